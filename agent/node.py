@@ -41,7 +41,7 @@ from stoker.agent.workers.process_machine import StopLadder
 from stoker.agent.workers.recycling import Measure, nothing_measured
 from stoker.agent.workers.worker import Worker, WorkerContext
 from stoker.agent.workers.workers import Workers
-from stoker.wire.messages import PROTOCOL, Hello, PodSpec, Usage, WorkerState
+from stoker.wire.messages import PROTOCOL, GatewayAddress, Hello, PodSpec, Usage, WorkerState
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded
 
@@ -57,12 +57,14 @@ LEASE_CHECK_S = 1.0
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """`node` is stable over restarts of the agent. Durations are in seconds. `cancel_s` is how long a handler
-    may take to answer a cancel; `grace_s` how long running work may take to end once the agent stops."""
+    may take to answer a cancel; `grace_s` how long running work may take to end once the agent stops.
+    `gateway`: how control reaches the http workers, if it can."""
 
     node: str
     name: str
     agent_version: str = "0"
     facts: Mapping[str, str] = field(default_factory=dict)
+    gateway: GatewayAddress | None = None
     cancel_s: float = CANCEL_S
     stop_ladder: StopLadder = field(default_factory=StopLadder)
     grace_s: float = 5.0
@@ -309,7 +311,8 @@ class Agent:
 
     def _hello(self) -> Hello:
         node, name, version = self.settings.node, self.settings.name, self.settings.agent_version
-        return Hello(PROTOCOL, node, name, self.boot, version, self.devices, self.settings.facts)
+        hello = Hello(PROTOCOL, node, name, self.boot, version, self.devices, self.settings.facts)
+        return replace(hello, gateway=self.settings.gateway)
 
     def _next_beat(self) -> int:
         self._beat += 1

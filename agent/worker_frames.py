@@ -11,6 +11,7 @@ well-formed frame (a file that lies elsewhere) fails its job with a reason inste
     progress chunk file fetch          of a job, from its `run` to its end
     done failed                        its end, once
     begun returned                     only from the agent's own end of a program (agent.protocol.machine)
+    unfit fit                          the same, of an http worker (agent.http_workers.health)
 
 How long a frame may take to arrive is in `agent.processes.frame_socket`.
 """
@@ -143,8 +144,21 @@ class Returned:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """It is out of rotation until it is fit again."""
+
+    reason: str
+    key: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    key: None = None
+
+
 JobMessage: TypeAlias = Progress | Chunk | File | Fetch | Done | Failed | Begun | Returned
-WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | JobMessage
+WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | Unfit | Fit | JobMessage
 
 
 # ---- rules ----------------------------------------------------------------------------------------
@@ -263,6 +277,8 @@ FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
         ),
         "failed": FrameRule(Failed, {"error": _ERROR, "retryable": _NO}, body="may"),
         "begun": FrameRule(Begun, program=True),
+        "unfit": FrameRule(Unfit, {"reason": _ERROR}, job="no", program=True),
+        "fit": FrameRule(Fit, job="no", program=True),
         "returned": FrameRule(Returned, {"reason": _ERROR}, program=True),
     }
 )
@@ -358,6 +374,8 @@ def require_timely(message: WorkerMessage, *, setup_ended: bool, known: Collecti
             if isinstance(message, Retire) and message.lost:
                 raise BrokenProtocol("a retire frame with lost names no job")
             return
+        case Unfit() | Fit():
+            raise BrokenProtocol("it spoke of its own health, which the agent probes")
     assert message.key is not None
     if message.key not in known:
         raise BrokenProtocol(f"it spoke of job {message.key.job:.80}, which is not its own")

@@ -32,7 +32,20 @@ from stoker.worker.frames import Frame
 ROOT = Path(__file__).parents[1]
 STOCK = ROOT / ".peers" / "python" / "bin" / "python"
 PROGRAMS = ROOT / "tests" / "handlers_protocol"
-HANDLERS = Path(__file__).with_name("handlers.py")
+HANDLERS = """
+import asyncio
+import time
+
+
+def plain(job):
+    if job.input["wait_s"]:
+        time.sleep(job.input["wait_s"])
+
+
+async def coroutine(job):
+    if job.input["wait_s"]:
+        await asyncio.sleep(job.input["wait_s"])
+"""
 KINDS = {"protocol": "", "plain": "plain", "async": "coroutine"}
 AT_ONCE = (1, 8)
 WAIT_S = 0.02
@@ -91,6 +104,9 @@ class Counter:
             if self._done == self._wanted:
                 self._ended.set()
 
+    def on_broken(self, why: str) -> None:
+        raise SystemExit(f"the worker broke the worker protocol: {why}")
+
     def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
         if not self._over:
             sys.exit(f"a worker ended: {exit.reason}")
@@ -119,9 +135,9 @@ class Counter:
         await self._ended.wait()
 
 
-def spec_of(kind: str, at_once: int) -> WorkerSpec:
+def spec_of(kind: str, at_once: int, handlers: Path) -> WorkerSpec:
     if kind != "protocol":
-        return WorkerSpec(f"{kind}-{at_once}", "e", 1, f"{HANDLERS}:{KINDS[kind]}", concurrency=at_once)
+        return WorkerSpec(f"{kind}-{at_once}", "e", 1, f"{handlers}:{KINDS[kind]}", concurrency=at_once)
     env = {"AT_ONCE": str(at_once)}
     command = (str(STOCK), "mixed.py")
     return WorkerSpec(
@@ -129,9 +145,9 @@ def spec_of(kind: str, at_once: int) -> WorkerSpec:
     )
 
 
-async def measure(spawner: SpawnerByKind, kind: str, at_once: int, load: Load) -> Rate:
+async def measure(spawner: SpawnerByKind, kind: str, at_once: int, load: Load, handlers: Path) -> Rate:
     """The median of some rounds on one worker."""
-    spec, counter = spec_of(kind, at_once), Counter(load.input(kind))
+    spec, counter = spec_of(kind, at_once, handlers), Counter(load.input(kind))
     counter.process = spawner.spawn(spec, None, counter)
     setup = {"handler": spec.handler, "device": None, "concurrency": at_once}
     counter.process.send(Frame("setup", setup))
@@ -142,17 +158,17 @@ async def measure(spawner: SpawnerByKind, kind: str, at_once: int, load: Load) -
     return Rate(kind, at_once, load.name, round(median(rates), 2))
 
 
-async def measure_all(kinds: list[str]) -> list[Rate]:
-    with tempfile.TemporaryDirectory() as folder:
-        local = LocalSpawner(Path(folder))
-        spawner = SpawnerByKind(local, lambda: ProtocolSpawner(local, ProtocolServer()))
-        rates = [
-            await measure(spawner, kind, at_once, load)
-            for load in LOADS
-            for kind in kinds
-            for at_once in AT_ONCE
-        ]
-        await spawner.close()
+async def measure_all(kinds: list[str], folder: Path) -> list[Rate]:
+    """`folder` holds the handlers, and gets the agent's data."""
+    local = LocalSpawner(folder / "agent")
+    spawner = SpawnerByKind(local, protocol=lambda: ProtocolSpawner(local, ProtocolServer()))
+    rates = [
+        await measure(spawner, kind, at_once, load, folder / "handlers.py")
+        for load in LOADS
+        for kind in kinds
+        for at_once in AT_ONCE
+    ]
+    await spawner.close()
     return rates
 
 
@@ -177,7 +193,9 @@ def main() -> None:
     if not STOCK.exists():
         print(f"without the protocol worker: there is no {STOCK.relative_to(ROOT)}; .ci/peers makes it")
         kinds.remove("protocol")
-    rates = asyncio.run(measure_all(kinds))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "handlers.py").write_text(HANDLERS)
+        rates = asyncio.run(measure_all(kinds, Path(folder)))
     for rate in rates:
         print(f"{rate.load:8} {rate.kind:9} {rate.at_once} at once: {rate.per_second:9.2f} jobs/s")
     for name, ratio in ratios(rates).items():

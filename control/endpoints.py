@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.types import Endpoint
+from stoker.control.types import LOAD_BALANCER, Endpoint
 
 
 class Endpoints:
@@ -25,11 +25,19 @@ class Endpoints:
     def drop(self, endpoint: str) -> None:
         self.by_id = {name: one for name, one in self.by_id.items() if name != endpoint}
 
-    def find(self, account: str, endpoint: str) -> Endpoint:
-        """The caller's endpoint under this id or alias, which takes jobs. Raises NotFound and BadRequest."""
-        found = self.by_id.get(self._aliases.get(endpoint, endpoint))
+    def named(self, endpoint: str) -> Endpoint | None:
+        """Anybody's endpoint under this id or alias."""
+        return self.by_id.get(self._aliases.get(endpoint, endpoint))
+
+    def find(self, account: str, endpoint: str, *, of_queue: bool = True) -> Endpoint:
+        """The caller's endpoint under this id or alias. `of_queue`: it must take jobs. Raises NotFound and
+        BadRequest."""
+        found = self.named(endpoint)
         if found is None or found.account != account:
             raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it belongs to another account")
-        if found.type != "QUEUE":
-            raise BadRequest(f"endpoint {endpoint} is of type {found.type}: load balancing is not served yet")
+        if of_queue and found.type == LOAD_BALANCER:
+            raise BadRequest(
+                f"not allowed for QB API: endpoint {endpoint} is load-balancing and takes no jobs; its"
+                f" workers serve the other paths below /v2/{endpoint}/"
+            )
         return found

@@ -41,6 +41,7 @@ from stoker.control.resources.desired import DesiredPods, DesiredState, DesiredV
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired import DesiredWorkers
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import VERSIONS, WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
@@ -84,6 +85,8 @@ class Plane:
         )
         assigner = Assigner(settings, artifacts, cluster, sessions.by_node, waiters, clock)
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
+        self.requests = requests = Requests(cluster, clock, scaling.wake.set)
+        dispatch.on_look = requests.look
         changes = JobChanges(waiters, dispatch, sessions.cancel)
         self.management = ManagedResources(
             settings,
@@ -100,7 +103,9 @@ class Plane:
             DesiredState(secrets, pods, volumes),
         )
         self.nodes = self._nodes(waiters, changes, pods, volumes)
-        self.sweeper = Sweeper(settings, commits, artifacts, scaling, dispatch, sessions, changes, clock)
+        self.sweeper = Sweeper(
+            settings, commits, artifacts, scaling, dispatch, sessions, changes, requests, clock
+        )
         self.live_logs = LiveLogs(self.nodes.speaks)
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock

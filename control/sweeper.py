@@ -22,6 +22,7 @@ from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.joining import revoked_nodes
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
@@ -53,6 +54,7 @@ class Sweeper:
         dispatch: Dispatch,
         sessions: NodeSessions,
         changes: JobChanges,
+        requests: Requests,
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
@@ -62,6 +64,7 @@ class Sweeper:
         self._dispatch = dispatch
         self._sessions = sessions
         self._changes = changes
+        self._requests = requests
         self._clock = clock
         self._expected: set[str] = set()
         self._hurried = False  # the last pass did not wait for its time
@@ -177,7 +180,8 @@ class Sweeper:
                 log.error("demand could not be sampled: %r", error)
             else:
                 settled = self._expected <= self._sessions.connected() or loop.time() - started > SETTLE_S
-                self._scaling.reconcile(demand, sampled_at, may_start=settled)
+                requests = self._requests.samples()
+                self._scaling.reconcile({**demand, **requests}, sampled_at, may_start=settled)
                 for endpoint, sample in demand.items():
                     if sample.queued or sample.low:
                         self._dispatch.remind(endpoint)

@@ -18,6 +18,9 @@ from stoker.control.rules.submissions import Once, S3Config
 from stoker.control.rules.validation import AssignedAttempt
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
 
+LOAD_BALANCER = "LOAD_BALANCER"
+"""The type of an endpoint whose workers serve HTTP; the other type is QUEUE."""
+
 
 @dataclass(frozen=True, slots=True)
 class EndpointVersion:
@@ -69,6 +72,12 @@ class Endpoint:
     template: str = ""
     requested: Mapping[str, Any] = field(default_factory=dict)
     created_at: float = 0.0
+
+    @property
+    def takes_at_once(self) -> int | None:
+        """How many requests a worker of a load-balancing endpoint is expected to take at once. Such a worker
+        has no slots, so this limits nothing; None for a queue endpoint, whose workers have."""
+        return self.scaler_value if self.type == LOAD_BALANCER else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def plan(
         binds=_binds(spec, paths),
         devices=tuple(map(cdi_name, spec.devices)) if is_gpu(device) else (),
     )
-    if spec.kind == "protocol":
+    if spec.kind != "python":
         return replace(made, entrypoint=spec.entrypoint or None, command=spec.command or None)
     user = f"{paths.user[0]}:{paths.user[1]}"
     return replace(made, entrypoint=_python_command(spec.command), command=(), user=user, groups=paths.groups)
@@ -170,7 +170,7 @@ def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, st
     last = {NVIDIA_RUNTIME: "void"} | ({} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""})
     if spec.volume:
         last[VOLUME_PATH] = MOUNT_POINT
-    if spec.kind == "protocol":
+    if spec.kind != "python":
         return {**added, **last}
     declared = {**spec.env, **added}
     search = [f"{INSIDE}/package", *filter(None, [declared.pop("PYTHONPATH", "")])]
@@ -179,7 +179,7 @@ def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, st
 
 def _binds(spec: WorkerSpec, paths: HostPaths) -> tuple[Bind, ...]:
     volume = (Bind(paths.volume, MOUNT_POINT, read_only=False),) if spec.volume else ()
-    if spec.kind == "protocol":
+    if spec.kind != "python":
         return volume
     return (
         Bind(paths.frames, INSIDE, read_only=True),

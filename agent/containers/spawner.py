@@ -14,7 +14,6 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -118,7 +117,7 @@ class ContainerSpawner:
         """Creates the folders that the container will mount. `undo` removes them again."""
         volume = self._volume(spec)
         paths = HostPaths(self._agent, "", "", "", "", volume)
-        if spec.kind == "protocol":
+        if spec.kind != "python":
             return paths
         user = self._users.take(spec.worker)
         undo.callback(self._users.free, spec.worker, user)
@@ -190,24 +189,14 @@ def _gpus(spec: WorkerSpec, device: Device | None) -> int:
 
 
 class SpawnerByImage:
-    """Starts workers with an image as containers, others as plain processes. `programs` makes the spawner of
-    protocol workers in containers, when the first one starts."""
+    """Starts workers with an image as containers, others as plain processes."""
 
-    def __init__(self, plain: Spawner, containers: Spawner, programs: Callable[[], Spawner]) -> None:
-        self._plain, self._containers, self._make = plain, containers, programs
-        self._programs: Spawner | None = None
+    def __init__(self, plain: Spawner, containers: Spawner) -> None:
+        self._plain, self._containers = plain, containers
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
-        if not spec.image:
-            return self._plain.spawn(spec, device, watcher)
-        if spec.kind != "protocol":
-            return self._containers.spawn(spec, device, watcher)
-        if self._programs is None:
-            self._programs = self._make()
-        return self._programs.spawn(spec, device, watcher)
+        return (self._containers if spec.image else self._plain).spawn(spec, device, watcher)
 
     async def close(self) -> None:
         await self._plain.close()
         await self._containers.close()
-        if self._programs is not None:
-            await self._programs.close()

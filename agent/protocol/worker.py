@@ -97,24 +97,22 @@ class ProtocolSpawner:
 
 
 class SpawnerByKind:
-    """Chooses the spawner by the kind of the worker. `protocol` makes the one of protocol workers when the
-    first one starts, because an HTTP server takes 5 MB of memory."""
+    """Chooses the spawner by the kind of the worker. `programs` makes that of each other kind when the first
+    worker of it starts, because an HTTP server takes 5 MB of memory."""
 
-    def __init__(self, python: Spawner, protocol: Callable[[], Spawner]) -> None:
-        self._python, self._make = python, protocol
-        self._protocol: Spawner | None = None
+    def __init__(self, python: Spawner, **programs: Callable[[], Spawner]) -> None:
+        self._by_kind, self._programs = {"python": python}, programs
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
-        if spec.kind != "protocol":
-            return self._python.spawn(spec, device, watcher)
-        if self._protocol is None:
-            self._protocol = self._make()
-        return self._protocol.spawn(spec, device, watcher)
+        if spec.kind not in self._by_kind:
+            if spec.kind not in self._programs:
+                raise SpawnFailed(f"this agent has no workers of kind {spec.kind!r}; update it")
+            self._by_kind[spec.kind] = self._programs[spec.kind]()
+        return self._by_kind[spec.kind].spawn(spec, device, watcher)
 
     async def close(self) -> None:
-        await self._python.close()
-        if self._protocol is not None:
-            await self._protocol.close()
+        for spawner in self._by_kind.values():
+            await spawner.close()
 
 
 class ProtocolProcess:

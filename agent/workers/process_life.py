@@ -20,7 +20,8 @@ class ProcessLife:
     """`recycling` is None where the endpoint limits neither its jobs nor its growth. `jobs` have ended on it.
     `setup_ended`: it has reported how its setup ended. `known` are the jobs that it received and has not
     ended. `broken`: it broke the worker protocol, and its messages are ignored. `context_lost`: the context
-    of its device is unusable. `serves`: what it reports that it runs."""
+    of its device is unusable. `serves`: what it reports that it runs. `unfit`: why an http worker is out of
+    rotation."""
 
     state: process_machine.State
     process: WorkerProcess
@@ -32,6 +33,7 @@ class ProcessLife:
     known: set[AttemptKey] = field(default_factory=set)
     broken: bool = False
     serves: str = ""
+    unfit: str = ""
 
 
 class KnownSecrets:

@@ -273,7 +273,7 @@ class Worker:
         if life is None or life.broken:
             frame.close()
             return
-        program = self.spec.kind == "protocol"
+        program = self.spec.kind != "python"
         try:
             message = worker_frames.read(frame, program=program)
             if not program and message.key not in life.known:
@@ -292,6 +292,10 @@ class Worker:
                 self._step(process_machine.SetupFailed(loop_time(), self.redacted(error)))
             case worker_frames.Retire():
                 self._retire(life, message)
+            case worker_frames.Unfit(reason):
+                self._set_health(life, self.redacted(reason))
+            case worker_frames.Fit():
+                self._set_health(life, "")
             case _:
                 if isinstance(message, worker_frames.Done | worker_frames.Failed | worker_frames.Returned):
                     life.known.discard(message.key)
@@ -315,8 +319,16 @@ class Worker:
         self._step(process_machine.BecameReady(loop_time()))
         self._context.devices.ready(self.name, self.spec.devices)
         self._metering.step(usage.Ready(loop_time()))
+        if self.spec.kind == "http":  # the agent does not see its requests
+            self._metering.step(usage.Jobs(loop_time(), 1))
         if life.recycling is not None:
             life.recycling.ready()
+
+    def _set_health(self, life: ProcessLife, unfit: str) -> None:
+        """An http worker leaves the rotation, or is back in it."""
+        life.unfit = unfit
+        if isinstance(life.state, process_machine.Ready):
+            self._announce("ready", "")
 
     def _set_slots(self, life: ProcessLife, slots: int) -> None:
         """Attempts beyond a lower number may end."""
@@ -371,6 +383,8 @@ class Worker:
         self._alarm.set(decision.at)
 
     def _announce(self, phase: WorkerPhase, reason: str, log_tail: tuple[str, ...] = ()) -> None:
+        if phase == "ready" and self._life is not None and self._life.unfit:
+            phase, reason = "unhealthy", self._life.unfit
         self._phase, self._reason = phase, reason
         spec = self.spec
         slots = self._slots() if phase == "ready" else None

@@ -25,6 +25,8 @@ from stoker.agent.containers.engine import ContainerEngine
 from stoker.agent.containers.plan import facts as container_facts
 from stoker.agent.containers.spawner import PRINTED_LATE_S, ContainerSpawner, SpawnerByImage
 from stoker.agent.devices.devices import NvmlSampler
+from stoker.agent.http_workers.gateway_port import GatewayPort
+from stoker.agent.http_workers.worker_ports import WorkerPorts
 from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.link.grpc_stream import connect, stays_here
 from stoker.agent.node import Agent, AgentParts, AgentSettings
@@ -116,6 +118,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         sampler = NvmlSampler()  # first: nothing is open yet if it raises
         facts = location_facts(options.data_center, options.labels, sampler, variables)
         facts |= public_ip_fact(options.public_ip, variables)
+        ports = WorkerPorts()
+        gateway = GatewayPort(ports) if stays_here(options.control) else None
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
         node = node_id(folder)
@@ -128,6 +132,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             name=options.name or socket.gethostname(),
             agent_version=stoker.__version__,
             facts={**facts, **container_facts(engine.facts), **isolated.facts},
+            gateway=None if gateway is None else await gateway.open(),
             grace_s=options.grace_s,
         )
         scratch = ScratchFolders(folder / "scratch", isolated.users)
@@ -138,7 +143,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         announced = _AnnounceOnce(sampler.inventory(), options.ready_fd, warning)
         parts = AgentParts(
             connect=connect_once,
-            spawner=spawner(folder, isolated, containers, variables),
+            spawner=spawner(folder, isolated, containers, ports, variables),
             objects=objects,
             sampler=sampler,
             scratch=scratch,
@@ -166,6 +171,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             if volume_folders is not None:
                 volume_folders.close()
             supervisor.stop()
+            if gateway is not None:
+                await gateway.close()
             await inputs.close()
             await objects.close()
 
@@ -190,7 +197,11 @@ async def _report_late_engine(agent: Agent, engine: ContainerEngine, mounted: Ho
 
 
 def spawner(
-    folder: Path, isolated: Isolation, containers: ContainerSpawner, variables: Mapping[str, str]
+    folder: Path,
+    isolated: Isolation,
+    containers: ContainerSpawner,
+    ports: WorkerPorts,
+    variables: Mapping[str, str],
 ) -> Spawner:
     """Only plain processes get this host's environment: a container has none of the host's folders."""
     environment = host_environment(variables)
@@ -201,17 +212,25 @@ def spawner(
         cgroups=isolated.cgroups,
         writable=[Path(environment[WEIGHTS_DIR])],
     )
-    plain = SpawnerByKind(ZygoteSpawner(local), _serving(local))
-    return SpawnerByImage(_OnThisHost(plain, environment), containers, _serving(containers, PRINTED_LATE_S))
+    plain = SpawnerByKind(ZygoteSpawner(local), **_programs(local, ports))
+    contained = SpawnerByKind(containers, **_programs(containers, ports, PRINTED_LATE_S))
+    return SpawnerByImage(_OnThisHost(plain, environment), contained)
 
 
-def _serving(starter: Starter, late_s: float = 0.0) -> Callable[[], Spawner]:
+def _programs(starter: Starter, ports: WorkerPorts, late_s: float = 0.0) -> dict[str, Callable[[], Spawner]]:
+    """What makes the spawner of each kind of program."""
+
     def serving_protocol() -> Spawner:
         from stoker.agent.protocol.server import ProtocolServer
 
         return ProtocolSpawner(starter, ProtocolServer(), late_s)
 
-    return serving_protocol
+    def serving_http() -> Spawner:
+        from stoker.agent.http_workers.worker import HttpSpawner
+
+        return HttpSpawner(starter, ports)
+
+    return {"protocol": serving_protocol, "http": serving_http}
 
 
 def host_environment(variables: Mapping[str, str]) -> dict[str, str]:

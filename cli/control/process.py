@@ -21,6 +21,7 @@ from pathlib import Path
 from random import SystemRandom
 
 import uvloop
+from starlette.types import ASGIApp
 
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
@@ -39,6 +40,8 @@ from stoker.control.auth.tls import TlsFiles
 from stoker.control.config.config import device_prices, load_config, price_list, registry_auths
 from stoker.control.config.sections import Config
 from stoker.control.config.settings import PlaneSettings
+from stoker.control.gateway.gateway import Gateway
+from stoker.control.gateway.upgrades import Upgrades
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
 from stoker.control.management_api.app import make_management_app
@@ -139,7 +142,14 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             plane.live_logs.serve,
         )
         stack.push_async_callback(grpc.stop)
-        app = make_app(plane, _api_settings(config), make_management_app(plane))
+        gateways: list[Gateway] = []
+
+        def gateway(operations: frozenset[str], otherwise: ASGIApp) -> ASGIApp:
+            gateways.append(Gateway(plane, SystemRandom(), operations, otherwise, config.gateway_domain))
+            stack.callback(gateways[0].connections.close)
+            return gateways[0]
+
+        app = make_app(plane, _api_settings(config), make_management_app(plane), gateway)
         behind_proxy = options.behind_proxy or config.behind_proxy
         http = await serve_http(
             app,
@@ -147,6 +157,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             options.port,
             tls=None if behind_proxy else tls,
             behind_proxy=behind_proxy,
+            upgrade=Upgrades(gateways[0]).protocol,
         )
         await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)
@@ -174,6 +185,7 @@ def _api_settings(config: Config) -> ApiSettings:
         rate_limits=limits.enabled,
         requests_per_worker=limits.requests_per_worker,
         cors_origins=config.cors.origins,
+        gateway_domain=config.gateway_domain,
     )
 
 

@@ -39,7 +39,7 @@ def sources(endpoints: Sequence[Endpoint]) -> dict[str, str]:
 def _location(endpoint: Endpoint) -> Path:
     """The handler's file, or a program's folder."""
     handler = endpoint.run.handler
-    return Path(handler if endpoint.run.kind == "protocol" else handler.rpartition(":")[0])
+    return Path(handler if endpoint.run.kind != "python" else handler.rpartition(":")[0])
 
 
 def _digest(location: Path, others: Collection[Path]) -> str:

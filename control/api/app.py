@@ -7,8 +7,8 @@ more than the rest of a no-op job's HTTP.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import orjson
 from fastapi import FastAPI
@@ -57,7 +57,16 @@ class Documented(FastAPI):
         }
 
 
-def make_app(plane: Plane, settings: ApiSettings | None = None, management: ASGIApp | None = None) -> ASGIApp:
+GatewayMaker: TypeAlias = Callable[[frozenset[str], ASGIApp], ASGIApp]
+"""Makes what serves load-balancing endpoints, of the names of the operations and what serves the rest."""
+
+
+def make_app(
+    plane: Plane,
+    settings: ApiSettings | None = None,
+    management: ASGIApp | None = None,
+    gateway: GatewayMaker | None = None,
+) -> ASGIApp:
     """The router of operations, behind the CORS middleware where browsers may call. `management` is what
     answers below /v1, where anything does."""
     settings = settings or ApiSettings()
@@ -66,7 +75,8 @@ def make_app(plane: Plane, settings: ApiSettings | None = None, management: ASGI
     )
     app.endpoints = plane.endpoints
     operations = Operations(plane, settings)
-    router = OperationRouter(plane, operations, settings, app)
+    otherwise = app if gateway is None else gateway(frozenset(operations.table), app)
+    router = OperationRouter(plane, operations, settings, otherwise)
     for name, operation in operations.table.items():
         # A path of any depth, such as that of `openai`, cannot be written in an OpenAPI document.
         for method in () if operation.takes_path else operation.methods:

@@ -26,6 +26,7 @@ from stoker.control.jobs.records import Record
 from stoker.control.plane import Plane
 from stoker.control.rules.submissions import Submission, parse_submission
 from stoker.control.streams import LogEvent, StreamEvent
+from stoker.control.types import LOAD_BALANCER
 from stoker.wire import names
 
 Response: TypeAlias = (
@@ -37,11 +38,14 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Record | Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
+    """`takes_path`: what follows its name is a path. `of_queue`: only queue endpoints have it."""
+
     methods: tuple[str, ...]
     takes_job: bool
     handle: Handler
     writes: bool = False
     takes_path: bool = False
+    of_queue: bool = True
     refuse: Callable[[ControlError], Answer] = error_answer
 
 
@@ -62,7 +66,7 @@ class Operations:
             "requests": Operation(("GET",), False, self.requests),
             "logs": Operation(("GET",), True, self.logs),
             "files": Operation(("POST",), False, self.files, writes=True),
-            "health": Operation(("GET",), False, self.health),
+            "health": Operation(("GET",), False, self.health, of_queue=False),
             "openai": Operation(
                 ("GET", "POST"),
                 True,
@@ -127,7 +131,10 @@ class Operations:
         return records.logs(call.job, found)
 
     async def health(self, call: Call) -> Record:
-        return records.health(await self._plane.queries.health(call.endpoint))
+        found = await self._plane.queries.health(call.endpoint)
+        if call.endpoint.type == LOAD_BALANCER:
+            found = self._plane.requests.counted(call.endpoint.id, found)
+        return records.health(found)
 
     async def stream(self, call: Call) -> Record | Response:
         """A poll, or server-sent events to whoever accepts them."""

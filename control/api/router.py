@@ -40,10 +40,13 @@ class OperationRouter:
         self._rates = (
             Rates(settings.requests_per_worker, plane.cluster.ready_workers) if settings.rate_limits else None
         )
+        self._below = f".{settings.gateway_domain}" if settings.gateway_domain else ""
         self.otherwise = otherwise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._find(scope["path"]) if scope["type"] == "http" else None
+        if self._below and found is not None and _host(scope).endswith(self._below):
+            found = None
         if found is None:
             await self._pass_on(scope, receive, send)
             return
@@ -67,7 +70,9 @@ class OperationRouter:
             if method not in operation.methods:
                 return method_not_allowed(method, operation.methods)
             call.caller = await self._plane.callers.find(call.header(b"authorization"))
-            call.endpoint = self._plane.endpoints.find(call.caller.account, endpoint)
+            call.endpoint = self._plane.endpoints.find(
+                call.caller.account, endpoint, of_queue=operation.of_queue
+            )
             call.allow(write=operation.writes)
             if self._rates is not None:  # an alias counts as the endpoint that it stands for
                 now_ms = self._now_ns() // 1_000_000
@@ -123,6 +128,13 @@ class OperationRouter:
             answer = unexpected(error)
             if not begun:
                 await answer(scope, receive, send)
+
+
+def _host(scope: Scope) -> str:
+    """The Host header, without its port."""
+    host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() else host).lower().rstrip(".")
 
 
 def method_not_allowed(method: str, allowed: tuple[str, ...]) -> Answer:

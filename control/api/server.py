@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -26,6 +26,10 @@ BACKLOG = 2_048
 GRACE_S = 2
 KEEP_ALIVE_S = 75
 """Longer than any known client's pause between polls: a reused connection must not be just closing."""
+
+
+UpgradeProtocol: TypeAlias = Callable[..., asyncio.StreamReaderProtocol]
+"""Called as uvicorn makes its own protocols: with `config`, `server_state` and `app_state`."""
 
 
 class CannotListen(Exception):
@@ -117,10 +121,13 @@ async def serve_http(
     tls: TlsFiles | None = None,
     behind_proxy: bool = False,
     grace_s: int = GRACE_S,
+    upgrade: UpgradeProtocol | None = None,
 ) -> HttpServer:
     """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`.
 
     `behind_proxy`: a proxy in front ends TLS, and what its X-Forwarded headers say of the caller is believed.
+    `upgrade` makes what a connection is handed to when its caller asks for a WebSocket; without it, such a
+    request is answered like any other.
     Raises NotLoopback, CannotListen and TlsFilesUnusable.
     """
     if tls is None and not behind_proxy and not is_loopback(host):
@@ -132,7 +139,7 @@ async def serve_http(
     config = uvicorn.Config(
         app,
         http=_Connection,
-        ws="none",
+        ws="none" if upgrade is None else cast(type[asyncio.Protocol], upgrade),
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -14,6 +14,7 @@ MIB = 1024 * 1024
 class ApiSettings:
     """Waits in milliseconds as callers give them. `rng` draws the ids of inputs that are refused.
 
+    `gateway_domain`: requests to names below it are the gateway's, whatever their path.
     `now_ns` is the clock of the rate limits: it never goes back.
     """
 
@@ -28,5 +29,6 @@ class ApiSettings:
     requests_per_worker: int = 50
     now_ns: Callable[[], int] = time.monotonic_ns
     cors_origins: tuple[str, ...] = ()
+    gateway_domain: str = ""
     version: str = "0.1.0"
     rng: Random = field(default_factory=SystemRandom)

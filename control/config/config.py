@@ -4,6 +4,7 @@
     allow_private_addresses = false       the outbound guard's switch
     database = "postgresql://..."         instead of a file in the data folder
     behind_proxy = false                  whether a proxy in front ends TLS
+    gateway_domain = "lb.example.org"     load-balancing endpoints are at {id}.lb.example.org, too
     [tls]                                 certificate and key, for callers and agents
     [s3]  [prices]  [aliases]
     [retention]                           how long the record of an ended job is kept
@@ -46,7 +47,7 @@ from stoker.control.config.sections import (
 )
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.submissions import shown
-from stoker.control.types import Endpoint, EndpointVersion
+from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 DEVICE_MS = "device_ms"
@@ -92,6 +93,7 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
             ttl_ms=declared.ttlMs,
             max_attempts=declared.maxAttempts,
             handler_retries=declared.retryHandlerErrors,
+            type=declared.type,
             scaler_type=declared.scalerType,
             scaler_value=declared.scalerValue,
         )
@@ -119,7 +121,7 @@ def to_version(
         prices=(*own, *(price for price in prices if price.metric not in declared.prices)),
         concurrency=declared.concurrency,
         preload=declared.preload,
-        kind="protocol" if declared.is_program else "python",
+        kind=_kind(declared),
         command=declared.dockerStartCmd,
         image="" if local else image,
         registry=registry,
@@ -130,6 +132,12 @@ def to_version(
         max_growth_bytes=_bytes(declared.maxMemoryGrowthMb),
         needs=_needs(declared),
     )
+
+
+def _kind(declared: EndpointSection) -> str:
+    if declared.type == LOAD_BALANCER:
+        return "http"
+    return "protocol" if declared.is_program else "python"
 
 
 def _needs(declared: EndpointSection) -> Needs:

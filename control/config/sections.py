@@ -24,6 +24,7 @@ _ARGUMENT = r"^[^\x00]+$"
 _SECONDS = re.compile(r"[0-9]{1,9}")
 HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
 _ORIGIN = r"^(\*|https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?)$"
+_DOMAIN = r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*)?$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CUDA = r"^([0-9]{1,3}\.[0-9]{1,3})?$"
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -128,7 +129,7 @@ class LimitsSection(Section):
 class EndpointSection(Section):
     id: Annotated[str, Field(pattern=_ID)]
     name: Annotated[str | None, Field(max_length=191)] = None
-    type: Literal["QUEUE"] = "QUEUE"
+    type: Literal["QUEUE", "LOAD_BALANCER"] = "QUEUE"
     imageName: str
     handler: Annotated[str | None, Field(pattern=HANDLER, max_length=1024)] = None
     env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
@@ -190,6 +191,20 @@ class EndpointSection(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _load_balancing(self) -> EndpointSection:
+        """Checks that a load-balancing endpoint names an HTTP server, and nothing that only jobs have."""
+        if self.type == "QUEUE":
+            return self
+        if self.handler is not None or not self.is_program:
+            raise ValueError(
+                "a load-balancing endpoint runs an HTTP server and no handler: give its command as"
+                " dockerStartCmd, and its folder or image as imageName"
+            )
+        if self.scalerType != "REQUEST_COUNT":
+            raise ValueError("scalerType of a load-balancing endpoint must be REQUEST_COUNT: it has no queue")
+        return self
+
     @property
     def is_program(self) -> bool:
         if self.imageName.startswith(LOCAL):
@@ -232,6 +247,7 @@ class Config(Section):
     local_roots: tuple[str, ...] = ()
     allow_private_addresses: bool = False
     behind_proxy: bool = False
+    gateway_domain: Annotated[str, Field(pattern=_DOMAIN)] = ""
     tls: TlsSection | None = None
     s3: S3Section | None = None
     database: SecretStr | None = None

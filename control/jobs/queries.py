@@ -286,7 +286,7 @@ class JobQueries:
             in_progress=jobs.in_progress,
             idle=sum(1 for worker in ready if worker.idle),
             ready=len(ready),
-            running=sum(1 for worker in ready if worker.busy),
+            running=sum(1 for worker in ready if worker.jobs),
             initializing=sum(1 for worker in workers if worker.state == "starting"),
             throttled=self._scaling.throttled(endpoint.id),
             unhealthy=sum(1 for worker in workers if worker.state == "unhealthy"),

@@ -127,7 +127,10 @@ class EndpointCreateInput(_Common):
     name: Annotated[Name | None, Field(description="Left out: the template's.")] = None
     type: Annotated[
         Literal["QUEUE", "LOAD_BALANCER"],
-        Field(description="LOAD_BALANCER is stored and returned; it takes no requests yet."),
+        Field(
+            description="LOAD_BALANCER: requests go straight to the HTTP servers of its workers. It is"
+            " scaled by REQUEST_COUNT."
+        ),
     ] = "QUEUE"
     computeType: Annotated[
         Literal["GPU", "CPU"] | None,

@@ -35,7 +35,7 @@ from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
-from stoker.control.rules.hello import greeted, held_workers
+from stoker.control.rules.hello import NodeGateway, gateway_of, greeted, held_workers
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.validation import AssignedWorker, InvalidReport
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
@@ -171,7 +171,7 @@ class Nodes:
         if is_join_token(token):
             await self._join(hello, token, stream)
             return None
-        return await self._welcome(hello, token, stream)
+        return await self._welcome(hello, token, stream, peer)
 
     async def _looked_at(self, hello: Hello, token: str) -> tuple[Hello, str | None]:
         """The Hello as it may be believed, and why the node is refused, if it is."""
@@ -206,7 +206,9 @@ class Nodes:
         await stream.send(FromControl(credential=credential))
         stream.end("the node joined")
 
-    async def _welcome(self, hello: Hello, token: str, stream: ControlStream) -> NodeSession | None:
+    async def _welcome(
+        self, hello: Hello, token: str, stream: ControlStream, peer: str
+    ) -> NodeSession | None:
         earlier = self._sessions.by_node.get(hello.node)
         opened = await self._stored(hello, token)
         if isinstance(opened, str) and earlier is not None and await _closes(earlier):
@@ -220,7 +222,7 @@ class Nodes:
         )
         session = NodeSession(hello.node, number, stream, self._reports.receive, assigned, self._signed)
         self._sessions.add(session)
-        self._seat(hello, session, workers)
+        self._seat(hello, session, workers, gateway_of(hello.gateway, peer))
         self._reports.pods_seen(pods)
         strange = {held.pod for held in hello.pods} - {wanted.pod.id for wanted in pods}
         if strange:
@@ -262,14 +264,22 @@ class Nodes:
         except JoinRefused as refused:  # its credential was revoked meanwhile
             return str(refused)
 
-    def _seat(self, hello: Hello, opened: NodeSession, workers: Mapping[str, AssignedWorker]) -> None:
+    def _seat(
+        self,
+        hello: Hello,
+        opened: NodeSession,
+        workers: Mapping[str, AssignedWorker],
+        gateway: NodeGateway | None,
+    ) -> None:
         """Puts the node and what it holds into the cluster state, in place of an earlier session's."""
         session = opened.session
         old = self._cluster.nodes.get(hello.node)
         if old is not None:
             self._cluster.remove_node(hello.node, old.session)
         drained = hello.node in self._cluster.drained
-        node = NodeState(hello.node, session, hello.devices, dict(hello.facts), drained=drained)
+        node = NodeState(
+            hello.node, session, hello.devices, dict(hello.facts), drained=drained, gateway=gateway
+        )
         note_samples(opened, node, hello.samples)
         self._cluster.nodes[hello.node] = node
         known, others = held_workers(hello.workers, workers)

@@ -19,7 +19,7 @@ from stoker.control.config.image_names import LOCAL, ImageNameError, named_image
 from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, EndpointSection
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
-from stoker.control.types import Endpoint, EndpointVersion, Template
+from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion, Template
 from stoker.wire.messages import Price, RegistryAuth
 
 GB = 10**9
@@ -77,6 +77,7 @@ _OF_ENDPOINT = (
     "scalerType",
     "scalerValue",
     "ttlMs",
+    "type",
     "workersMax",
     "workersMin",
 )
@@ -102,6 +103,8 @@ def section(
     """Returns the endpoint as the file would declare it. Raises BadRequest, which names the field."""
     fields = _present(template.fields, _OF_TEMPLATE) | _present(requested, _OF_ENDPOINT)
     fields["id"] = endpoint
+    if requested.get("type") == LOAD_BALANCER:
+        fields["scalerType"] = "REQUEST_COUNT"  # the default of the interface is that of a queue
     fields["imageName"] = image_name(template.fields, settings)
     fields["computeType"] = requested.get("computeType")
     fields["vcpuCount"] = vcpus(requested) if requested.get("computeType") == "CPU" else None
@@ -173,7 +176,7 @@ def endpoint(
         max_attempts=made.maxAttempts,
         handler_retries=made.retryHandlerErrors,
         origin="api",
-        type=requested.get("type", "QUEUE"),
+        type=made.type,
         scaler_type=made.scalerType,
         scaler_value=made.scalerValue,
         template=template.id,

@@ -276,7 +276,7 @@ def _worker(held: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> E
     devices = node.devices if node is not None else ()
     gpus = tuple(one.name for one in devices if one.uuid in held.devices and one.kind != "cpu")
     stale = held.version != endpoint.version
-    status = "RUNNING" if held.busy else _STATUS.get(held.state, "EXITED")
+    status = "RUNNING" if held.jobs else _STATUS.get(held.state, "EXITED")
     return EndpointWorker(
         held.worker, status, held.reason, stale, held.version, held.node, gpus, held.since, held.log_tail
     )

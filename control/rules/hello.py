@@ -1,10 +1,13 @@
-"""What control believes of a Hello and of a beat: facts about the node, workers that it was given. Pure."""
+"""What control believes of a Hello and of a beat: facts about the node, workers that it was given, and how
+its http workers are reached. Pure."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
 
 from stoker.control.rules.field_limits import FACT_MAX, NAME, NUMBER_MAX
 from stoker.control.rules.validation import (
@@ -18,9 +21,37 @@ from stoker.control.rules.validation import (
     no_name,
     shown,
 )
-from stoker.wire.messages import DeviceSample, HeldWorker, Hello
+from stoker.outbound.addresses import is_loopback
+from stoker.wire.messages import DeviceSample, GatewayAddress, HeldWorker, Hello
 
 FACTS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGateway:
+    """Where control reaches the http workers of a node."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+
+
+def gateway_of(gateway: GatewayAddress | None, peer: str) -> NodeGateway | None:
+    """How the node behind a session is reached. `peer` is gRPC's name of the session's other end, such as
+    ipv4:127.0.0.1:4711: a node names no address, so none can name another's.
+
+    A gateway port speaks in the clear, so only one on this host counts.
+    """
+    family, _, address = peer.partition(":")
+    host = unquote(address).rpartition(":")[0].strip("[]")
+    if gateway is None or family not in ("ipv4", "ipv6") or not is_loopback(host):
+        return None
+    if not 0 < gateway.port < 65_536 or not _TOKEN.fullmatch(gateway.token):
+        return None
+    return NodeGateway(host, gateway.port, gateway.token)
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,256}")
 
 
 def greeted(hello: Hello) -> Hello:

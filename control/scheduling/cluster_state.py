@@ -11,11 +11,12 @@ never hold the same slot.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from stoker.control.rules.hello import NodeGateway
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import NodeRoom, takes
 from stoker.control.types import Slot
@@ -47,7 +48,8 @@ class PlacedWorker:
     jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
     was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
     `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
-    `serves`: what it reports that it runs. `prices`: what its version of the endpoint costs."""
+    `serves`: what it reports that it runs. `prices`: what its version of the endpoint costs. `requests`: how
+    many an http worker has now."""
 
     worker: str
     endpoint: str
@@ -63,6 +65,7 @@ class PlacedWorker:
     log_tail: tuple[str, ...] = ()
     busy: dict[AttemptKey, float] = field(default_factory=dict)
     reserved: int = 0
+    requests: int = 0
     idle_since: float = 0.0
     last_used: float = 0.0
     since: float = 0.0
@@ -79,7 +82,8 @@ class PlacedWorker:
 
     @property
     def jobs(self) -> int:
-        return len(self.busy) + self.reserved
+        """What it has to do: jobs, or requests."""
+        return len(self.busy) + self.reserved + self.requests
 
     @property
     def idle(self) -> bool:
@@ -98,7 +102,8 @@ class PlacedPod:
 
 @dataclass(slots=True)
 class NodeState:
-    """`draining`: its agent said that it is about to go. `drained`: an operator wants nothing new there."""
+    """`draining`: its agent said that it is about to go. `drained`: an operator wants nothing new there.
+    `gateway`: how its http workers are reached, if they can be."""
 
     node: str
     session: int
@@ -107,6 +112,7 @@ class NodeState:
     samples: dict[str, DeviceSample] = field(default_factory=dict)
     draining: bool = False
     drained: bool = False
+    gateway: NodeGateway | None = None
 
     @property
     def closed(self) -> str:
@@ -146,12 +152,14 @@ class ClusterState:
         self._of_endpoint: dict[str, dict[str, PlacedWorker]] = {}
         self._on_node: dict[str, dict[str, PlacedWorker]] = {}
         self._busy_at: dict[AttemptKey, str] = {}
+        self._requests: Counter[str] = Counter()  # by worker; they outlive its node's session
         self.throughputs: defaultdict[str, Throughput] = defaultdict(Throughput)
         """By endpoint. They outlive its workers."""
 
     # -- nodes and workers
 
     def add_worker(self, worker: PlacedWorker) -> None:
+        worker.requests = self._requests.get(worker.worker, 0)
         self.workers[worker.worker] = worker
         self._of_endpoint.setdefault(worker.endpoint, {})[worker.worker] = worker
         self._on_node.setdefault(worker.node, {})[worker.worker] = worker
@@ -251,6 +259,24 @@ class ClusterState:
         if not held.busy:
             held.idle_since = at
         return held.endpoint
+
+    # -- requests
+
+    def begin_request(self, worker: str, at: float) -> None:
+        self._requests[worker] += 1
+        if (held := self.workers.get(worker)) is not None:
+            held.requests += 1
+            held.last_used = at
+            self.throughputs[held.endpoint].begun += 1
+
+    def end_request(self, worker: str, at: float) -> None:
+        self._requests[worker] -= 1
+        if not self._requests[worker]:
+            del self._requests[worker]
+        if (held := self.workers.get(worker)) is not None:
+            held.requests = self._requests.get(worker, 0)
+            if not held.jobs:
+                held.idle_since = at
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ class Dispatch:
         self._wake = asyncio.Event()
         self.closed = False
         """Nothing is claimed any more: this process goes, and what it claimed now might never be sent."""
+        self.on_look: Callable[[str], None] = lambda endpoint: None
+        """Called with each endpoint of whose workers one may be free, ready or gone."""
 
     # -- reservations
 
@@ -77,6 +79,7 @@ class Dispatch:
 
     def look(self, endpoint: str) -> None:
         """A slot of this endpoint may be free."""
+        self.on_look(endpoint)
         if endpoint in self.backlog:
             self._due.add(endpoint)
             self._wake.set()

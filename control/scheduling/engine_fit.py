@@ -1,4 +1,5 @@
-"""Which devices of which nodes can run an endpoint's container. Pure: what the nodes tell of themselves.
+"""Which nodes, and which of their devices, can run an endpoint's workers. Pure: what the nodes tell of
+themselves.
 
 The facts are `containers` ("docker 28.0.1", or "none: why") and `containers_cdi` ("yes", "no"). What an agent
 does not tell is not held against it: it refuses itself what it cannot run.
@@ -6,7 +7,7 @@ does not tell is not held against it: it refuses itself what it cannot run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from stoker.control.rules.placement import NodeRoom
@@ -17,6 +18,12 @@ def fitting(image: str, rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
     """The rooms, each with those of its devices marked that can take no container of this image; without an
     image none is."""
     return [replace(room, unfit=_unfit_of(room)) if image else room for room in rooms]
+
+
+def reachable(rooms: Sequence[NodeRoom], reached: Collection[str]) -> list[NodeRoom]:
+    """The rooms for http workers, of which those are closed whose nodes are not `reached`."""
+    why = "cannot be reached for requests: its agent is too old, or runs on another host than control"
+    return [room if room.closed or room.node in reached else replace(room, closed=why) for room in rooms]
 
 
 def _unfit_of(room: NodeRoom) -> dict[str, str]:

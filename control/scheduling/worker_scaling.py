@@ -21,9 +21,9 @@ from stoker.control.scheduling import rollout
 from stoker.control.scheduling.autoscale import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
 from stoker.control.scheduling.desired import DesiredWorkers, spec_of
-from stoker.control.scheduling.engine_fit import fitting
+from stoker.control.scheduling.engine_fit import fitting, reachable
 from stoker.control.scheduling.rollout import Hand
-from stoker.control.types import Endpoint, EndpointVersion, QueueSample
+from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
 from stoker.wire.names import short_id
 
 log = logging.getLogger(__name__)
@@ -124,8 +124,6 @@ class WorkerScaling:
         return replace(queue, queued=queue.queued - fresh, in_progress=queue.in_progress + fresh)
 
     def _wanted(self, endpoint: Endpoint, queue: QueueSample) -> int:
-        if endpoint.type != "QUEUE":
-            return 0  # nothing hands it requests yet
         sample = self._sample(endpoint, queue)
         policy = ScalePolicy(
             workers_min=endpoint.workers_min,
@@ -144,17 +142,18 @@ class WorkerScaling:
 
     def _sample(self, endpoint: Endpoint, queue: QueueSample) -> ScaleSample:
         now, pace = self._clock(), self._cluster.throughputs[endpoint.id]
+        takes = endpoint.takes_at_once
         workers = [w for w in self._cluster.of_endpoint(endpoint.id) if serves(w, endpoint)]
         idle = [now - w.idle_since for w in workers if w.idle]
-        idle += [float("inf") for w in workers if w.state == "unhealthy" and not w.busy]
+        idle += [float("inf") for w in workers if w.state == "unhealthy" and not w.jobs]
         return ScaleSample(
             queued=queue.queued,
             in_progress=queue.in_progress,
             workers=self._counted(endpoint, len(workers)),
             idle_for=tuple(idle),
             low_priority_queued=queue.low,
-            concurrency=endpoint.run.concurrency,
-            slots=tuple(w.concurrency for w in workers if w.state == "ready"),
+            concurrency=takes or endpoint.run.concurrency,
+            slots=tuple(takes or w.concurrency for w in workers if w.state == "ready"),
             starting_for=tuple(now - w.since for w in workers if w.state == "starting"),
             waited=0.0 if queue.waiting_since is None else now - queue.waiting_since,
             cold_start=pace.start_s,
@@ -235,6 +234,9 @@ class WorkerScaling:
     def _rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
         """Where its workers may go; `without`: as if that one were gone."""
         rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
+        if endpoint.type == LOAD_BALANCER:
+            nodes = self._cluster.nodes.values()
+            rooms = reachable(rooms, {node.node for node in nodes if node.gateway is not None})
         return self._volume_rooms(endpoint.account, endpoint.run.volume, rooms)
 
     def _add(self, endpoint: Endpoint, place: Placement, filled: Filled) -> None:

@@ -96,7 +96,7 @@ async def real(a_host, tmp_path, monkeypatch):
     host = a_host()
     local = LocalSpawner(tmp_path / "agent")
     protocol = partial(ProtocolSpawner, local, ProtocolServer(refuse_s=0.05))
-    host.spawner = SpawnerByKind(ZygoteSpawner(local), protocol)
+    host.spawner = SpawnerByKind(ZygoteSpawner(local), protocol=protocol)
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.folder = folder
     host.measure = WorkerMemory(host.sampler).measure

@@ -95,8 +95,9 @@ class Host:
         local = LocalSpawner(folder)
         late_s = spawner.PRINTED_LATE_S
         serving = lambda of, *late: lambda: ProtocolSpawner(of, ProtocolServer(refuse_s=0.05), *late)  # noqa: E731
-        plain, programs = SpawnerByKind(local, serving(local)), serving(self.containers, late_s)
-        self.spawner = SpawnerByImage(plain, self.containers, programs)
+        plain = SpawnerByKind(local, protocol=serving(local))
+        contained = SpawnerByKind(self.containers, protocol=serving(self.containers, late_s))
+        self.spawner = SpawnerByImage(plain, contained)
         self._workers: list[RecordedWorker] = []
 
     @property

@@ -95,7 +95,9 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         local = LocalSpawner(folder)
-        self.spawner = SpawnerByKind(local, lambda: ProtocolSpawner(local, ProtocolServer(refuse_s=0.05)))
+        self.spawner = SpawnerByKind(
+            local, protocol=lambda: ProtocolSpawner(local, ProtocolServer(refuse_s=0.05))
+        )
         self.programs: dict[str, Program] = {}
 
     def start(

@@ -17,6 +17,7 @@ from stoker.wire.messages import (
     DeviceSample,
     FromAgent,
     FromControl,
+    GatewayAddress,
     HeldAttempt,
     HeldPod,
     HeldWorker,
@@ -53,6 +54,8 @@ class ScriptedAgent:
         self.kept = {} if kept is None else kept
         self.node = node
         self.boot = boot
+        self.peer = "test"
+        self.gateway: GatewayAddress | None = None
         self.number = 0
         self.stream: MemoryStream[FromControl, FromAgent]
         self.serving: asyncio.Task[None]
@@ -86,6 +89,7 @@ class ScriptedAgent:
             attempts=tuple(attempts),
             samples=tuple(samples),
             pods=tuple(pods),
+            gateway=self.gateway,
         )
         answer = await self.greet(tasks, hello)
         if answer.credential is not None and comes_back:
@@ -96,7 +100,7 @@ class ScriptedAgent:
 
     async def greet(self, tasks: asyncio.TaskGroup, hello: Hello) -> FromControl:
         self.stream, theirs = memory_pair()
-        self.serving = tasks.create_task(self.plane.nodes.serve(theirs, "test", self.token))
+        self.serving = tasks.create_task(self.plane.nodes.serve(theirs, self.peer, self.token))
         await self.stream.send(FromAgent(hello=hello))
         return await self.hear()
 

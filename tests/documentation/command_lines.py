@@ -188,12 +188,18 @@ def curl_fault(line_arguments: list[str]) -> str | None:
     return operation_fault(method, url if "://" in url else f"http://{url}")
 
 
+WORKERS_OWN = "/v2/chat-app/"
+"""Below the load-balancing endpoint of the examples every path is its worker's."""
+
+
 def operation_fault(method: str, url: str) -> str | None:
     """`url` may be a whole one, a path, or what comes after an endpoint's id. What is below `/openai/` is as
     deep as the caller likes, and in no OpenAPI document."""
     split = urlsplit(url)
     if split.path.startswith("/openai/"):
         return None if method in ("GET", "POST") else f"{split.path} takes GET, POST, not {method}"
+    if split.path.startswith(WORKERS_OWN):
+        return None
     path = PARAMETER.sub("{}", split.path)
     known = next((OPERATIONS[one] for one in candidates(path) if one in OPERATIONS), None)
     if known is None:

@@ -176,10 +176,16 @@ async def test_a_deleted_endpoints_jobs_end(api: Managed) -> None:
 
 
 async def test_a_load_balancing_endpoint_is_listed_and_takes_no_jobs(api: Managed) -> None:
-    body = await made(api, type="LOAD_BALANCER")
-    assert body["type"] == "LOAD_BALANCER"
-    refused = await api.http.post(f"{V2}/{body['id']}/run", json={"input": {}})
-    assert (refused.status_code, "load balancing is not served yet" in refused.text) == (400, True)
+    told = await made(api, type="LOAD_BALANCER")
+    assert told["type"] == "LOAD_BALANCER"
+    assert (told["scalerType"], told["scalerValue"]) == ("REQUEST_COUNT", 4)
+    refused = await api.http.post(f"{V2}/{told['id']}/run", json={"input": {}})
+    assert (refused.status_code, "not allowed for QB API" in refused.text) == (400, True)
+    handler = {"name": "with a handler", "imageName": IMAGE, "isServerless": True, "handler": "/app/h.py:run"}
+    given = await api.made("/templates", **handler)
+    body = {"templateId": given["id"], "type": "LOAD_BALANCER"}
+    refused = await api.http.post("/endpoints", json=body)
+    assert (refused.status_code, "runs an HTTP server and no handler" in refused.text) == (400, True)
 
 
 async def test_a_local_path_must_be_in_the_roots(tmp_path: Path) -> None:

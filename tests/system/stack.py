@@ -31,6 +31,7 @@ from preloaded import Preloaded, preloaded
 Process = subprocess.Popen[bytes] | Preloaded
 HANDLERS = Path(__file__).parents[1] / "handlers"
 PROGRAMS = HANDLERS.with_name("handlers_protocol")
+SERVERS = HANDLERS.with_name("handlers_http")
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -110,7 +111,7 @@ class Stack:
         self.hosted = hosted
         self.pipelines = TINY
         self.config = folder / "stoker.toml"
-        roots = json.dumps([str(HANDLERS), str(PROGRAMS)])
+        roots = json.dumps([str(HANDLERS), str(PROGRAMS), str(SERVERS)])
         self.config.write_text(f"local_roots = {roots}\n" + "\n".join(endpoints))
         self.key = f"sk_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.join = f"jt_{secrets.token_hex(6)}_{secrets.token_hex(24)}"

@@ -27,6 +27,7 @@ from stoker.wire.messages.from_agent import (
     Beat,
     Chunk,
     FromAgent,
+    GatewayAddress,
     HeldAttempt,
     HeldPod,
     HeldWorker,

@@ -43,6 +43,15 @@ class HeldPod:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """How control reaches the http workers of a node: HTTP CONNECT to a worker's name at this port, with the
+    token as bearer. The address is the one that the session comes from."""
+
+    port: int
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     protocol: int
     node: str
@@ -56,6 +65,7 @@ class Hello:
     first_unacked: int = 1
     samples: tuple[DeviceSample, ...] = ()
     pods: tuple[HeldPod, ...] = ()
+    gateway: GatewayAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ class RegistryAuth:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`.
+    """`kind` is "python", "protocol" or "http". Those of the latter two are `command`, started in the folder
+    `handler`.
 
     `preload` names modules: the worker may be forked from a zygote that has imported them. With an `image`,
     the worker is a container: `handler` is a path in it, and an empty `command` or `entrypoint` means the

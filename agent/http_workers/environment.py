@@ -1,0 +1,35 @@
+"""The environment of an http worker: the ports that it serves, and its names. Pure.
+
+`PORT` is where the worker serves requests, `PORT_HEALTH` where it answers probes: the same, unless the
+endpoint declares a `PORT_HEALTH` that differs from its `PORT`. All workers of a node share its network, so
+the agent chooses free ports; the numbers that an endpoint declares only say whether there are one or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stoker.wire.messages import WorkerSpec
+
+PORT, PORT_HEALTH, PATH = "PORT", "PORT_HEALTH", "HEALTH_CHECK_PATH"
+
+
+def ports_needed(env: Mapping[str, str]) -> int:
+    health = env.get(PORT_HEALTH)
+    return 1 if health is None or health == env.get(PORT) else 2
+
+
+def health_path(env: Mapping[str, str]) -> str:
+    return "/" + (env.get(PATH) or "/ping").lstrip("/")
+
+
+def http_environment(spec: WorkerSpec, port: int, health_port: int) -> Mapping[str, str]:
+    """The endpoint's own variables replace all but the ports and names."""
+    return {
+        "PYTHONUNBUFFERED": "1",
+        **spec.env,
+        PORT: str(port),
+        PORT_HEALTH: str(health_port),
+        "RUNPOD_POD_ID": spec.worker,
+        "RUNPOD_ENDPOINT_ID": spec.endpoint,
+    }

@@ -1,0 +1,153 @@
+"""Runs http workers: starts the program and probes its health. Implements WorkerProcess and Spawner.
+
+    agent --stop--> no new connections; SIGTERM once the open ones have ended, or when the ladder says so
+    agent <--ready, unfit, fit-- agent.http_workers.health <--probes-- agent.http_workers.probe
+
+- The process itself (session, environment, log, kill of everything that it started) is started by
+  `agent.processes.local_spawner` or `agent.containers.spawner`.
+- It gets no jobs: control sends requests to its port by way of `agent.http_workers.gateway_port`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from stoker.agent.alarm import Alarm, loop_time
+from stoker.agent.http_workers import health
+from stoker.agent.http_workers.environment import health_path, http_environment, ports_needed
+from stoker.agent.http_workers.probe import probe
+from stoker.agent.http_workers.worker_ports import WorkerPorts
+from stoker.agent.interfaces import SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
+from stoker.agent.logs.tail import LogTail
+from stoker.agent.pods.free_ports import NoPort, free_ports
+from stoker.agent.processes.spawn_request import Program
+from stoker.agent.protocol.worker import Starter
+from stoker.wire.messages import Device, WorkerSpec
+from stoker.worker.frames import Frame
+
+
+class HttpSpawner:
+    """Starts programs with `starter`, which it does not close."""
+
+    def __init__(self, starter: Starter, ports: WorkerPorts) -> None:
+        self._starter, self._ports = starter, ports
+        self._probes: set[asyncio.Task[None]] = set()
+
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> HttpProcess:
+        if not spec.command and not spec.image:
+            raise SpawnFailed(f"endpoint {spec.endpoint} names no command for its http worker")
+        try:
+            found = free_ports(ports_needed(spec.env), self._ports.taken())
+        except NoPort as error:
+            raise SpawnFailed(str(error)) from None
+        process = HttpProcess(spec, watcher, self._ports, found[-1], self._probes)
+        program = Program(spec.command, Path(spec.handler), http_environment(spec, found[0], found[-1]))
+        child = self._starter.start(spec, device, process, program)
+        self._ports.add(spec.worker, found[0], found[-1])
+        process.begin(child)
+        return process
+
+    async def close(self) -> None:
+        if self._probes:
+            await asyncio.wait(self._probes)
+
+
+class HttpProcess:
+    """One program: a WorkerProcess for the agent, and the watcher of the program's process. `probes` holds
+    the task of its probe while that runs."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        watcher: WorkerWatcher,
+        ports: WorkerPorts,
+        health_port: int,
+        probes: set[asyncio.Task[None]],
+    ) -> None:
+        self.child: WorkerProcess
+        self._spec, self._watcher, self._ports = spec, watcher, ports
+        self._health_port, self._path = health_port, health_path(spec.env)
+        self._probes = probes
+        self._probing: asyncio.Task[None] | None = None
+        self._state = health.begin(loop_time())
+        self._ready = False
+        self._replaced = ""
+        self._alarm = Alarm(self._on_alarm)
+
+    def begin(self, child: WorkerProcess) -> None:
+        """Probes from now on."""
+        self.child = child
+        self._alarm.set(health.wake_at(self._state))
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def send(self, frame: Frame) -> None:
+        if frame.kind == "stop":
+            self._ports.close(self._spec.worker, self.child.terminate)
+
+    @property
+    def tail(self) -> LogTail:
+        return self.child.tail
+
+    def terminate(self) -> None:
+        self.child.terminate()
+
+    def kill(self) -> None:
+        self.child.kill()
+
+    def pause(self) -> None:
+        """It sends nothing that could wait."""
+
+    def resume(self) -> None:
+        pass
+
+    # -- its health
+
+    def _on_alarm(self, at: float) -> None:
+        self._step(health.Tick(at))
+
+    def _step(self, event: health.Event) -> None:
+        self._state, commands = health.step(self._state, event, self._spec.start_timeout_s)
+        self._alarm.set(health.wake_at(self._state))
+        for command in commands:
+            match command:
+                case health.Probe():
+                    self._probing = asyncio.create_task(self._probe(), name="probe of an http worker")
+                    self._probes.add(self._probing)
+                    self._probing.add_done_callback(self._probes.discard)
+                case health.Announce(why):
+                    self._watcher.on_frame(self._announcement(why))
+                case health.Replace(why):
+                    self._replaced = why
+                    self.child.kill()
+
+    async def _probe(self) -> None:
+        status, why = await probe(self._health_port, self._path)
+        self._step(health.Probed(loop_time(), status, why))
+
+    def _announcement(self, why: str) -> Frame:
+        if why:
+            return Frame("unfit", {"reason": why})
+        if self._ready:
+            return Frame("fit")
+        self._ready = True
+        return Frame("ready")
+
+    # -- its process
+
+    def on_frame(self, frame: Frame) -> None:
+        raise AssertionError(f"a program without frames sent {frame.kind}")
+
+    def on_broken(self, why: str) -> None:
+        raise AssertionError(f"a program without frames broke their protocol: {why}")
+
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
+        self._alarm.set(None)
+        self._ports.remove(self._spec.worker)
+        if self._probing is not None:
+            self._probing.cancel()
+        self._watcher.on_exit(replace(exit, reason=self._replaced) if self._replaced else exit)

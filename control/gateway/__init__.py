@@ -1,0 +1,1 @@
+"""Load-balancing endpoints: takes callers' requests straight to the HTTP servers of workers"""

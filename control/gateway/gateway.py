@@ -1,0 +1,277 @@
+"""The gateway: a request to a load-balancing endpoint, from its key to the last byte of its response.
+
+    endpoint? ─no─> the application's own routes     reserved path? ─yes─> 400
+        │yes                                             │no
+    key? ─no─> 401   may it? ─no─> 401   worker? ─none in 2 min─> 503   exchange ─not in 330 s─> 504
+                                           │ affinity: gone 404, not ready in 5 min 400    └─broken─> 502
+
+Nothing is tried again: a request that a worker may have begun must not be done twice. One that no byte of was
+sent, as its worker could not be reached, goes to another. The key is checked here
+and not passed on. Requests hold no slot: how many a worker has is counted, for the choice and for scaling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker.control.api.answers import Answer, error_answer
+from stoker.control.api.calls import CallerLeft
+from stoker.control.errors import BadRequest, ControlError, NotFound, Unauthorized
+from stoker.control.gateway import choice, paths
+from stoker.control.gateway.connections import Connection, Connections, Dial, dial
+from stoker.control.gateway.exchange import Exchange, request_of
+from stoker.control.gateway.headers import WORKER_ID, CallerFacts, Header, to_worker
+from stoker.control.gateway.paths import Target
+from stoker.control.gateway.refusals import (
+    GatewayError,
+    NoWorkers,
+    UpstreamFailed,
+    UpstreamTimeout,
+    WorkerGone,
+    WorkerTimeout,
+)
+from stoker.control.plane import Plane
+from stoker.control.rules.hello import NodeGateway
+from stoker.control.types import LOAD_BALANCER, Endpoint
+
+log = logging.getLogger(__name__)
+
+NO_WORKER_S = 120.0
+STRICT_S = 300.0
+"""How long a request waits for any worker, and for the one that it names."""
+
+EXCHANGE_S = 330.0
+"""How long a request may take once it has a worker."""
+
+READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Gateway:
+    """`reserved` are the names that the path form keeps; `otherwise` is asked for what names no
+    load-balancing endpoint. `domain`: endpoints have names of their own below it."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        rng: Random,
+        reserved: frozenset[str],
+        otherwise: ASGIApp,
+        domain: str = "",
+        dial: Dial = dial,
+    ) -> None:
+        self.requests = plane.requests
+        self.connections = Connections(self._gateway_of, dial)
+        self._plane = plane
+        self._rng = rng
+        self._reserved = reserved
+        self._otherwise = otherwise
+        self._domain = domain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        target = self.target(scope["raw_path"], dict(scope["headers"])) if scope["type"] == "http" else None
+        if target is None:
+            await self._otherwise(scope, receive, send)
+            return
+        request = _Request(target, scope, receive, send)
+        try:
+            await self._serve(request)
+            self.requests.completed[target.endpoint] += 1
+        except CallerLeft:
+            return
+        except (GatewayError, ControlError) as error:
+            self.requests.failed[target.endpoint] += isinstance(error, GatewayError)
+            if request.exchange is not None and request.exchange.began:
+                log.warning("a response of endpoint %s is broken off: %s", target.endpoint, error)
+                return  # the server closes the connection of a response without an end
+            await refusal(error)(scope, receive, send)
+
+    def target(self, raw_path: bytes, headers: Mapping[bytes, bytes]) -> Target | None:
+        """The load-balancing endpoint that an address names; None where it names none."""
+        if self._domain and (by_host := self.by_host(headers, raw_path)) is not None:
+            return by_host
+        target = paths.of_path(raw_path)
+        found = None if target is None else self._plane.endpoints.named(target.endpoint)
+        return target if found is not None and found.type == LOAD_BALANCER else None
+
+    def by_host(self, headers: Mapping[bytes, bytes], raw_path: bytes) -> Target | None:
+        """What the Host header names, whether or not that exists."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        return paths.of_host(host, self._domain, raw_path)
+
+    # -- one request
+
+    async def _serve(self, request: _Request) -> None:
+        scope, target = request.scope, request.target
+        headers: list[Header] = scope["headers"]
+        endpoint = await self.admit(target, scope["method"], dict(headers))
+        caller = CallerFacts((scope["client"] or ("", 0))[0], scope["scheme"], target.prefix)
+        query = scope["query_string"]
+        path = target.path + b"?" + query if query else target.path
+        asked = request_of(scope["method"], path, to_worker(headers, caller), headers)
+        incoming = Incoming(request.receive)
+        async with self.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
+            request.exchange = Exchange(connection, incoming.receive, request.send)
+            try:
+                async with asyncio.timeout(EXCHANGE_S):
+                    await request.exchange.run(asked)
+            except TimeoutError:
+                raise late(connection.worker) from None
+            self.connections.give_back(connection)
+
+    async def admit(self, target: Target, method: str, headers: Mapping[bytes, bytes]) -> Endpoint:
+        """The endpoint, if the caller may use it. Raises ControlError."""
+        key = headers.get(b"authorization")
+        caller = await self._plane.callers.find(None if key is None else key.decode("latin-1"))
+        endpoint = self._plane.endpoints.find(caller.account, target.endpoint, of_queue=False)
+        if endpoint.type != LOAD_BALANCER:
+            raise BadRequest(
+                f"not allowed for QB API: endpoint {endpoint.id} takes jobs at /v2/{endpoint.id}/run"
+            )
+        if target.operation in self._reserved:
+            raise BadRequest(
+                f"not allowed for QB API: /{target.operation} is an operation of queue endpoints, and"
+                f" endpoint {target.endpoint} is load-balancing"
+            )
+        if not caller.access.may(write=method not in READ_ONLY, endpoint=endpoint.id):
+            raise Unauthorized(f"this key may not {method} at endpoint {target.endpoint}")
+        return endpoint
+
+    @asynccontextmanager
+    async def reached(
+        self, endpoint: Endpoint, affinity: choice.Affinity | None, incoming: Incoming
+    ) -> AsyncIterator[Connection]:
+        """A connection to a worker that has one request more during the block; an error closes it. Where one
+        cannot be reached, nothing was sent, so another is chosen. Raises GatewayError and CallerLeft."""
+        tried: set[str] = set()
+        while True:
+            worker = await self._worker_for(endpoint, affinity, incoming, tried)
+            with self.requests.at(worker):
+                try:
+                    connection = await self.connections.connect(worker)
+                except UpstreamFailed:
+                    tried.add(worker)
+                    if (affinity is not None and affinity.strict) or not self._ready(endpoint, tried):
+                        raise
+                    continue
+                try:
+                    yield connection
+                except BaseException:
+                    connection.close()
+                    raise
+                return
+
+    async def _worker_for(
+        self, endpoint: Endpoint, affinity: choice.Affinity | None, incoming: Incoming, tried: set[str]
+    ) -> str:
+        """Chooses a worker, or waits for one. Raises CallerLeft, NoWorkers, WorkerGone and WorkerTimeout."""
+        if (worker := self._chosen(endpoint, affinity, tried)) is not None:
+            return worker
+        strict = affinity is not None and affinity.strict
+        deadline = asyncio.get_running_loop().time() + (STRICT_S if strict else NO_WORKER_S)
+        with self.requests.wait(endpoint.id) as changed:
+            leaving = asyncio.create_task(incoming.left(), name="watch a caller that waits for a worker")
+            leaving.add_done_callback(lambda _: changed.set())
+            try:
+                async with asyncio.timeout_at(deadline):
+                    while (worker := self._chosen(endpoint, affinity, tried)) is None:
+                        await changed.wait()
+                        changed.clear()
+                        if leaving.done():
+                            raise CallerLeft
+            except TimeoutError:
+                if strict:
+                    raise WorkerTimeout("timed out waiting for worker") from None
+                raise NoWorkers(f"no workers available: {self._plane.scaling.reason(endpoint)}") from None
+            finally:
+                leaving.cancel()
+                await asyncio.wait((leaving,))
+        return worker
+
+    def _chosen(self, endpoint: Endpoint, affinity: choice.Affinity | None, tried: set[str]) -> str | None:
+        """None where the request must wait. Raises WorkerGone, and NotFound for a deleted endpoint."""
+        if endpoint.id not in self._plane.endpoints.by_id:
+            raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
+        workers = self._plane.cluster.of_endpoint(endpoint.id)
+        ready = self._ready(endpoint, tried)
+        candidates = [choice.Candidate(one.worker, one.worker in ready, one.requests) for one in workers]
+        match choice.choose(candidates, affinity, self._rng.randrange):
+            case choice.Chosen(worker):
+                return worker
+            case choice.Gone(worker):
+                raise WorkerGone(f"worker {worker} does not exist any more")
+            case choice.Wait():
+                return None
+
+    def _ready(self, endpoint: Endpoint, tried: set[str]) -> set[str]:
+        """The workers in rotation, without those that were tried."""
+        workers = self._plane.cluster.of_endpoint(endpoint.id)
+        ready = {one.worker for one in workers if one.state == "ready" and not one.retiring}
+        return {one for one in ready - tried if self._gateway_of(one) is not None}
+
+    def _gateway_of(self, worker: str) -> NodeGateway | None:
+        cluster = self._plane.cluster
+        held = cluster.workers.get(worker)
+        node = None if held is None else cluster.nodes.get(held.node)
+        return None if node is None else node.gateway
+
+
+class _Request:
+    """`exchange` is set once there is one."""
+
+    def __init__(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
+        self.target, self.scope, self.receive, self.send = target, scope, receive, send
+        self.exchange: Exchange | None = None
+
+
+class Incoming:
+    """The messages of a caller. `left` looks ahead, by one piece of the body at most."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._held: Message | None = None
+
+    async def receive(self) -> Message:
+        held, self._held = self._held, None
+        return await self._receive() if held is None else held
+
+    async def left(self) -> None:
+        """Returns when the caller has left. Does not return while more of its body is to come."""
+        if self._held is None:
+            self._held = await self._receive()
+        if self._held["type"] == "http.request" and self._held.get("more_body", False):
+            await asyncio.Event().wait()
+        while self._held["type"] != "http.disconnect":
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._held = message
+
+
+def affinity_of(headers: Mapping[bytes, bytes]) -> choice.Affinity | None:
+    """Raises BadRequest."""
+    named = headers.get(WORKER_ID)
+    if named is None:
+        return None
+    try:
+        return choice.parse_affinity(named.decode("latin-1"))
+    except ValueError as error:
+        raise BadRequest(f"{WORKER_ID.decode()}: {error}") from None
+
+
+def late(worker: str) -> UpstreamTimeout:
+    return UpstreamTimeout(worker, f"did not respond within {EXCHANGE_S:g} s")
+
+
+def refusal(error: GatewayError | ControlError) -> Answer:
+    """The answer names the worker that failed, if one did."""
+    if not isinstance(error, GatewayError):
+        return error_answer(error)
+    answer = error.answer()
+    if not error.worker:
+        return answer
+    return Answer(answer.body, answer.status, (*answer.headers, (WORKER_ID, error.worker.encode())))

@@ -1,0 +1,52 @@
+"""Which endpoint an address names, and the path that its worker sees. Pure.
+
+    path form   /v2/{endpoint}/<any path>             the queue operations and /health are reserved
+    host form   {endpoint}.<domain>/<any path>        everything reaches the worker
+
+Paths are bytes as they were sent: what is percent-encoded stays so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PREFIX = b"/v2/"
+HEALTH = "health"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`prefix` is what the path form puts before the worker's own path; empty in the host form."""
+
+    endpoint: str
+    path: bytes
+    prefix: str = ""
+
+    @property
+    def operation(self) -> str:
+        """The first part of the path, which may be the name of a reserved operation."""
+        return self.path[1:].split(b"/", 1)[0].decode("latin-1") if self.prefix else ""
+
+
+def of_path(raw_path: bytes) -> Target | None:
+    """The target that a path names; None where it has another form."""
+    if not raw_path.startswith(PREFIX):
+        return None
+    name, slash, rest = raw_path.removeprefix(PREFIX).partition(b"/")
+    if not name:
+        return None
+    endpoint = name.decode("latin-1")
+    return Target(endpoint, slash + rest if slash else b"/", f"/v2/{endpoint}")
+
+
+def of_host(host: str, domain: str, raw_path: bytes) -> Target | None:
+    """The target that a Host header names; None where that is not one label before the domain."""
+    name = host.rpartition(":")[0] if _has_port(host) else host
+    endpoint, dot, rest = name.lower().rstrip(".").partition(".")
+    if not dot or not endpoint or rest != domain:
+        return None
+    return Target(endpoint, raw_path or b"/")
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdecimal() and ":" in host

@@ -1,0 +1,84 @@
+"""Requests to load-balancing endpoints: those that wait for a worker, and those that a worker has.
+
+Requests are in no queue and no store: they live as long as their caller's connection. `samples` is their
+demand, as the store's is that of jobs; an open WebSocket is a request. Counts of ended requests begin anew
+with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.types import EndpointHealth, QueueSample
+
+
+class Requests:
+    """`wake` is called when a request finds no worker."""
+
+    def __init__(self, cluster: ClusterState, clock: Callable[[], float], wake: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._wake = wake
+        self._waiting: defaultdict[str, dict[asyncio.Event, float]] = defaultdict(dict)
+        self.completed: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+
+    @contextmanager
+    def wait(self, endpoint: str) -> Iterator[asyncio.Event]:
+        """The request waits during the block. The event is set each time a worker may be there for it."""
+        event = asyncio.Event()
+        self._waiting[endpoint][event] = self._clock()
+        self._wake()
+        try:
+            yield event
+        finally:
+            waiting = self._waiting[endpoint]
+            del waiting[event]
+            if not waiting:
+                del self._waiting[endpoint]
+
+    def look(self, endpoint: str) -> None:
+        """A worker of this endpoint may be ready, or gone."""
+        for event in self._waiting.get(endpoint, ()):
+            event.set()
+
+    @contextmanager
+    def at(self, worker: str) -> Iterator[None]:
+        """The worker has a request during the block."""
+        self._cluster.begin_request(worker, self._clock())
+        try:
+            yield
+        finally:
+            self._cluster.end_request(worker, self._clock())
+
+    def counted(self, endpoint: str, health: EndpointHealth) -> EndpointHealth:
+        """The health of a load-balancing endpoint: its requests in place of jobs."""
+        return replace(
+            health,
+            completed=self.completed[endpoint],
+            failed=self.failed[endpoint],
+            in_queue=len(self._waiting.get(endpoint, ())),
+            in_progress=self.in_progress(endpoint),
+        )
+
+    def samples(self) -> dict[str, QueueSample]:
+        """The demand of each endpoint that has requests."""
+        busy = {worker.endpoint for worker in self._cluster.workers.values() if worker.requests}
+        return {endpoint: self._sample(endpoint) for endpoint in busy | self._waiting.keys()}
+
+    def _sample(self, endpoint: str) -> QueueSample:
+        waiting = self._waiting.get(endpoint, {})
+        return QueueSample(
+            endpoint,
+            queued=len(waiting),
+            in_progress=self.in_progress(endpoint),
+            waiting_since=min(waiting.values(), default=None),
+        )
+
+    def in_progress(self, endpoint: str) -> int:
+        return sum(worker.requests for worker in self._cluster.of_endpoint(endpoint))

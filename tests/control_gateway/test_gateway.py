@@ -1,0 +1,333 @@
+"""Requests to a load-balancing endpoint, on virtual time: a real plane, workers in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import h11
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
+from memory_worker import Caller, Serve, Served, app_endpoint, site
+from plane_world import endpoint, story
+
+from stoker.control.gateway import exchange
+
+LIMIT = 300_000
+
+
+async def told(served: Served) -> None:
+    """Responds with what came."""
+    request = {"method": served.request.method.decode(), "target": served.request.target.decode()}
+    served.respond(json.dumps({**request, "headers": served.headers, "body": served.body.decode()}).encode())
+
+
+def error(caller: Caller) -> tuple[int, str, str]:
+    body = json.loads(caller.body)
+    return caller.status, body["error"], body["detail"]
+
+
+@story
+async def test_a_request_reaches_a_worker_without_the_key_and_its_response_names_the_worker() -> None:
+    async with site(told) as s:
+        [worker] = await s.ready()
+        caller = await s.caller("/v2/app/a%20b/c?x=1&y=", "POST", content_length="4", x_own="1").run(
+            b"bo", b"dy"
+        )
+        seen = json.loads(caller.body)
+        assert (seen["method"], seen["target"], seen["body"]) == ("POST", "/a%20b/c?x=1&y=", "body")
+        assert seen["headers"]["x-own"] == "1"
+        assert seen["headers"]["x-forwarded-prefix"] == "/v2/app"
+        assert "authorization" not in seen["headers"]
+        assert (caller.status, caller.headers["x-runpod-worker-id"]) == (200, worker)
+        await s.get()
+        assert s.workers.connects == [worker]  # the connection was used again
+
+
+@story
+async def test_by_host_every_path_is_the_workers() -> None:
+    async with site(told, app_endpoint(), endpoint("echo")) as s:
+        await s.ready()
+        for path in ("/run", "/health", "/v2/echo/run", "/"):
+            seen = json.loads((await s.get(path, host="app.lb.example.org:8443")).body)
+            assert seen["target"] == path
+            assert "x-forwarded-prefix" not in seen["headers"]
+        assert (await s.get("/", host="other.lb.example.org")).status == 404
+        assert error(await s.get("/", host="echo.lb.example.org"))[1].startswith("not allowed for QB API")
+
+
+@story
+async def test_the_path_form_keeps_the_queues_operations_and_tells_the_health() -> None:
+    async with site() as s:
+        await s.ready()
+        for method, path in (
+            ("POST", "run"),
+            ("GET", "status/j-1"),
+            ("POST", "openai/v1/x"),
+            ("GET", "run/x/y"),
+        ):
+            refused = await s.caller(f"/v2/app/{path}", method).run()
+            assert (refused.status, b"not allowed for QB API" in refused.body) == (400, True)
+        await s.get()
+        health = json.loads((await s.get("/v2/app/health")).body)
+        assert health["jobs"] == {"completed": 1, "failed": 0, "inProgress": 0, "inQueue": 0, "retried": 0}
+        assert (health["workers"]["ready"], health["workers"]["idle"]) == (1, 1)
+        assert (await s.get("/v2/app/health/x")).status == 400
+
+
+@story
+async def test_without_a_key_there_is_nothing() -> None:
+    async with site() as s:
+        await s.ready()
+        refused = await s.get(authorization="")
+        assert error(refused) == (401, "no token provided", "no token provided")
+        assert (await s.get(authorization="Bearer sk_no")).status == 401
+        assert s.workers.connects == []
+
+
+@story
+async def test_no_worker_for_two_minutes_is_a_503() -> None:
+    async with site(workers_max=0, workers_min=0) as s:
+        began = s.w.loop.time()
+        refused = await s.get()
+        assert s.w.loop.time() - began == 120.0
+        assert error(refused)[:2] == (503, "no workers available")
+        assert "workersMax is 0" in error(refused)[2]
+
+
+@story
+async def test_a_request_waits_for_a_worker_and_brings_it_about() -> None:
+    async with site(workers_min=0) as s:
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(s.get())
+            await s.ready()
+        assert waiting.result().status == 200
+        await asyncio.sleep(60.0)
+        assert s.agent.specs == {}  # idle for too long
+
+
+@story
+async def test_it_is_scaled_by_its_requests_in_flight() -> None:
+    go = asyncio.Event()
+
+    async def held(served: Served) -> None:
+        await go.wait()
+        served.respond(b"done")
+
+    async with site(held, workers_max=5, scaler_value=2) as s, asyncio.TaskGroup() as tasks:
+        await s.ready()
+        for _ in range(5):
+            tasks.create_task(s.get())
+        await asyncio.sleep(3.0)
+        assert len(s.agent.specs) == 3
+        health = json.loads((await s.get("/v2/app/health")).body)
+        assert (health["jobs"]["inProgress"], health["workers"]["running"]) == (5, 1)
+        go.set()
+        await asyncio.sleep(60.0)
+        assert len(s.agent.specs) == 1
+
+
+@story
+async def test_a_caller_that_leaves_while_it_waits_is_no_demand() -> None:
+    async with site(workers_min=0) as s:
+        caller = s.caller()
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(caller.run())
+            await asyncio.sleep(1.0)
+            assert s.w.plane.requests.samples()["app"].queued == 1
+            caller.leave()
+            await running
+        assert s.w.plane.requests.samples() == {}
+        assert caller.status == 0
+
+
+@story
+async def test_a_response_that_takes_too_long_is_a_504() -> None:
+    async def never(served: Served) -> None:
+        await served.event()  # until the gateway closes the connection
+
+    async with site(never) as s:
+        [worker] = await s.ready()
+        began = s.w.loop.time()
+        late = await s.get()
+        assert s.w.loop.time() - began == 330.0
+        assert (late.status, late.headers["x-runpod-worker-id"]) == (504, worker)
+        assert all(pipe.closed for pipe in s.workers.pipes)
+
+
+@story
+async def test_a_worker_that_breaks_fails_its_own_requests_alone() -> None:
+    async def by_path(served: Served) -> None:
+        match served.request.target:
+            case b"/breaks":
+                served.pipe.close()
+            case b"/half":
+                served.head(content_length="10")
+                served.send(h11.Data(b"half"))
+                await asyncio.sleep(1.0)
+                served.pipe.close()
+            case b"/nonsense":
+                served.pipe.write(b"220 hello\r\n\r\n")
+            case _:
+                await asyncio.sleep(2.0)
+                served.respond(b"whole")
+
+    async with site(by_path) as s, asyncio.TaskGroup() as tasks:
+        [worker] = await s.ready()
+        whole = tasks.create_task(s.get())
+        half = tasks.create_task(s.get("/v2/app/half"))
+        for path in ("breaks", "nonsense"):
+            failed = await s.get(f"/v2/app/{path}")
+            assert (failed.status, failed.headers["x-runpod-worker-id"]) == (502, worker)
+        assert ((await half).status, half.result().body, half.result().complete) == (200, b"half", False)
+        assert ((await whole).status, whole.result().body) == (200, b"whole")
+        assert s.w.plane.requests.failed["app"] == 3
+        await asyncio.sleep(1.5)  # no connection is kept for so long
+        s.workers.refuses[worker] = b"502 Bad Gateway"
+        failed = await s.get()
+        assert (failed.status, failed.headers["x-runpod-worker-id"]) == (502, worker)
+
+
+@story
+async def test_a_worker_that_cannot_be_reached_is_passed_over() -> None:
+    async with site(workers_min=2) as s:
+        first, second = await s.ready(2)
+        s.workers.refuses[first] = b"404 Not Found"
+        answers = [await s.get() for _ in range(6)]
+        assert {(one.status, one.headers["x-runpod-worker-id"]) for one in answers} == {(200, second)}
+        assert first in s.workers.connects
+        assert (await s.get(x_runpod_worker_id=f"strict {first}")).status == 502
+        assert s.w.plane.requests.in_progress("app") == 0
+
+
+@story
+async def test_an_unhealthy_worker_gets_no_requests_until_it_is_healthy_again() -> None:
+    async with site(workers_min=2) as s:
+        first, second = await s.ready(2)
+        await s.tell(first, "unhealthy", "its health check answers 500")
+        answers = [await s.get() for _ in range(6)]
+        assert {one.headers["x-runpod-worker-id"] for one in answers} == {second}
+        await s.tell(first, "ready")
+        answers = [await s.get() for _ in range(12)]
+        assert {one.headers["x-runpod-worker-id"] for one in answers} == {first, second}
+
+
+@story
+async def test_affinity() -> None:
+    async with site(workers_min=2) as s:
+        first, second = await s.ready(2)
+        for form in ("{}", "strict {}", "strict-resume {}"):
+            named = [await s.get(x_runpod_worker_id=form.format(first)) for _ in range(4)]
+            assert {one.headers["x-runpod-worker-id"] for one in named} == {first}
+        await s.tell(first, "unhealthy", "ill")
+        assert (await s.get(x_runpod_worker_id=first)).headers["x-runpod-worker-id"] == second
+        assert error(await s.get(x_runpod_worker_id="strict gone"))[:2] == (404, "affinity_worker_gone")
+        assert (await s.get(x_runpod_worker_id="gone")).status == 200
+        assert (await s.get(x_runpod_worker_id="strict a b")).status == 400
+        began = s.w.loop.time()
+        late = await s.get(x_runpod_worker_id=f"strict {first}")
+        assert s.w.loop.time() - began == 300.0
+        assert error(late) == (400, "worker_timeout", "timed out waiting for worker")
+
+
+@story
+async def test_bodies_have_a_limit() -> None:
+    async def by_path(served: Served) -> None:
+        if served.request.target == b"/large":
+            served.head(content_length=str(LIMIT + 1))
+        elif served.request.target == b"/endless":
+            served.head(transfer_encoding="chunked")
+            for _ in range(4):
+                served.send(h11.Data(bytes(LIMIT // 3)))
+                await asyncio.sleep(0.01)
+        else:
+            served.respond(str(len(served.body)).encode())
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exchange, "BODY_BYTES", LIMIT)
+        await _bodies(by_path)
+
+
+async def _bodies(by_path: Serve) -> None:
+    async with site(by_path) as s:
+        await s.ready()
+        third = bytes(LIMIT // 3)
+        up = await s.caller("/v2/app/up", "POST", transfer_encoding="chunked").run(*[third] * 3)
+        assert (up.status, up.body) == (200, str(LIMIT).encode())
+        over = await s.caller("/v2/app/up", "POST", transfer_encoding="chunked").run(*[third] * 4)
+        assert over.status == 413
+        declared = await s.caller("/v2/app/up", "POST", content_length=str(LIMIT + 1)).run()
+        assert declared.status == 413
+        assert (await s.get("/v2/app/large")).status == 502
+        endless = await s.get("/v2/app/endless")
+        assert (endless.status, endless.complete, len(endless.body) <= LIMIT) == (200, False, True)
+
+
+@story
+async def test_each_piece_passes_before_the_next_is_made() -> None:
+    go = asyncio.Event()
+
+    async def events(served: Served) -> None:
+        served.head(transfer_encoding="chunked", content_type="text/event-stream")
+        served.send(h11.Data(b"data: first\n\n"))
+        await go.wait()
+        served.send(h11.Data(b"data: last\n\n"), h11.EndOfMessage())
+
+    async with site(events) as s, asyncio.TaskGroup() as tasks:
+        await s.ready()
+        caller = s.caller()
+        running = tasks.create_task(caller.run())
+        await caller.until(b"first")
+        assert b"last" not in caller.body
+        go.set()
+        await running
+        assert (caller.complete, caller.headers["content-type"]) == (True, "text/event-stream")
+
+
+@story
+async def test_the_worker_knows_when_its_caller_left() -> None:
+    left = asyncio.Event()
+
+    async def held(served: Served) -> None:
+        assert isinstance(await served.event(), h11.ConnectionClosed)
+        left.set()
+        raise h11.RemoteProtocolError("over")
+
+    async with site(held) as s, asyncio.TaskGroup() as tasks:
+        await s.ready()
+        caller = s.caller()
+        running = tasks.create_task(caller.run())
+        await asyncio.sleep(1.0)
+        caller.leave()
+        await running
+        await left.wait()
+        assert s.w.plane.requests.samples() == {}
+
+
+@story
+async def test_a_response_may_end_before_the_request_does() -> None:
+    async def at_once(served: Served) -> None:
+        served.respond(b"enough", 413)
+
+    async with site(at_once) as s, asyncio.TaskGroup() as tasks:
+        await s.ready()
+        caller = s.caller("/v2/app/up", "POST", content_length="4")
+        running = tasks.create_task(caller.send_only())
+        caller.put(b"bo")
+        await asyncio.sleep(0.5)
+        caller.put(b"dy", more=False)
+        await running
+        assert (caller.status, caller.body) == (413, b"enough")
+
+
+@story
+async def test_where_no_node_can_be_reached_it_says_so() -> None:
+    async with site(workers_min=0) as s:
+        s.w.plane.cluster.nodes["node-1"].gateway = None
+        refused = await s.get()
+        assert error(refused)[0] == 503
+        assert "cannot be reached for requests" in error(refused)[2]
