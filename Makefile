@@ -53,7 +53,8 @@ test: .set-up
 
 test-slow: .set-up
 	@.ci/packages gcc ffmpeg
-	PYTHONHASHSEED=0 STOKER_TESTS_EXECUTE=1 $(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
+	PYTHONHASHSEED=0 STOKER_TESTS_EXECUTE=1 $(PYTEST) tests -m "slow or hypothesis" --hypothesis-profile full \
+		--timeout 600 -o faulthandler_timeout=600
 
 simulate: $(STAMP)
 	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000)

@@ -1,5 +1,5 @@
 """What holds for every test: no hub is asked for anything, none is held to a time, examples are the same in
-each run (`--hypothesis-profile search` draws others), and this process adopts no orphans. What several need:
+each run (`profiles` has others), and this process adopts no orphans. What several need:
 a PostgreSQL server, started when the first test asks for it."""
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ from typing import Any
 
 import pytest
 from httpx._transports import default as httpx_transports
-from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import profiles  # noqa: F401  # loads the quick one
 from parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew
 os.umask(0o022)  # users that a test chooses read what it writes
-settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("search"), derandomize=True)
-settings.load_profile("same")
 
 _create_ssl_context = httpx_transports.create_ssl_context
 _public_authorities = functools.cache(_create_ssl_context)

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import Phase, settings
 
 settings.register_profile(
-    "first failure", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate]
+    "first failure", settings.get_profile("full"), phases=[Phase.explicit, Phase.generate]
 )
 
 

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 sys.path.insert(0, str(Path(__file__).parent))
 from checked_machines import MACHINES, load_checks
@@ -32,15 +33,11 @@ def test_example(example, machine):
 CHECKS = {name: load_checks(name) for name in MACHINES}
 
 
-@pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name, checks in CHECKS.items() if hasattr(checks, "walk")])
-def test_any_life(name, examples):
-    @settings(max_examples=examples)
-    @given(st.data())
-    def holds(data):
-        CHECKS[name].walk(MACHINES[name], lambda choices: data.draw(st.sampled_from(list(choices))))
-
-    holds()
+@settings(max_examples=examples(150))
+@given(data=st.data())
+def test_any_life(name, data):
+    CHECKS[name].walk(MACHINES[name], lambda choices: data.draw(st.sampled_from(list(choices))))
 
 
 def test_the_walks_reach_every_state():

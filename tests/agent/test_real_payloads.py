@@ -68,9 +68,9 @@ async def test_an_output_comes_whole_whatever_its_size(real, a_job, size):
 
 async def test_after_an_output_that_no_frame_can_hold_the_next_job_runs(real, a_job):
     await real.serve("large_output")
-    await real.control.assign(a_job("j1", b'{"size": 200000000}'))
+    await real.control.assign(a_job("j1", b'{"size": 100000000}'))
     outcome = await real.control.outcome("j1")
-    assert (outcome.end, outcome.output, outcome.output_ref.size) == ("completed", None, 200_000_011)
+    assert (outcome.end, outcome.output, outcome.output_ref.size) == ("completed", None, 100_000_011)
     assert outcome.artifacts == ()
     await real.control.assign(a_job("j2", b'{"size": 1}'))
     assert (await real.control.outcome("j2")).end == "completed"
@@ -163,6 +163,7 @@ async def test_a_flood_ends_in_its_last_lines(real, a_job):
 
 async def test_an_upload_that_takes_for_ever_holds_up_no_end_of_the_agent(real, a_job, unused_tcp_port):
     """A sparse file within the limits: to read it takes minutes."""
+    real.agent.settings = replace(real.agent.settings, grace_s=0.5)
     objects = real.agent.attempts._objects = S3Objects(real.agent.signing)
     to = f"http://127.0.0.1:{unused_tcp_port}"
     grant = replace(a_job("j1").grant, endpoint_url=to, access_id="own", access_secret="bucket")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.agent import worker_frames as said
 from stoker.agent.worker_frames import FRAME_RULES, BrokenProtocol, read, require_json, require_timely
@@ -67,7 +68,7 @@ def well_formed(kind: str) -> Frame:
     return Frame(kind, fields, b"" if word.body == "no" else b'{"a":1}', fd)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(kinds, headers, bodies, st.sampled_from([None, 99]), st.booleans())
 def test_any_frame_is_a_fact_or_a_broken_protocol(
     kind: str, fields: dict[str, Any], body: bytes, fd: int | None, program: bool
@@ -80,7 +81,7 @@ def test_any_frame_is_a_fact_or_a_broken_protocol(
     assert len(broken.encode()) < 1000
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from(sorted(FRAME_RULES)), st.data())
 def test_one_wrong_field_is_enough(kind: str, data: st.DataObject) -> None:
     """Read or refused: what is read holds only values of the types and bounds that its readers count on."""
@@ -117,7 +118,7 @@ def check(value: object) -> None:
                 check(quantity)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.binary(max_size=60), max_size=4))
 @example([struct.pack(">II", 60_000, 0) + b"[" * 60_000])
 @example([struct.pack(">II", 18, 0) + b'{"t":"x","n":1e999}'])
@@ -152,7 +153,7 @@ SOURCES: list[Callable[[], int]] = [
 ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.sampled_from(SOURCES), max_size=3),
     st.dictionaries(st.sampled_from(["fd", "memfd", "t"]), scalars, max_size=3),

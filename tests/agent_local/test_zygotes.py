@@ -105,7 +105,7 @@ class Host:
     async def until(self, true: Callable[[], Any]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not true():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)  # what other processes do rings no bell
+                await asyncio.sleep(0.005)  # what other processes do rings no bell
 
     async def a_spare(self) -> int:
         await self.until(lambda: self.zygote._spare)
@@ -700,7 +700,9 @@ async def test_nothing_starts_again_while_the_agent_ends(host: Host) -> None:
     assert zygote._count == 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [seed if seed < 3 else pytest.param(seed, marks=pytest.mark.slow) for seed in range(6)]
+)
 async def test_kills_at_any_moment_leave_nothing(
     host: Host, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from load_module import load_module
@@ -24,7 +25,7 @@ def test_example(example: Any) -> None:
     example(machine)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_any_life_of_a_program(data: Any) -> None:
     CHECKS.walk(machine, lambda choices: data.draw(st.sampled_from(list(choices))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from profiles import examples
 
 from stoker.cli.up import supervisor as sv
 from stoker.cli.up.supervisor import (
@@ -246,7 +247,7 @@ class World:
             self.feed(Exited(self.at, stopping[0], "0"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(CHOICES)
 def test_whatever_happens_nothing_is_left_and_nothing_runs_twice(choices: list[Choice]) -> None:
     world = World()

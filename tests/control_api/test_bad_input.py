@@ -9,6 +9,7 @@ import pytest
 from fake_plane import KEY, FakePlane
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings
@@ -434,7 +435,7 @@ def mutated(changes: list[tuple[int, int, bytes]]) -> bytes:
     return content
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     content=st.one_of(edits.map(mutated), bodies.map(lambda sent: json.dumps(sent).encode())),
     endpoint=st.sampled_from(["echo", "text-to-image", "sized"]),

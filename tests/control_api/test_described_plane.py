@@ -106,16 +106,18 @@ def described(workshop: Workshop) -> Described:
     return Described(app.otherwise.openapi(), app, workshop.world.key, workshop.run)
 
 
+@pytest.mark.parametrize("examples", [5, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_is_asked_as_described_is_answered_as_described(
-    described: Described, workshop: Workshop, operation: str
+    described: Described, workshop: Workshop, operation: str, examples: int
 ) -> None:
-    statuses = described.examine(operation, where=workshop.fresh, examples=15, valid=True)
+    statuses = described.examine(operation, where=workshop.fresh, examples=examples, valid=True)
     assert 200 in statuses
 
 
+@pytest.mark.parametrize("examples", [4, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operation", WITH_QUESTIONS)
 def test_what_is_asked_otherwise_is_refused_as_described(
-    described: Described, workshop: Workshop, operation: str
+    described: Described, workshop: Workshop, operation: str, examples: int
 ) -> None:
-    described.examine(operation, where=workshop.fresh, examples=10, valid=False)
+    described.examine(operation, where=workshop.fresh, examples=examples, valid=False)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.control.scheduling.autoscale import (
     UNMEASURED_START_S,
@@ -308,7 +309,7 @@ def test_a_worker_that_one_long_wait_asks_for_is_not_asked_for_twice(
     assert wanted(lone, policy) <= 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.floats(1, 60), st.floats(0, 60), st.floats(0.1, 100), st.integers(1, 40))
 def test_after_the_last_job_every_worker_goes_in_the_end(
     idle_timeout: float, cold: float, job: float, jobs: int

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.control.billing import (
     CPU,
@@ -105,7 +106,7 @@ def test_disks_that_were_there_one_after_the_other_are_not_added() -> None:
     assert most(first, second, third, size="hour") == [120, 0, 0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(
         st.builds(
@@ -156,7 +157,7 @@ def test_the_ends_of_years_and_of_february() -> None:
             assert bucket_start(hour, size) * 3600 == calendar(hour, size).timestamp()  # type: ignore[arg-type]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(4 * 24, 24 * 366 * 450), st.sampled_from(SIZES))
 def test_buckets_are_the_calendars(hour: int, size: Any) -> None:
     assert datetime.fromtimestamp(bucket_start(hour, size) * 3600, UTC) == calendar(hour, size)
@@ -174,7 +175,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rows, st.sampled_from(SIZES))
 def test_buckets_add_up_to_the_hours(found: list[HourRow], size: Any) -> None:
     made = records(found, [], size)
@@ -191,7 +192,7 @@ def test_buckets_add_up_to_the_hours(found: list[HourRow], size: Any) -> None:
     assert {(bucket_start(row.hour, size), row.name) for row in found} == set(keys)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(times, min_size=2, max_size=12), types, st.sampled_from(["running", "starting"]))
 def test_however_a_stretch_is_cut_its_parts_cost_what_it_costs(
     cuts: list[int], device: str, state: str
@@ -209,7 +210,7 @@ def test_however_a_stretch_is_cut_its_parts_cost_what_it_costs(
     assert charge(1, 1, cuts[0], cuts[-1]).nano_usd == cuts[-1] - cuts[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(times, times)
 def test_hours_are_cut_where_they_end(began: int, ended: int) -> None:
     parts = list(by_hour(began, ended))

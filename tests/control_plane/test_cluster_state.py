@@ -6,6 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from profiles import examples
 
 from stoker.control.scheduling.cluster_state import ClusterState, NodeLoad, NodeState, PlacedWorker, offer
 from stoker.control.types import Slot
@@ -62,7 +63,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 TestClusterState = ClusterMachine.TestCase
-TestClusterState.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestClusterState.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
 def test_a_device_stays_ill_until_a_sample_says_otherwise() -> None:

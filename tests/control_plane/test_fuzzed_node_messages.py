@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
@@ -40,7 +41,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.binary(max_size=300) | damaged(), max_size=3))
 def test_bytes_are_a_message_or_break_the_stream(chunks: list[bytes]) -> None:
     session, logs = Decoder(FromAgent), Decoder(LogLines)
@@ -97,7 +98,7 @@ async def _receive(messages: list[FromAgent], own: bool) -> None:
             assert (await w.plane.queries.wait(w.echo, job.id, 30)).state is JobState.COMPLETED
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(instances(FromAgent), min_size=1, max_size=6), st.booleans())
 def test_messages_of_hostile_values_change_nothing_of_others_and_break_nothing(
     messages: list[FromAgent], own: bool

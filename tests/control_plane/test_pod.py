@@ -7,6 +7,7 @@ from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.control.rules.pods import (
     ENDED,
@@ -213,7 +214,7 @@ _EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(_EVENTS, max_size=20))
 def test_whatever_happens_the_reading_is_true(events: list[object]) -> None:
     """Actions, answers to any version, what a Hello holds or not: no count falls, no late word counts."""

@@ -5,6 +5,7 @@ from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.control.scheduling.rollout import Hand, make_room, plan
 
@@ -140,7 +141,7 @@ class Shop:
         return sum(1 for hand in self.hands.values() if hand.state == "ready" and not hand.retiring)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.booleans(), min_size=1, max_size=25), st.integers(0, 8), st.integers(0, 20), st.booleans())
 def test_a_roll_out(busy: list[bool], spare: int, above: int, starts: bool) -> None:
     most = len(busy) + above

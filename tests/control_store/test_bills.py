@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.control import store
 from stoker.control.billing import HOUR_MS, PriceList, records
@@ -350,7 +351,9 @@ BY = {"resource", "worker", "gpu_type", ""}
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
 def test_every_cut_of_a_bill_adds_up_to_its_spans(new_bench: Callable[[], Any], data: st.DataObject) -> None:
     bench = new_bench()

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.control.rules import machine
 from stoker.control.rules.events import TERMINAL, JobState
@@ -439,7 +440,7 @@ ENDS = st.sampled_from(["lost", "lost", "lost", "failed", "completed", "timed_ou
 STEPS = st.lists(st.tuples(KINDS, GAPS, NODES, st.integers(-1, 1), ENDS, st.booleans()), max_size=40)
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=examples(300), deadline=None, database=None)
 @given(STEPS, st.sampled_from([60.0, 1_800.0]), st.integers(1, 4), st.integers(0, 3))
 def test_whatever_happens(
     steps: list[tuple[str, float, str, int, str, bool]], kept: float, most: int, again: int

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mutants import load, mutant
+from mutants import examples_last, first_failure, load, mutant
 
 from stoker.control.rules import machine, policy
 
@@ -110,19 +110,15 @@ MUTANTS = {
 
 def _survives() -> bool:
     path = Path(__file__).with_name("test_job.py")
-    tests = load(
-        "tests_of_a_mutant",
-        path,
-        path.read_text(encoding="utf-8").replace(
-            "from stoker.control.rules import machine", "import sys; machine = sys.modules['mutant']"
-        ),
+    source = path.read_text(encoding="utf-8").replace(
+        "from stoker.control.rules import machine", "import sys; machine = sys.modules['mutant']"
     )
-    checks = [value for name, value in vars(tests).items() if name.startswith("test_")]
-    try:
-        for check in checks:
-            check()
-    except Exception:
-        return False
+    with first_failure():
+        try:
+            for check in examples_last(load("tests_of_a_mutant", path, source)):
+                check()
+        except Exception:
+            return False
     return True
 
 

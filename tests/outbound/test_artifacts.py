@@ -63,6 +63,7 @@ async def test_the_losers_prefix_goes_and_the_winners_stays(artifacts: Artifacts
     assert [await artifacts.get(ref) for ref in kept] == [b"x"] * 3
 
 
+@pytest.mark.slow
 async def test_a_prefix_of_more_files_than_one_listing_has_goes_whole(tmp_path: Path) -> None:
     """An attempt may hand over a thousand files and an output; a listing of S3 ends at a thousand.
 

@@ -118,6 +118,7 @@ def test_a_full_object_store_holds_results_and_refuses_large_inputs(tmp_path: Pa
         assert "retries" not in record
 
 
+@pytest.mark.slow
 def test_no_room_at_the_start_is_a_sentence_and_spoils_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", OBJECTS_MIB) as disk:
         disk.fill()
@@ -131,6 +132,7 @@ def test_no_room_at_the_start_is_a_sentence_and_spoils_nothing(tmp_path: Path) -
             assert stack.runsync("echo", {"x": 1})["output"] == {"x": 1}
 
 
+@pytest.mark.slow
 def test_control_starts_on_a_disk_that_has_no_room_for_objects(tmp_path: Path) -> None:
     """Restarted with little room, it goes on with what needs none; uploads wait."""
     with small_disk(tmp_path / "data", OBJECTS_MIB) as disk:

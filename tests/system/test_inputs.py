@@ -87,6 +87,7 @@ def test_an_input_is_fetched_once_and_kept_over_a_restart(tmp_path: Path, web: W
         assert "hunter2" not in stack.log("agent") + stack.log("control")
 
 
+@pytest.mark.slow
 def test_an_input_from_inside_is_refused(tmp_path: Path, web: Web) -> None:
     with running(tmp_path, FETCH) as stack:
         refused = output(stack, "fetch", {"url": f"{web.url}/a?sig=hunter2"})

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 from children import cgroups_of
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -38,6 +39,7 @@ def stays_ended(stack: Stack, job: str, record: dict[str, object]) -> None:
     assert health["jobs"]["inProgress"] == health["jobs"]["inQueue"] == 0
 
 
+@pytest.mark.slow
 def test_a_killed_handler_is_replaced_and_its_job_tried_again(tmp_path: Path) -> None:
     with running(tmp_path, ENDPOINT) as stack:
         job = stack.run("waits", job_input(tmp_path))

@@ -43,6 +43,7 @@ def test_a_large_output_comes_back_inline(stack: Stack) -> None:
     assert stack.end_of("large", record["id"]) == record
 
 
+@pytest.mark.slow
 def test_an_output_that_no_frame_can_hold_is_given_as_its_address(stack: Stack) -> None:
     size = 90 * 1000 * 1000
     record = stack.runsync("large", {"size": size})

@@ -110,6 +110,7 @@ def test_tokens_of_several_jobs_at_once(stack: Stack) -> None:
             assert [one["text"] for one in record["output"]] == reported
 
 
+@pytest.mark.slow
 def test_a_fresh_process_for_each_job_loses_none(stack: Stack) -> None:
     jobs = [stack.run("refresh", {"asks": True}) for _ in range(3)]
     records = [stack.end_of("refresh", job) for job in jobs]
@@ -126,6 +127,7 @@ def test_an_async_handler_is_cancelled_and_its_worker_lives(stack: Stack, tmp_pa
     assert stack.runsync("model", {"prompt": "b"})["output"]["loaded_in"] == before
 
 
+@pytest.mark.slow
 def test_a_blocked_handler_is_stopped_by_force(stack: Stack) -> None:
     job = stack.run("mixed", {"do": "sleep", "s": 600}, policy={"executionTimeout": 5000})
     record = stack.end_of("mixed", job)
@@ -152,6 +154,7 @@ def test_a_result_outlives_an_outage_of_control(stack: Stack, tmp_path: Path) ->
     assert (record["status"], record["output"], record.get("retries", 0)) == ("COMPLETED", "waited", 0)
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_leaves_no_program_behind(stack: Stack, tmp_path: Path) -> None:
     pid = stack.runsync("mixed", {"do": "pid"})["output"]
     job = begun(stack, tmp_path)

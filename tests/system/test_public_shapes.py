@@ -116,6 +116,7 @@ def test_progress_and_the_lines_of_its_logger(stack: Stack) -> None:
     assert {"drawing"} <= {one["message"] for one in reported if one["requestId"] == job}
 
 
+@pytest.mark.slow
 def test_a_worker_that_asks_for_a_fresh_one(stack: Stack) -> None:
     requests = stack.runsync("pictures", {"prompt": "a", "worker_refresh": True})
     after = stack.runsync("pictures", {"prompt": "b"})

@@ -85,6 +85,7 @@ def test_a_receiver_gets_the_record_and_can_check_who_sent_it(tmp_path: Path) ->
         assert hook.calls.empty()
 
 
+@pytest.mark.slow
 def test_a_private_address_is_not_called_where_the_operator_did_not_allow_it(tmp_path: Path) -> None:
     with receiver() as hook, running(tmp_path, queue_endpoint("echo", "echo.py")) as stack:
         answer = stack.http.post("/echo/run", json={"input": {"x": 1}, "webhook": hook.url})

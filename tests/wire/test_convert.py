@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 sys.path.insert(0, str(Path(__file__).parent))
 from vocabulary import KINDS, instances
@@ -24,7 +25,7 @@ def proto_of(message: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=40)  # of each: their parts are tried by themselves, too
+@settings(max_examples=examples(40))  # of each: their parts are tried by themselves, too
 @given(data=st.data())
 def test_every_message_survives_the_round_trip(kind: type[Any], data: st.DataObject) -> None:
     message = data.draw(instances(kind))

@@ -11,6 +11,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stoker.worker import frames as module
 from stoker.worker.frames import (
@@ -45,7 +46,7 @@ def test_any_frames_survive_any_cut(sent: list[Frame], cuts: list[int]) -> None:
     assert got == sent
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(plain_frames, st.booleans(), st.booleans(), cut_places), min_size=1, max_size=4))
 def test_descriptors_reach_their_own_frames(sent: list[tuple[Frame, bool, bool, list[int]]]) -> None:
     """Each frame's descriptors come with the piece that holds its first byte, as the kernel delivers them."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
@@ -171,7 +172,7 @@ def test_a_mutant_is_noticed(old: str, new: str) -> None:
 KINDS = {"memory": MEMORY, "handler": BY_THE_HANDLER, "device": BY_THE_DEVICE, "nothing": NOTHING[:-1]}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.sampled_from([(kind, n) for kind, errors in KINDS.items() for n in range(len(errors))]),
     st.lists(st.tuples(st.sampled_from(["context", "cause", "none", "group"]), st.text()), max_size=6),

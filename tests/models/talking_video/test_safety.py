@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from profiles import examples
 
 from stoker.models.talking_video import safety
 from stoker.models.talking_video.handler import TalkingVideo
@@ -115,7 +116,7 @@ def test_a_mark_is_seen_through_a_jpeg(checker: SafetyChecker, quality: int) -> 
         assert checker.check(np.asarray(image)[None]) is not None
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=examples(40))
 @given(height=st.integers(8, 60), width=st.integers(8, 60))
 def test_squares_reach_from_edge_to_edge_and_overlap_by_half(height: int, width: int) -> None:
     positions: Any = np.indices((height, width)).transpose(1, 2, 0)[None]
