@@ -2,7 +2,8 @@
 # a video.
 #
 #   make demo        set-up, everything started on free ports, three images and a talking video in out/
-#   make test        the tests that take seconds          make test-slow   the ones that take longer
+#   make test        the tests that take seconds
+#   make test-slow   the ones that take longer, and all examples of those that draw them
 #   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
@@ -28,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,13s/^# *//p' Makefile
+	@sed -n '4,14s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 
 from load_module import load_module
@@ -25,4 +26,16 @@ MACHINES = {name: importlib.import_module(f"stoker.agent.{module}") for name, mo
 
 
 def load_checks(name):
-    return load_module(f"agent_checks_{name}", Path(__file__).with_name(f"checks_{name}.py"))
+    """`EXAMPLES` are its functions that take the module alone and return nothing, so that none is forgotten;
+    `ALL` are these and its `RANDOM` ones."""
+    checks = load_module(f"agent_checks_{name}", Path(__file__).with_name(f"checks_{name}.py"))
+    checks.EXAMPLES = [made for made in vars(checks).values() if _is_example(made, checks.__name__)]
+    checks.ALL = [*checks.EXAMPLES, *getattr(checks, "RANDOM", ())]
+    return checks
+
+
+def _is_example(made, module):
+    if not inspect.isfunction(made) or made.__module__ != module:
+        return False
+    signature = inspect.signature(made)
+    return list(signature.parameters) in (["m"], ["machine"]) and signature.return_annotation == "None"

@@ -395,30 +395,7 @@ def an_outcome_is_kept_until_it_is_acknowledged(m: Any) -> None:
     assert m.phase(state) is None
 
 
-EXAMPLES = [
-    a_timeout_cancels_and_then_terminates,
-    patience_can_be_chosen,
-    late_done_changes_nothing,
-    done_while_terminating_waits_for_the_exit,
-    ttl_stops_what_runs,
-    what_it_waited_at_its_worker_is_not_its_time,
-    lease_spares_what_has_left_its_worker,
-    uploading_outlives_the_timeout_and_ends_at_the_ttl,
-    uploads_back_off,
-    each_reason_for_a_delay_is_told_at_once,
-    a_refused_upload_fails_for_good,
-    a_death_is_lost_and_a_neighbours_kill_is_handed_back,
-    dropped_work_is_stopped_and_not_reported,
-    an_input_that_is_fetched_holds_the_slot_and_not_the_clock,
-    an_outcome_is_kept_until_it_is_acknowledged,
-    a_success_waits_for_its_pieces_without_slot_and_clock,
-    a_result_goes_after_the_pieces,
-    another_end_waits_a_moment_for_pieces_that_are_on_their_way,
-    no_end_but_success_waits_for_a_store_that_is_down,
-    a_piece_that_never_arrives_fails_the_attempt,
-    a_cancel_ends_the_waiting_for_pieces,
-]
-ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
+RANDOM = [lambda machine: by_random_walks(machine, 60)]
 
 MUTANTS = [
     ("why it is delayed is never told", "return () if error == before else", "return () if error else"),

@@ -163,15 +163,7 @@ def small_ones_that_wait_have_a_bound_too(m: Any) -> None:
     assert not m.is_full(filled(m, 60 * MB))
 
 
-EXAMPLES = [
-    small_ones_pass_at_once,
-    a_small_one_does_not_overtake_a_large_one,
-    a_store_that_is_down_is_tried_less_and_less_often,
-    a_sender_of_large_ones_waits_while_too_much_is_held,
-    nobody_waits_for_what_is_not_wanted,
-    small_ones_that_wait_have_a_bound_too,
-]
-ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
+RANDOM = [lambda machine: by_random_walks(machine, 60)]
 
 MUTANTS = [
     ("small ones overtake", "    if state.waiting:\n        return after, ()\n", ""),

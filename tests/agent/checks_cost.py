@@ -65,15 +65,6 @@ def several_outputs_are_billed_apart_and_summed(m: Any) -> None:
     assert nano == 80
 
 
-EXAMPLES = ALL = [
-    a_megapixel_costs_what_the_rule_says,
-    every_size_costs_the_exact_amount,
-    what_was_not_measured_is_absent,
-    device_time_is_no_output,
-    only_a_completed_attempt_sells_its_output,
-    several_outputs_are_billed_apart_and_summed,
-]
-
 MUTANTS = [
     ("a float too early", "return nano_usd / NANO", "return nano_usd * 1e-9"),
     ("one device is enough", "execution_ms * len(self.worker.spec.devices)", "execution_ms"),

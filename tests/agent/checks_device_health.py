@@ -116,19 +116,7 @@ def walk(m: Any, draw: Any) -> None:
             assert health.problem.spare == (worst is None)
 
 
-EXAMPLES = [
-    a_programs_own_fault_takes_no_device_out,
-    the_devices_own_fault_does,
-    an_unknown_xid_is_left_to_the_driver,
-    a_fault_stays_though_the_device_answers,
-    silence_is_ill_from_the_third_look_and_passes,
-    what_only_wants_a_reset_is_spared,
-    a_worse_fault_takes_the_place_of_a_spared_one,
-    errors_of_an_earlier_time_are_none_of_ours,
-    new_memory_errors_are_told_by_the_second_look,
-    a_contained_error_explains_them_whichever_comes_first,
-]
-ALL = [*EXAMPLES, lambda m: by_random_lives(m, 40)]
+RANDOM = [lambda m: by_random_lives(m, 40)]
 
 MUTANTS = [
     ("every Xid is fatal", "case Xid(number) if number in FATAL_XIDS:", "case Xid(number):"),

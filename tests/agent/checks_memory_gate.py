@@ -112,20 +112,7 @@ def walk(m: Any, draw: Any) -> None:
         assert not (gate.open and gate.problem)
 
 
-EXAMPLES = [
-    it_opens_with_the_first_measure,
-    it_closes_until_the_memory_is_back,
-    the_drivers_own_few_mebibytes_do_not_count,
-    it_says_what_is_missing_after_ten_seconds_and_recovers,
-    a_silent_driver_opens_nothing_that_it_has_closed,
-    where_memory_is_never_told_nothing_is_closed,
-    the_baseline_follows_what_others_hold_while_nothing_of_ours_is_there,
-    what_a_kill_left_never_becomes_the_baseline,
-    a_worker_is_held_to_its_level,
-    what_is_not_known_holds_nobody,
-    completed_jobs_raise_the_level_and_stopped_ones_never,
-]
-ALL = [*EXAMPLES, lambda m: by_random_lives(m, 40)]
+RANDOM = [lambda m: by_random_lives(m, 40)]
 
 MUTANTS = [
     ("open before anything is known", "return self.known and self.since", "return self.since"),

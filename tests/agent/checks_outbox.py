@@ -253,24 +253,7 @@ def walk(m: Any, draw: Any, steps: int = 50) -> None:  # noqa: C901  # a script 
         assert all(b - a >= 1.0 - 1e-9 for a, b in pairwise(at_each)), "at most once a second"
 
 
-EXAMPLES = [
-    reports_are_numbered_sent_once_and_kept,
-    an_ack_is_cumulative,
-    a_batch_is_bounded_but_never_empty,
-    progress_is_coalesced_and_paced,
-    the_last_progress_leaves_ahead_of_its_outcome,
-    old_progress_is_not_sent_again,
-    dropped_is_dropped,
-    the_disk_is_for_what_waits_long,
-    what_is_acknowledged_leaves_the_disk,
-    a_new_boot_renumbers_what_it_finds,
-    a_full_outbox_says_so_until_it_is_half_empty,
-    usage_that_was_never_sent_grows,
-    usage_grows_without_gaps_and_within_its_hour,
-    usage_outlives_the_agent,
-    what_was_given_back_outlives_the_agent,
-]
-ALL = [*EXAMPLES, lambda m: by_random_walks(m, 40)]
+RANDOM = [lambda m: by_random_walks(m, 40)]
 
 MUTANTS = [
     ("given back in memory only", "Outcome | Chunk | Usage | Refused)", "Outcome | Chunk | Usage)"),

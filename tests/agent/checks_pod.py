@@ -521,39 +521,12 @@ def check_quiet(m: Any, node: Node, ended: bool) -> None:
             assert node.disk == m.Mark(node.spec.version, node.spec.restarts, "runs")
 
 
-EXAMPLES = [
-    it_is_pulled_made_started_and_said,
-    one_that_is_not_to_run_is_not_made,
-    a_stop_is_term_and_keeps_the_volume,
-    what_hears_no_term_is_killed_in_ten_seconds,
-    a_kill_that_nobody_heard_is_sent_again,
-    what_ended_by_itself_stays_so,
-    it_is_started_by_more_restarts,
-    it_is_started_by_another_wish_to_run,
-    a_restart_stops_and_starts_the_same_container_once,
-    a_reset_makes_it_anew_and_keeps_the_volume,
-    a_reset_of_a_stopped_one_only_removes,
-    a_terminated_one_leaves_nothing,
-    its_engine_takes_it_along_and_it_is_started_again,
-    an_engine_that_stays_away_is_said,
-    where_there_is_no_engine_it_is_said_at_once,
-    an_engine_that_is_away_terminates_nothing,
-    what_cannot_be_pulled_is_tried_again_later_and_later,
-    a_wish_that_says_the_same_hurries_nothing,
-    a_pull_is_given_up_for_another_wish,
-    nobody_names_it_and_it_is_left,
-    what_an_agent_that_died_was_doing_is_finished,
-    a_restart_is_finished_by_the_next_agent,
-    what_was_removed_from_outside_is_made_again,
-]
-
-
 def by_random_lives(m: Any, count: int) -> None:
     for seed in range(count):
         walk(m, Random(seed).choice)
 
 
-ALL = [*EXAMPLES, lambda m: by_random_lives(m, 60)]
+RANDOM = [lambda m: by_random_lives(m, 60)]
 
 MUTANTS = [
     ("no kill", "case Stopping(kill_at) if at >= kill_at:", "case Stopping(kill_at) if at < 0:"),

@@ -231,24 +231,7 @@ def a_broken_protocol_is_the_workers_fault(m: Any) -> None:
     assert not state.planned
 
 
-EXAMPLES = [
-    starts,
-    a_start_has_a_deadline,
-    a_failed_setup_says_why,
-    an_early_exit_says_so,
-    a_death_in_service_tells_how_long_it_served,
-    an_idle_worker_stops_politely_then_by_force,
-    a_busy_worker_drains_first,
-    what_retires_is_not_kept,
-    an_idle_worker_retires_at_once,
-    what_drains_may_retire_as_well,
-    a_spoiled_process_is_not_asked,
-    an_exit_without_a_cause_says_so,
-    idle_means_nothing_to_a_worker_that_is_wanted,
-    an_attempts_ladder_takes_the_worker_with_it,
-    a_broken_protocol_is_the_workers_fault,
-]
-ALL = [*EXAMPLES, lambda m: by_random_walks(m, 60)]
+RANDOM = [lambda m: by_random_walks(m, 60)]
 
 MUTANTS = [
     (

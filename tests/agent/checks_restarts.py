@@ -166,23 +166,7 @@ def walk(m: Any, draw: Any) -> None:
         at = decision.at
 
 
-EXAMPLES = [
-    waits_double_to_a_minute,
-    three_in_a_row_are_unhealthy,
-    five_in_ten_minutes_are_unhealthy_though_it_served_in_between,
-    old_failures_are_forgotten,
-    a_healthy_worker_starts_again_at_once,
-    an_early_death_is_let_off_once,
-    the_deaths_of_one_job_count_once,
-    a_job_is_no_cause_of_a_death_that_it_has_not_seen,
-    a_service_forgets_the_jobs_that_died_before,
-    starts_that_fail_are_counted_though_jobs_die_too,
-    what_is_remembered_of_jobs_has_an_end,
-    what_the_agent_did_is_no_failure,
-    a_life_that_served_makes_up_for_what_was_before,
-    the_cause_is_said_and_what_was_printed_last_where_it_is_not_told,
-]
-ALL = [*EXAMPLES, lambda m: by_random_histories(m, 40)]
+RANDOM = [lambda m: by_random_histories(m, 40)]
 
 MUTANTS = [
     ("no longest wait", "LONGEST_S = 60.0", "LONGEST_S = 600.0"),

@@ -208,20 +208,6 @@ def check_spans(spans: list[Any]) -> None:
         assert span.began_ms // HOUR == (span.ended_ms - 1) // HOUR
 
 
-EXAMPLES = ALL = [
-    long_states_are_told_one_by_one,
-    short_jobs_are_told_together,
-    a_window_is_a_minute_at_most,
-    it_is_cut_at_the_full_hour,
-    nothing_is_measured_between_two_processes,
-    a_wall_clock_that_goes_back_makes_no_overlap,
-    a_pod_runs_from_its_begin,
-    jobs_before_it_is_ready_are_none,
-    an_empty_stretch_is_no_span,
-    lengths_add_up_to_the_millisecond,
-    what_changes_nothing_need_not_be_told,
-]
-
 MUTANTS = [
     ("lengths are cut off", "round((event.at - meter.clock) * 1000)", "int((event.at - meter.clock) * 1000)"),
     ("the window stays open", "now >= _due(meter.window)", "now > _due(meter.window)"),

@@ -202,22 +202,7 @@ def walk(m: Any, draw: Any) -> None:
             assert wake is not None, "its workers are fresh for ever"
 
 
-EXAMPLES = [
-    the_first_worker_of_a_set_starts_it_and_all_wait,
-    what_is_refused_stays_refused,
-    a_dead_zygote_is_tried_again_later_and_later,
-    without_workers_a_dead_zygote_stays_away,
-    a_healthy_time_forgives,
-    imports_that_never_end_are_ended,
-    one_that_forks_nothing_is_ended,
-    it_outlives_its_last_worker_by_a_while,
-    late_news_changes_nothing,
-    a_set_is_its_imports_its_environment_and_its_kind,
-    what_brings_code_is_started_fresh,
-    a_name_that_does_not_fit_is_started_fresh,
-    the_users_own_modules_win,
-]
-ALL = [*EXAMPLES, lambda m: by_random_lives(m, 60)]
+RANDOM = [lambda m: by_random_lives(m, 60)]
 
 MUTANTS = [
     ("every worker starts one", "if isinstance(state.phase, Absent) and at >= ", "if at >= "),
