@@ -39,7 +39,8 @@ from stoker.agent.workers import usage
 from stoker.agent.workers.metering import Metering
 from stoker.agent.workers.process_machine import StopLadder
 from stoker.agent.workers.recycling import Measure, nothing_measured
-from stoker.agent.workers.worker import Worker, WorkerContext
+from stoker.agent.workers.worker import Worker
+from stoker.agent.workers.worker_context import WorkerContext
 from stoker.agent.workers.workers import Workers
 from stoker.wire.messages import PROTOCOL, GatewayAddress, Hello, PodSpec, Usage, WorkerState
 from stoker.wire.names import short_id
@@ -156,7 +157,7 @@ class Agent:
             on_welcome=parts.on_welcome,
         )
 
-    def _worker_context(self) -> WorkerContext:
+    def _worker_context(self) -> WorkerContext[Worker]:
         return WorkerContext(
             spawner=self._parts.spawner,
             devices=self.watch,
@@ -165,6 +166,7 @@ class Agent:
             report=self._report_of_worker,
             on_message=self.attempts.on_message,
             on_exit=self.attempts.on_exit,
+            on_closed=self.attempts.hand_back,
             on_gone=self._worker_gone,
             paused=lambda: self._paused,
             spawn=self._spawn,

@@ -49,10 +49,11 @@ class BrokenProtocol(FrameError):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """`serves`: what it reports that it runs."""
+    """`serves`: what it reports that it runs. `ahead`: how many runs it takes before their turn."""
 
     concurrency: int
     serves: str
+    ahead: int
     key: None = None
 
 
@@ -239,6 +240,7 @@ FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
             {
                 "concurrency": Field("whole", NUMBER_MAX, least=1, default=1),
                 "serves": Field("text", NAME_MAX, default=""),
+                "ahead": Field("whole", NUMBER_MAX, default=0),
             },
             job="no",
         ),

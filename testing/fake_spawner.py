@@ -12,6 +12,9 @@ The `Start` of an endpoint decides how its workers start. The input of a job is 
     {"chunks": [{"characters": 3000000}, "b"]}     a chunk of that size; the job waits until it is received
     {"files": [{"name": "a.png", "content": "..."}], "output": {"url": {"$file": 0}}, "metrics": {"pixel": 5}}
 
+A run that was sent ahead begins when the running job has ended, with a permission from the pipe that came
+with the setup frame, as in a real worker.
+
 It behaves like a real spawner: frames are in order, none comes before `spawn` returned, and `on_exit` is
 called once and last. It uses no threads and no clock but the loop's. `vanish` simulates a kill -9 of the
 agent.
@@ -127,6 +130,8 @@ class FakeProcess:
         self._jobs: dict[AttemptKey, _Job] = {}
         self._unread: deque[Frame] = deque()
         self.tail = LogTail()
+        self._ahead: deque[Frame] = deque()
+        self._permissions: int | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._exit: WorkerExit | None = None
         self._context = copy_context()
@@ -144,8 +149,13 @@ class FakeProcess:
         self.sent.append(frame)
         match frame.kind:
             case "setup":
+                self._permissions = None if frame.fd is None else os.dup(frame.fd)
                 self._setup()
+            case "run" if "ahead" in frame.fields:
+                self._ahead.append(frame)
+                self._after(0.0, self._next)
             case "run":
+                self._ahead.clear()  # they were withdrawn
                 self._run(frame)
             case "cancel":
                 self._after(0.0, self._cancel, AttemptKey(frame.job, frame.attempt))
@@ -182,6 +192,7 @@ class FakeProcess:
             return
         self._silence()
         self._jobs.clear()
+        self._close()
         tail = self._start.log_tail
         self._exit = WorkerExit(status, reason or f"exited with status {status}", tail)
         self._after(EXIT_S, self._reap)
@@ -190,7 +201,14 @@ class FakeProcess:
         self._silence()
         self._jobs.clear()
         self._unread.clear()
+        self._close()
         self._leave()
+
+    def _close(self) -> None:
+        self._ahead.clear()
+        if self._permissions is not None:
+            os.close(self._permissions)
+            self._permissions = None
 
     def emit(self, frame: Frame) -> None:
         """Sends a frame to the agent."""
@@ -245,6 +263,7 @@ class FakeProcess:
                 "concurrency": self.spec.concurrency,
                 "generator": False,
                 **({"serves": start.serves} if start.serves else {}),
+                **({} if self._permissions is None else {"ahead": 8}),
             }
             self._after(delay, self.emit, Frame("ready", fields))
 
@@ -252,6 +271,19 @@ class FakeProcess:
         """Ends after the running jobs, like a real worker."""
         if not self._jobs and not self._start.ignore_term:
             self.exit(0)
+
+    def _next(self) -> None:
+        """Begins what was sent ahead, unless it was withdrawn."""
+        while self._ahead and not self._jobs:
+            frame = self._ahead.popleft()
+            if self._may_begin():
+                self._run(frame)
+
+    def _may_begin(self) -> bool:
+        try:
+            return self._permissions is not None and os.read(self._permissions, 1) != b""
+        except BlockingIOError:
+            return False
 
     def _run(self, frame: Frame) -> None:
         value = json.loads(frame.body)
@@ -289,6 +321,7 @@ class FakeProcess:
             self.exit(int(script["exit"]))
             return
         del self._jobs[job.key]
+        self._after(0.0, self._next)
         if "error" in script:
             self.emit(self._failed(job, script["error"], script.get("retryable", False)))
             return
@@ -302,6 +335,7 @@ class FakeProcess:
         job = self._jobs.get(key)
         if job is not None and not job.script.get("ignore_cancel"):
             del self._jobs[key]
+            self._after(0.0, self._next)
             self.emit(self._failed(job, "cancelled", False))
 
     def _about(self, job: _Job, kind: str, body: object, **fields: object) -> Frame:

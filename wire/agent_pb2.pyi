@@ -310,16 +310,16 @@ class WorkerState(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("job", "attempt", "reason", "leaving")
+    __slots__ = ("job", "attempt", "reason", "at_once")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     reason: str
-    leaving: bool
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    at_once: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., at_once: _Optional[bool] = ...) -> None: ...
 
 class PortMapping(_message.Message):
     __slots__ = ("private", "public", "protocol")

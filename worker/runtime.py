@@ -29,7 +29,7 @@ from stoker.worker.frames import Frame
 from stoker.worker.job.job import Job
 from stoker.worker.sdk import Device
 from stoker.worker.serving.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
-from stoker.worker.serving.sync_loop import SyncLoop
+from stoker.worker.serving.sync_loop import AHEAD_MOST, SyncLoop
 from stoker.worker.setup.fitness import run_checks, run_checks_async
 from stoker.worker.setup.preparation import modifier_of, prepare, serves_of
 from stoker.worker.setup.registration import Registration, load
@@ -80,7 +80,8 @@ def _redirect_output(agent: socket.socket) -> None:
 
 def serve(channel: Channel) -> int:
     """Sets the handler up and serves it. Returns the exit status. Raises AgentGone."""
-    setup = _first_frame(channel).fields
+    first = _first_frame(channel)
+    setup = first.fields
     began = time.monotonic()
     try:
         registration = load(str(setup["handler"]))
@@ -93,8 +94,8 @@ def serve(channel: Channel) -> int:
         return _serve_async(channel, registration, setup, began)
     most = _max_slots(setup)
     if most == 1:
-        channel.send(_ready(registration, call, 1, began))
-        SyncLoop(channel, call, aggregate=registration.aggregate).serve()
+        channel.send(_ready(registration, call, 1, began, ahead=first.fd is not None))
+        SyncLoop(channel, call, aggregate=registration.aggregate, permissions=first.fd).serve()
         return 0
     from stoker.worker.serving.slots import Slots
     from stoker.worker.serving.threads_loop import ThreadsLoop
@@ -146,13 +147,17 @@ def _max_slots(setup: dict[str, Any]) -> int:
     return max(1, int(setup.get("concurrency", 1)))
 
 
-def _ready(registration: Registration, call: Callable[[Job], Any], slots: int, began: float) -> Frame:
+def _ready(
+    registration: Registration, call: Callable[[Job], Any], slots: int, began: float, *, ahead: bool = False
+) -> Frame:
     setup_ms = round((time.monotonic() - began) * 1000)
     fields: dict[str, Any] = {
         "setup_ms": setup_ms,
         "concurrency": slots,
         "generator": registration.is_generator,
     }
+    if ahead:
+        fields["ahead"] = AHEAD_MOST
     if serves := serves_of(registration, call):
         fields["serves"] = serves
     return Frame("ready", fields)

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from stoker.agent import worker_frames
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.attempts import events as ev
 from stoker.agent.attempts.log_follow import LogFollow
-from stoker.agent.attempts.machine import Cancelling, Running, begin, phase, step, wake_at
+from stoker.agent.attempts.machine import begin, phase, step, wake_at
 from stoker.agent.attempts.running_attempt import RunningAttempt
+from stoker.agent.attempts.states import Cancelling, Running
 from stoker.agent.attempts.transfers import Move, fetched, uploaded
 from stoker.agent.attempts.updates import Updates
+from stoker.agent.attempts.waiting import WaitingAttempts
 from stoker.agent.attempts.worker_events import HandlerViolation, discard
 from stoker.agent.devices.watch import DeviceWatch
 from stoker.agent.interfaces import Inputs, Objects, Scratch
+from stoker.agent.logs.tail import TailListener
 from stoker.agent.reports.reports import Reports
 from stoker.agent.uploads import outputs
 from stoker.agent.uploads.payloads import OUTPUT_MAX
@@ -64,6 +67,7 @@ class Attempts:
             reports=reports, objects=objects, scratch=scratch, inputs=inputs, spawn=spawn, step=self._step
         )
         self._attempts: dict[AttemptKey, RunningAttempt] = {}
+        self._waiting = WaitingAttempts(self._attempts, self._step, self._prepare)
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._outcomes: dict[int, AttemptKey] = {}
         self._discarded = False
@@ -92,21 +96,35 @@ class Attempts:
         if (why := worker.occupy(key, now)) is not None:
             self._refuse(assign, why)
             return
-        try:
-            folder = self._scratch.prepare(key, assign.worker)
-        except OSError as error:
-            worker.release(key, now)
-            self._refuse(assign, f"no scratch folder could be made: {error.strerror or error}")
-            return
-        state, commands = begin(now, assign.execution_timeout_ms / 1000, assign.ttl_s, fetch=fetch)
+        waits, timeout_s = key in worker.waiting, assign.execution_timeout_ms / 1000
+        state, commands = begin(now, timeout_s, assign.ttl_s, fetch=fetch, waits=waits)
         alarm = Alarm(lambda at: self._step(attempt, ev.Tick(at)))
-        attempt = RunningAttempt(key, assign, worker, now, state, alarm, folder, input=assign.input)
+        attempt = RunningAttempt(key, assign, worker, now, state, alarm, input=assign.input)
+        if not waits and (why := self._prepare(attempt)):
+            worker.release(key, now)
+            self._refuse(assign, why)
+            return
         self._attempts[key] = attempt
         self._perform(attempt, commands)
         attempt.alarm.set(wake_at(attempt.state))
+        if waits:
+            self._waiting.add(worker)
 
-    def _refuse(self, assign: Assign, why: str) -> int:
-        return self._reports.add(Refused(assign.job, assign.attempt, why, self.closed is not None))
+    def _prepare(self, attempt: RunningAttempt) -> str:
+        """Makes its scratch folder; returns why there is none."""
+        try:
+            attempt.scratch = attempt.scratch or self._scratch.prepare(attempt.key, attempt.worker.name)
+        except OSError as error:
+            return f"no scratch folder could be made: {error.strerror or error}"
+        return ""
+
+    def _refuse(self, assign: Assign, why: str, *, at_once: bool = False) -> int:
+        at_once = at_once or self.closed is not None
+        return self._reports.add(Refused(assign.job, assign.attempt, why, at_once))
+
+    def hand_back(self, worker: Worker, why: str) -> None:
+        """Nothing is to wait for this worker any more."""
+        self._waiting.hand_back(worker, why)
 
     def cancel(self, key: AttemptKey, reason: str) -> None:
         self._step_if_here(key, ev.Stop(loop_time(), ev.Verdict("cancelled", reason)))
@@ -124,30 +142,32 @@ class Attempts:
     def lose(self, worker: Worker, why: str) -> None:
         """The worker's device is unhealthy. Its attempts count as failures: one of them may be the cause."""
         verdict = ev.Verdict("lost", why, retryable=True)
+        self.hand_back(worker, why)
         for key in list(worker.running):
             self._step_if_here(key, ev.Stop(loop_time(), verdict))
 
     def lease_lost(self) -> None:
-        for attempt in list(self._attempts.values()):
+        for attempt in reversed(list(self._attempts.values())):  # none gets a slot that becomes free
             self._step(attempt, ev.LeaseLost(loop_time()))
 
     def stop_all(self, why: str) -> None:
         """Gives the attempts that still run back to control; they are not counted."""
         verdict = ev.Verdict("lost", why, retryable=True, given_back=True)
-        for attempt in list(self._attempts.values()):
+        for attempt in reversed(list(self._attempts.values())):
             self._step(attempt, ev.Stop(loop_time(), verdict))
 
     def held(self) -> tuple[HeldAttempt, ...]:
-        """Those that run or upload; those that wait for an acknowledgement are in the outbox."""
+        """Those that wait, run or upload; those that wait for an acknowledgement are in the outbox."""
         return tuple(
             HeldAttempt(attempt.assign.job, attempt.assign.attempt, attempt.assign.worker, now)
             for attempt in self._attempts.values()
-            if (now := phase(attempt.state)) in ("running", "uploading")
+            if (now := phase(attempt.state)) in ("waiting", "running", "uploading")
         )
 
     def discard(self) -> None:
         """The agent ends: stops timers, closes files, and ignores what workers still send."""
         self._discarded = True
+        self._waiting.discard()
         for attempt in self._attempts.values():
             attempt.alarm.set(None)
             attempt.close()
@@ -157,7 +177,7 @@ class Attempts:
     def on_exit(self, worker: Worker, why: str, planned: bool) -> None:
         """The worker's process was reaped; or it cannot be, and its attempts do not wait for that."""
         reason = why if planned else f"the worker died: {why}"
-        for key in list(worker.running):
+        for key in [*worker.waiting, *worker.running]:
             if (attempt := self._attempts.get(key)) is not None:
                 self._worker_gone(attempt, reason, planned=planned)
 
@@ -166,6 +186,8 @@ class Attempts:
         attempt = None if message.key is None else self._attempts.get(message.key)
         if attempt is None or attempt.key not in worker.running or self._discarded:
             discard(worker, message)
+            if attempt is not None and attempt.key in worker.waiting:
+                worker.on_broken(f"it spoke of job {attempt.assign.job} before its turn")
             return
         stopped = isinstance(attempt.state, Cancelling)
         try:
@@ -233,6 +255,8 @@ class Attempts:
     def _must_measure(self, attempt: RunningAttempt) -> bool:
         """Whether the end of a stopped job waits until its worker's memory was measured."""
         worker = attempt.worker
+        if worker.waiting:
+            return False  # what was not withdrawn has begun, and takes memory
         return attempt.unclean is None and self._memory.checks(worker, worker.spec.devices)
 
     async def _when_clean(
@@ -273,6 +297,7 @@ class Attempts:
                     self._run(attempt)
                 case ev.SendCancel(reason):
                     worker.send(Frame("cancel", {"job": job, "attempt": number, "reason": reason}))
+                    self.hand_back(worker, "the job before it is being stopped")
                 case ev.TerminateWorker(why):
                     worker.terminate(attempt.unclean or why)
                 case ev.ReleaseSlot():
@@ -280,15 +305,27 @@ class Attempts:
                 case ev.ReportOutcome(verdict):
                     attempt.close()
                     if verdict.given_back:
-                        reported = self._refuse(attempt.assign, verdict.error or "")
+                        reported = self._refuse(attempt.assign, verdict.error or "", at_once=verdict.at_once)
                     else:
                         reported = self._reports.add(attempt.outcome(verdict))
                     self._outcomes[reported] = attempt.key
                 case ev.Forget(reports):
                     self._forget(attempt, reports=reports)
+                case ev.SendAhead() | ev.Begin() | ev.Withdraw():
+                    self._perform_ahead(attempt, command)
                 case _:
                     self._perform_transfer(attempt, command)
         self.moved.set()
+
+    def _perform_ahead(self, attempt: RunningAttempt, command: ev.SendAhead | ev.Begin | ev.Withdraw) -> None:
+        worker = attempt.worker
+        match command:
+            case ev.SendAhead():
+                worker.run_ahead(attempt.key, attempt.run_frame(ahead=True))
+            case ev.Begin():
+                self._begins(attempt, attempt.printed or worker.listen())
+            case ev.Withdraw():
+                self._waiting.withdraw(worker)
 
     def _perform_transfer(self, attempt: RunningAttempt, command: ev.Command) -> None:
         job, number = attempt.assign.job, attempt.assign.attempt
@@ -313,35 +350,39 @@ class Attempts:
 
     def _run(self, attempt: RunningAttempt) -> None:
         assign, worker = attempt.assign, attempt.worker
-        attempt.started = loop_time()
         for grant in (assign.grant, assign.files_grant):
             if grant is not None and grant.access_secret:
                 worker.secrets.add(grant.access_secret)
-        fields = {"job": assign.job, "attempt": assign.attempt, "scratch": attempt.scratch}
-        if assign.files_grant is not None:
-            fields["more"] = attempt.bucket(assign.files_grant)
         try:
-            attempt.printed = worker.run(attempt.key, Frame("run", fields, attempt.input or b"null"))
+            self._begins(attempt, worker.run(attempt.key, attempt.run_frame()))
         except FrameError as error:
             self._step(
                 attempt, ev.HandlerFailed(loop_time(), f"the input is too large: {error}", retryable=False)
             )
         attempt.input = None
+
+    def _begins(self, attempt: RunningAttempt, printed: TailListener | None) -> None:
+        attempt.started, attempt.printed = loop_time(), printed
         if attempt.key in self.logs.wanted:
             self.logs.begin(attempt)
 
     def _release(self, attempt: RunningAttempt) -> None:
         if attempt.key in self.logs.followed:
             self.logs.end(attempt.key)
-        now = loop_time()
-        attempt.ended = attempt.ended or now
-        if attempt.printed is not None:
-            first, lines = attempt.printed.after(0, whole=False)
-            attempt.printed = None
-            if lines:
-                attempt.keep_log(first, lines)
+        now, worker, printed = loop_time(), attempt.worker, attempt.printed
+        attempt.ended, attempt.input, attempt.printed = attempt.ended or now, None, None
+        lines: Sequence[str] = ()
+        if printed is not None:
+            first, lines = printed.after(0, whole=False)
+        if lines:
+            attempt.keep_log(first, lines)
+            worker.printed()
+            self._waiting.withdraw(worker)
         self._scratch.remove(attempt.key)
-        attempt.worker.release(attempt.key, now)
+        if (key := worker.release(attempt.key, now)) is not None:
+            if lines:  # whose they are cannot be told, where the next had begun
+                self._attempts[key].printed = printed
+            self._waiting.next(key)
 
     def _transfer(self, attempt: RunningAttempt, move: Move, name: str) -> None:
         async def moving() -> None:

@@ -16,18 +16,49 @@ Backlog = Literal["", "moving", "stuck"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How it ends. `given_back`: it goes back to the queue, and the attempt is not counted."""
+    """How it ends. `given_back`: it goes back to the queue, and the attempt is not counted. `at_once`: it can
+    be given out again without a pause."""
 
     end: End
     error: str | None = None
     retryable: bool = False
     given_back: bool = False
+    at_once: bool = False
 
 
 COMPLETED = Verdict("completed")
 
 
 # ---- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RoomAhead:
+    """Its run may lie in its worker's socket, behind the one that runs."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The one before it has left their worker."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Its worker had not begun the run that lay in its socket, and will not."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """It is not to wait for its worker any more."""
+
+    at: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +167,11 @@ class Tick:
 
 
 Event: TypeAlias = (
-    Fetched
+    RoomAhead
+    | Next
+    | Withdrawn
+    | HandBack
+    | Fetched
     | FetchFailed
     | Begun
     | Done
@@ -164,7 +199,22 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class SendRun:
-    pass
+    """It begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendAhead:
+    """Put its run into the worker's socket; it does not begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """It begins; its run was sent ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take back what lies in the worker's socket. Those that the worker has not begun are `Withdrawn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +229,7 @@ class TerminateWorker:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSlot:
-    """Its slot is free; its scratch folder is removed."""
+    """Its slot, or its place behind the one that runs, is free; its scratch folder is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +274,9 @@ class Forget:
 Command: TypeAlias = (
     Fetch
     | SendRun
+    | SendAhead
+    | Begin
+    | Withdraw
     | SendCancel
     | TerminateWorker
     | ReleaseSlot

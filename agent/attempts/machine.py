@@ -4,6 +4,9 @@ Pure: no clock, no process. The shell (`agent.attempts.attempts`) holds the payl
 the commands and turns what happens into events. A process outlives its attempts, and an attempt may outlive
 its process: uploading and reporting need none.
 
+    Waiting --next--> Fetching or Running       (its worker runs another; only these two hold a slot)
+       '-- cancel, ttl, handed back, the worker's exit: no ladder ----> Reporting
+
     Fetching --input--> Running --done--> Uploading --------> Reporting --ack--> Over
        |                  |   |--- done without files ------------^  ^
        |                  |   '--- chunks of its stream wait --> Flushing --> Uploading or Reporting
@@ -21,18 +24,22 @@ its process: uploading and reporting need none.
 - Chunks of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
   for until the ttl. Any other end is reported at once when the store fails or has just failed, and after
   FLUSH_S at the latest; the chunks that are not stored by then are dropped, with all that follow them.
+- `Waiting`: its clock, its scratch folder and its log begin once the attempt before it has left the worker.
+  Its run may be sent before that, and withdrawn until the worker has begun it; where that is too late, its
+  end waits until the one before has left. The worker's death is not counted to it.
 - `given_back`: ended through no fault of its own (a neighbour's kill, a shutdown); it is not counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from stoker.agent.attempts.events import (
     COMPLETED,
     Acked,
     Backlog,
+    Begin,
     Begun,
     ChunkFailed,
     ChunksUploaded,
@@ -44,13 +51,17 @@ from stoker.agent.attempts.events import (
     Fetched,
     FetchFailed,
     Forget,
+    HandBack,
     HandlerFailed,
     LeaseLost,
+    Next,
     ReleaseSlot,
     ReportDelay,
     ReportOutcome,
     ReportReleased,
     ReportUploading,
+    RoomAhead,
+    SendAhead,
     SendCancel,
     SendRun,
     Stop,
@@ -61,7 +72,21 @@ from stoker.agent.attempts.events import (
     Uploaded,
     UploadFailed,
     Verdict,
+    Withdraw,
+    Withdrawn,
     WorkerGone,
+)
+from stoker.agent.attempts.states import (
+    Cancelling,
+    Fetching,
+    Flushing,
+    Over,
+    Reporting,
+    Running,
+    State,
+    Terminating,
+    Uploading,
+    Waiting,
 )
 from stoker.wire.messages import AttemptPhase
 
@@ -79,85 +104,16 @@ def wait_after(failures: int) -> float:
     return min(UPLOAD_FIRST_S * 2.0 ** min(failures, 16), UPLOAD_LONGEST_S)
 
 
-# ---- states -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Fetching:
-    """Its input is being fetched; it holds a slot. `timeout_s` is counted from when it runs."""
-
-    ttl_at: float
-    timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    started: float
-    deadline: float
-    ttl_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelling:
-    """The cancel frame is sent. A verdict of None: nobody wants a report."""
-
-    term_at: float
-    verdict: Verdict | None
-
-
-@dataclass(frozen=True, slots=True)
-class Terminating:
-    """Its worker is being ended by signals."""
-
-    verdict: Verdict | None
-
-
-@dataclass(frozen=True, slots=True)
-class Uploading:
-    """The handler is done and the slot free. The ttl still counts, executionTimeout does not."""
-
-    ttl_at: float
-    failures: int = 0
-    retry_at: float | None = None
-    last_error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Flushing:
-    """The handler is done, the slot free, and chunks of the stream wait to be reported before the verdict.
-
-    `until` is the ttl of a completed attempt; `upload` says whether its result is uploaded next.
-    """
-
-    until: float
-    verdict: Verdict
-    upload: bool = False
-    last_error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reporting:
-    """The outcome is in the outbox."""
-
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """Nothing is left to do."""
-
-
-State: TypeAlias = Fetching | Running | Cancelling | Terminating | Flushing | Uploading | Reporting | Over
-
-
 Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
 
 
 # ---- the machine ----------------------------------------------------------------------------------
 
 
-def begin(at: float, timeout_s: float, ttl_s: float, *, fetch: bool) -> Stepped:
-    """The Assign has been taken."""
+def begin(at: float, timeout_s: float, ttl_s: float, *, fetch: bool, waits: bool = False) -> Stepped:
+    """The Assign has been taken. `waits`: its worker runs another."""
+    if waits:
+        return Waiting(at + ttl_s, timeout_s, fetch), ()
     if fetch:
         return Fetching(at + ttl_s, timeout_s), (Fetch(),)
     return Running(at, at + timeout_s, at + ttl_s), (SendRun(),)
@@ -166,8 +122,12 @@ def begin(at: float, timeout_s: float, ttl_s: float, *, fetch: bool) -> Stepped:
 def step(state: State, event: Event, cancel_s: float = CANCEL_S) -> Stepped:
     """The state after `event`, and the commands. Late events change nothing."""
     match state:
+        case Waiting():
+            return _waiting(state, event, cancel_s)
         case Fetching():
             return _fetching(state, event)
+        case Running() if isinstance(event, Withdrawn):
+            return state, (SendRun(),)
         case Running():
             return _running(state, event, cancel_s)
         case Cancelling() | Terminating():
@@ -187,6 +147,8 @@ def step(state: State, event: Event, cancel_s: float = CANCEL_S) -> Stepped:
 def wake_at(state: State) -> float | None:
     """When the machine wants a Tick, if nothing else happens."""
     match state:
+        case Waiting(end=end, ttl_at=ttl_at):
+            return ttl_at if end is None or isinstance(end, HandBack) else None
         case Fetching(ttl_at=at) | Cancelling(term_at=at) | Flushing(until=at):
             return at
         case Running(deadline=deadline, ttl_at=ttl_at):
@@ -202,6 +164,8 @@ def wake_at(state: State) -> float | None:
 def phase(state: State) -> AttemptPhase | None:
     """The phase that is reported to control; None when there is none."""
     match state:
+        case Waiting():
+            return "waiting"
         case Fetching() | Running() | Cancelling() | Terminating():
             return "running"
         case Flushing() | Uploading():
@@ -212,6 +176,59 @@ def phase(state: State) -> AttemptPhase | None:
             return None
         case _:
             assert_never(state)
+
+
+def _waiting(state: Waiting, event: Event, cancel_s: float) -> Stepped:
+    match event:
+        case RoomAhead() if not (state.sent or state.fetch):
+            return replace(state, sent=True), (SendAhead(),)
+        case Withdrawn():
+            return (replace(state, sent=False), ()) if state.end is None else _end_waiting(state.end)
+        case Next(at):
+            return _next(state, at, cancel_s)
+        case WorkerGone(_, why):
+            return _end_waiting(HandBack(event.at, why))
+        case Tick(at) if at >= state.ttl_at:
+            return _stop_waiting(state, Stop(at, _WAITED))
+        case Stop() | LeaseLost() | Dropped() | HandBack():
+            return _stop_waiting(state, event)
+        case _:
+            return state, ()
+
+
+def _next(state: Waiting, at: float, cancel_s: float) -> Stepped:
+    if state.fetch:
+        return Fetching(state.ttl_at, state.timeout_s), (Fetch(),)
+    running = Running(at, at + state.timeout_s, state.ttl_at)
+    if not state.sent:
+        return running, (SendRun(),)
+    if state.end is None:
+        return running, (Begin(),)
+    stopping, commands = _running(running, replace(state.end, at=at), cancel_s)
+    return stopping, (Begin(), *commands)
+
+
+def _stop_waiting(state: Waiting, end: Stop | LeaseLost | Dropped | HandBack) -> Stepped:
+    """Of one that lies in the socket it is known once it is withdrawn."""
+    if not state.sent:
+        return _end_waiting(end)
+    if state.end is None or isinstance(state.end, HandBack):
+        return replace(state, end=end), (Withdraw(),)
+    return (replace(state, end=end) if isinstance(end, Dropped) else state), ()
+
+
+def _end_waiting(end: Stop | LeaseLost | Dropped | HandBack) -> Stepped:
+    match end:
+        case Dropped(at):
+            return _leave(at, None)
+        case Stop(at, verdict):
+            return _leave(at, verdict)
+        case HandBack(at, why):
+            return _leave(at, Verdict("lost", why, retryable=True, given_back=True, at_once=True))
+        case LeaseLost(at):
+            return _leave(at, replace(_LEASE, given_back=True))
+        case _:
+            assert_never(end)
 
 
 def _fetching(state: Fetching, event: Event) -> Stepped:
@@ -277,6 +294,8 @@ def _stopping(state: Cancelling | Terminating, event: Event) -> Stepped:
             return _leave(at, state.verdict, backlog)
         case _, Dropped():
             return replace(state, verdict=None), ()
+        case Cancelling(), Withdrawn(at):
+            return _leave(at, state.verdict)
         case Cancelling(), (Done(at, backlog=backlog) | HandlerFailed(at, backlog=backlog)):
             return _leave(at, state.verdict, backlog)
         case Cancelling(term_at, verdict), Tick(at) if at >= term_at:
@@ -364,6 +383,7 @@ _FORGET = (Forget(reports=True), ReportReleased())
 
 _LEASE = Verdict("lost", "the node was cut off for longer than its lease", retryable=True)
 _TTL = Verdict("timed_out", "the job's ttl elapsed while it ran")
+_WAITED = Verdict("timed_out", "the job's ttl elapsed while it waited for its worker")
 
 
 def _too_late(what: str, error: str) -> Verdict:

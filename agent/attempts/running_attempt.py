@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from stoker.agent.alarm import Alarm
 from stoker.agent.attempts.chunk_stream import ChunkStream
 from stoker.agent.attempts.events import Verdict
-from stoker.agent.attempts.machine import State
+from stoker.agent.attempts.states import State
 from stoker.agent.attempts.worker_events import TEXT_MAX, HandlerViolation
 from stoker.agent.inputs.fetches import Fetches
 from stoker.agent.logs import attempt_log
@@ -27,6 +27,7 @@ from stoker.agent.worker_frames import BrokenProtocol, Done
 from stoker.agent.workers.worker import Worker
 from stoker.wire import names
 from stoker.wire.messages import Assign, AttemptKey, Grant, Outcome, Price, Span
+from stoker.worker.frames import Frame
 
 DEVICE_MS = "device_ms"
 NANO = 1_000_000_000
@@ -45,7 +46,7 @@ class RunningAttempt:
     arrived: float
     state: State
     alarm: Alarm
-    scratch: str
+    scratch: str = ""
     started: float | None = None
     ended: float | None = None
     input: bytes | None = None
@@ -61,6 +62,16 @@ class RunningAttempt:
     ran_with_others: bool = False
     chunk_count: int = 0
     unclean: str | None = None
+
+    def run_frame(self, *, ahead: bool = False) -> Frame:
+        """`ahead`: it is sent before its turn."""
+        assign = self.assign
+        fields: dict[str, object] = {"job": assign.job, "attempt": assign.attempt, "scratch": self.scratch}
+        if assign.files_grant is not None:
+            fields["more"] = self.bucket(assign.files_grant)
+        if ahead:
+            fields["ahead"] = True
+        return Frame("run", fields, self.input or b"null")
 
     def bucket(self, own: Grant) -> dict[str, object]:
         """The caller's own bucket, as the handler gets it."""

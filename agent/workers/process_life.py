@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from stoker.agent.interfaces import WorkerProcess
+from stoker.agent.interfaces import SpawnFailed, WorkerProcess
+from stoker.agent.logs.tail import TailListener
 from stoker.agent.workers import process_machine, restarts
 from stoker.agent.workers.recycling import RecycleWatch
+from stoker.agent.workers.runs_ahead import RunsAhead
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame
 
 JOB_SECRETS_MAX = 1024
+
+WAITING_MOST = 8
+"""Attempts that wait for one worker. Control gives it no more."""
 
 
 @dataclass(slots=True)
@@ -21,7 +26,7 @@ class ProcessLife:
     `setup_ended`: it has reported how its setup ended. `known` are the jobs that it received and has not
     ended. `broken`: it broke the worker protocol, and its messages are ignored. `context_lost`: the context
     of its device is unusable. `serves`: what it reports that it runs. `unfit`: why an http worker is out of
-    rotation."""
+    rotation. `ahead`: its runs that were sent before their turn."""
 
     state: process_machine.State
     process: WorkerProcess
@@ -34,6 +39,28 @@ class ProcessLife:
     broken: bool = False
     serves: str = ""
     unfit: str = ""
+    ahead: RunsAhead = field(default_factory=RunsAhead)
+
+    @property
+    def room_ahead(self) -> int:
+        return self.ahead.room if isinstance(self.state, process_machine.Ready) else 0
+
+    def run(self, key: AttemptKey, frame: Frame) -> TailListener:
+        self.known.add(key)
+        listener = self.process.tail.listen()
+        self.process.send(frame)
+        self.ahead.send_in_turn(key)
+        return listener
+
+    def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
+        self.known.add(key)
+        self.ahead.send(key)
+        self.process.send(frame)
+
+    def withdraw(self) -> list[AttemptKey]:
+        withdrawn = self.ahead.withdraw()
+        self.known.difference_update(withdrawn)
+        return withdrawn
 
 
 class KnownSecrets:
@@ -57,7 +84,28 @@ class KnownSecrets:
         return chain(self._of_environment, self._of_jobs)
 
 
-def setup_frame(spec: WorkerSpec, device: Device | None) -> Frame:
+def may_wait(spec: WorkerSpec) -> bool:
+    """Whether attempts may wait for a worker of this kind: it runs one at a time. A program asks for each job
+    itself."""
+    return spec.kind == "python" and spec.concurrency == 1
+
+
+def runs_ahead(spec: WorkerSpec) -> bool:
+    """Whether it may be sent runs before their turn: one that ends after so many jobs would begin another."""
+    return may_wait(spec) and spec.max_jobs is None
+
+
+def found_devices(names: Iterable[str], find: Callable[[str], Device | None]) -> list[Device]:
+    """Raises SpawnFailed."""
+    devices = []
+    for name in names:
+        if (found := find(name)) is None:
+            raise SpawnFailed(f"this node has no device {name}")
+        devices.append(found)
+    return devices
+
+
+def setup_frame(spec: WorkerSpec, device: Device | None, ahead: RunsAhead) -> Frame:
     about = None
     if device is not None:
         about = {"uuid": device.uuid, "kind": device.kind, "name": device.name, "index": device.index}
@@ -66,7 +114,7 @@ def setup_frame(spec: WorkerSpec, device: Device | None) -> Frame:
         "device": about,
         "concurrency": spec.concurrency,
     }
-    return Frame("setup", fields)
+    return Frame("setup", fields, fd=ahead.fd)
 
 
 def restart_event(

@@ -268,6 +268,15 @@ def wake_at(state: State) -> float | None:
             assert_never(state)
 
 
+def why_closed(state: State) -> str | None:
+    """Why a worker that was ready takes nothing new; None where it does, or is not ready yet."""
+    match state:
+        case Draining(why=why) | Stopping(why=why) | Terminating(why=why) | Killed(why=why) | Exited(why=why):
+            return why
+        case _:
+            return None
+
+
 def _starting(state: Starting, event: Event, ladder: StopLadder) -> Stepped:
     match event:
         case BecameReady(at):

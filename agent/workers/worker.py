@@ -7,53 +7,44 @@ what happens to the present process into their events.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from stoker.agent import worker_frames
 from stoker.agent.alarm import Alarm, loop_time
-from stoker.agent.devices.watch import DeviceWatch
-from stoker.agent.interfaces import Spawner, SpawnFailed, WorkerExit
+from stoker.agent.interfaces import SpawnFailed, WorkerExit
 from stoker.agent.logs import attempt_log, redaction
 from stoker.agent.logs.tail import TailListener
 from stoker.agent.workers import process_machine, restarts, usage
 from stoker.agent.workers.metering import Metering
-from stoker.agent.workers.process_life import KnownSecrets, ProcessLife, restart_event, setup_frame
-from stoker.agent.workers.recycling import Measure, RecycleWatch, Spawn
-from stoker.wire.messages import AttemptKey, Device, HeldWorker, Usage, WorkerPhase, WorkerSpec, WorkerState
+from stoker.agent.workers.process_life import (
+    WAITING_MOST,
+    KnownSecrets,
+    ProcessLife,
+    found_devices,
+    may_wait,
+    restart_event,
+    runs_ahead,
+    setup_frame,
+)
+from stoker.agent.workers.recycling import RecycleWatch
+from stoker.agent.workers.runs_ahead import AHEAD_MOST, RunsAhead
+from stoker.agent.workers.worker_context import WorkerContext
+from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerContext:
-    """What every worker needs of its surroundings. `on_message` is called for each message about a job,
-    `on_exit` once for each process, after its messages; `on_gone` when nobody wants the worker any more and
-    it has no process. `spawn` runs a coroutine in the agent's task group."""
-
-    spawner: Spawner
-    devices: DeviceWatch[Worker]
-    ladder: process_machine.StopLadder
-    find_device: Callable[[str], Device | None]
-    report: Callable[[WorkerState | Usage], object]
-    on_message: Callable[[Worker, worker_frames.JobMessage | worker_frames.Retire], None]
-    on_exit: Callable[[Worker, str, bool], None]
-    on_gone: Callable[[Worker], None]
-    paused: Callable[[], bool]
-    spawn: Spawn
-    measure: Measure
-    boot: str
-    wall: Callable[[], float]
-
-
 class Worker:
-    """The watcher of its processes. `running` are the attempts that hold its slots. `wanted`: control desires
-    it, so it is started again when its process ends."""
+    """The watcher of its processes. `running` are the attempts that hold its slots, `waiting` those that come
+    after them, in order; `occupied_at`: when a slot was last taken. `wanted`: control desires it, so it is
+    started again when its process ends."""
 
-    def __init__(self, spec: WorkerSpec, context: WorkerContext) -> None:
+    def __init__(self, spec: WorkerSpec, context: WorkerContext[Worker]) -> None:
         self.spec = spec
         self.running: set[AttemptKey] = set()
+        self.waiting: dict[AttemptKey, None] = {}
+        self.occupied_at = 0.0
         self.wanted = True
         self.secrets = KnownSecrets(redaction.secrets_of(spec.env, spec.hidden))
         self._context = context
@@ -80,6 +71,11 @@ class Worker:
         state = None if self._life is None else self._life.state
         return state.why if isinstance(state, process_machine.Terminating | process_machine.Killed) else ""
 
+    @property
+    def room_ahead(self) -> int:
+        """How many more runs may lie in its process's socket before their turn."""
+        return 0 if self._life is None else self._life.room_ahead
+
     def held(self) -> HeldWorker:
         """For Hello."""
         spec, life = self.spec, self._life
@@ -100,26 +96,44 @@ class Worker:
     # -- its attempts
 
     def occupy(self, key: AttemptKey, at: float) -> str | None:
-        """Gives the attempt a slot. Returns why it has none for it, or None."""
-        if self._life is None or not isinstance(self._life.state, process_machine.Ready):
+        """Gives the attempt a slot, or lets it wait for one. Returns why it can do neither, or None."""
+        life = self._life
+        if life is None or not isinstance(life.state, process_machine.Ready):
             return f"worker {self.name} is {self._phase}"
-        if len(self.running) >= self._life.slots:
+        if len(self.running) < life.slots:
+            self.running.add(key)
+            self.occupied_at = at
+            life.ahead.begin(key)
+            if len(self.running) == 1:
+                self._metering.step(usage.Jobs(at, 1))
+        elif may_wait(self.spec) and len(self.waiting) < WAITING_MOST:
+            self.waiting[key] = None
+        else:
             return f"worker {self.name} is busy"
-        self.running.add(key)
-        if len(self.running) == 1:
-            self._metering.step(usage.Jobs(at, 1))
         return None
 
     def run(self, key: AttemptKey, frame: Frame) -> TailListener | None:
         """Sends the run frame. Returns what listens to the process from before the job on; None where there
         is no process. Raises FrameError for an input over the limit of a frame."""
-        life = self._life
-        if life is None:
-            return None
-        life.known.add(key)
-        listener = life.process.tail.listen()
-        life.process.send(frame)
-        return listener
+        return None if self._life is None else self._life.run(key, frame)
+
+    def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
+        """Sends the run frame of one that waits; only where there is `room_ahead`."""
+        if self._life is not None:
+            self._life.run_ahead(key, frame)
+
+    def listen(self) -> TailListener | None:
+        """What listens to the process from now on; None where there is no process."""
+        return None if self._life is None else self._life.process.tail.listen()
+
+    def withdraw(self) -> list[AttemptKey]:
+        """The runs that were sent ahead and that its process has not begun, and will not."""
+        return [] if self._life is None else self._life.withdraw()
+
+    def printed(self) -> None:
+        """One of its jobs has printed something."""
+        if self._life is not None:
+            self._life.ahead.prints = True
 
     def send(self, frame: Frame) -> None:
         if self._life is not None:
@@ -132,15 +146,26 @@ class Worker:
             if life.recycling is not None:
                 life.recycling.job_ended()
 
-    def release(self, key: AttemptKey, at: float) -> None:
-        """The attempt's slot is free."""
+    def release(self, key: AttemptKey, at: float) -> AttemptKey | None:
+        """The attempt's slot, or its place, is free. Returns the one that has the slot now, if one waited."""
+        if key in self.waiting:
+            del self.waiting[key]
+            return None
         self.running.discard(key)
+        following = next(iter(self.waiting), None)
+        if following is not None:
+            del self.waiting[following]
+            self.running.add(following)
+            self.occupied_at = at
+        if self._life is not None:
+            self._life.ahead.end(key, following)
         if not self.running:
             self._metering.step(usage.Jobs(at, 0))
         if key in self._held_by:
             self.hold(key, held=False)
         if not self.running and self._life and isinstance(self._life.state, process_machine.Draining):
             self._step(process_machine.Idle(at))
+        return following
 
     def hold(self, key: AttemptKey, *, held: bool) -> None:
         """Its socket is not read while an attempt has too much that waits: all its attempts share it."""
@@ -191,8 +216,10 @@ class Worker:
         self.wanted = False
         self._alarm.set(None)
         self._metering.discard()
-        if self._life is not None and self._life.recycling is not None:
-            self._life.recycling.close()
+        if self._life is not None:
+            self._life.ahead.close()
+            if self._life.recycling is not None:
+                self._life.recycling.close()
 
     # -- its process
 
@@ -206,12 +233,8 @@ class Worker:
         self._waits_for_device = context.devices.closed(names)
         if self._waits_for_device:
             return
-        devices: list[Device] = []
         try:
-            for name in names:
-                if (found := context.find_device(name)) is None:
-                    raise SpawnFailed(f"this node has no device {name}")
-                devices.append(found)
+            devices = found_devices(names, context.find_device)
             device = devices[0] if devices else None
             process = context.spawner.spawn(self.spec, device, self)
         except (SpawnFailed, OSError) as error:
@@ -220,7 +243,7 @@ class Worker:
         context.devices.started(self.name, names)
         self._metering.began()
         state, commands = process_machine.begin(loop_time(), self.spec.start_timeout_s)
-        self._life = ProcessLife(state, process)
+        self._life = ProcessLife(state, process, ahead=RunsAhead(enabled=runs_ahead(self.spec)))
         if (self.spec.max_jobs, self.spec.max_growth_bytes) != (None, None):
             self._life.recycling = RecycleWatch(
                 self.spec, devices, lambda: process.pid, context.measure, context.spawn, self._replace
@@ -236,6 +259,8 @@ class Worker:
             return
         life.state, commands = process_machine.step(life.state, event, self._context.ladder)
         self._perform(life, commands)
+        if self.waiting and (why := process_machine.why_closed(life.state)) is not None:
+            self._context.on_closed(self, why)
         if self._life is not None:
             self._alarm.set(process_machine.wake_at(self._life.state))
 
@@ -245,7 +270,7 @@ class Worker:
         for command in commands:
             match command:
                 case process_machine.SendSetup():
-                    life.process.send(setup_frame(self.spec, device))
+                    life.process.send(setup_frame(self.spec, device, life.ahead))
                 case process_machine.SendStop():
                     life.process.send(Frame("stop"))
                 case process_machine.Terminate():
@@ -313,6 +338,7 @@ class Worker:
     def _ready(self, life: ProcessLife, message: worker_frames.Ready) -> None:
         life.setup_ended = True
         life.slots = self._allowed(message.concurrency)
+        life.ahead.most = min(message.ahead, AHEAD_MOST)
         if message.serves:
             life.serves = self.redacted(message.serves)
             log.info("worker %s of endpoint %s runs %s", self.name, self.spec.endpoint, life.serves)
@@ -363,6 +389,7 @@ class Worker:
         self._alarm.set(None)
         if life.recycling is not None:
             life.recycling.close()
+        life.ahead.close()
         log_tail = attempt_log.last_lines(exit.log_tail, self.secrets)
         after = restart_event(exited, life, self.running)
         self._after_exit(after, log_tail, is_cause=exited.is_cause)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stoker.agent.workers.worker import Worker, WorkerContext
+from stoker.agent.workers.worker import Worker
+from stoker.agent.workers.worker_context import WorkerContext
 from stoker.wire.messages import HeldWorker, WorkerSpec
 
 
 class Workers:
     """`by_name` is the caller's dictionary, and changed here alone."""
 
-    def __init__(self, by_name: dict[str, Worker], context: WorkerContext) -> None:
+    def __init__(self, by_name: dict[str, Worker], context: WorkerContext[Worker]) -> None:
         self.by_name, self._context = by_name, context
         self._closed = False
 

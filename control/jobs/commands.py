@@ -253,7 +253,7 @@ class JobCommands:
     async def purge(self, endpoint: Endpoint) -> int:
         """Cancels what waits now; jobs that come meanwhile stay."""
         upto = await self._commits.read(lambda conn: store.newest(conn, endpoint.id))
-        removed = 0
+        removed = await self._purge_ahead(endpoint, upto)
         while True:
             cancel = partial(
                 store.purge,
@@ -268,6 +268,16 @@ class JobCommands:
             removed += len(changed)
             if len(changed) < PURGE_BATCH:
                 return removed
+
+    async def _purge_ahead(self, endpoint: Endpoint, upto: int) -> int:
+        if not (ahead := self._dispatch.waiting_ahead(endpoint.id)):
+            return 0
+        now = self._clock()
+        changed = await self._commits.commit(
+            lambda conn: store.purge_ahead(conn, endpoint.account, endpoint.id, upto, now, ahead)
+        )
+        self._changes.apply(changed)
+        return len(changed)
 
 
 def _stopping() -> Unavailable:

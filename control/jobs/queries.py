@@ -28,7 +28,7 @@ from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
-from stoker.wire.messages import Ref
+from stoker.wire.messages import AttemptKey, Ref
 
 INLINE_BYTES = 20 * 1024 * 1024
 """A spilled payload up to this size is put back; and so much is in one answer to a stream's poller."""
@@ -78,6 +78,12 @@ class JobQueries:
         )
         if view is None:
             raise no_job(job)
+        return self._seen(endpoint, view)
+
+    def _seen(self, endpoint: Endpoint, view: JobView) -> JobView:
+        """As its caller sees it: what only lies ahead of a worker is in the queue."""
+        if view.state is JobState.IN_PROGRESS and self._cluster.lies_ahead(AttemptKey(view.id, view.attempt)):
+            view = replace(view, state=JobState.IN_QUEUE, delay_ms=None, progress=None)
         return self._with_reason(endpoint, view)
 
     def _with_reason(self, endpoint: Endpoint, view: JobView) -> JobView:
@@ -227,7 +233,7 @@ class JobQueries:
         poll = await self._commits.read(read)
         if poll is None:
             raise no_job(job)
-        return poll
+        return replace(poll, view=self._seen(endpoint, poll.view))
 
     async def advance(self, job: str, cursor: Cursor) -> None:
         """The answer was written: pollers get what comes after."""
@@ -265,7 +271,8 @@ class JobQueries:
         page = await self._commits.read(
             lambda conn: store.list_jobs(conn, endpoint.account, endpoint.id, listing, now)
         )
-        return replace(page, views=tuple(self._with_reason(endpoint, view) for view in page.views))
+        seen = [self._seen(endpoint, view) for view in page.views]
+        return replace(page, views=tuple(view for view in seen if listing.state in (None, view.state)))
 
     async def health(self, endpoint: Endpoint) -> EndpointHealth:
         ends, jobs = await self._commits.read(
@@ -276,14 +283,15 @@ class JobQueries:
         )
         if not jobs.exact:
             jobs = await self._recount(endpoint.id)
+        ahead = min(len(self._cluster.waiting_ahead(endpoint.id)), jobs.in_progress)
         workers = self._cluster.of_endpoint(endpoint.id)
         ready = [worker for worker in workers if worker.state == "ready"]
         return EndpointHealth(
             completed=ends.get("completed", 0),
             failed=ends.get("failed", 0),
             retried=ends.get("retried", 0),
-            in_queue=jobs.queued,
-            in_progress=jobs.in_progress,
+            in_queue=jobs.queued + ahead,
+            in_progress=jobs.in_progress - ahead,
             idle=sum(1 for worker in ready if worker.idle),
             ready=len(ready),
             running=sum(1 for worker in ready if worker.jobs),

@@ -291,8 +291,8 @@ class Nodes:
             if held.worker not in self._cluster.workers:
                 self._scaling.adopt(self._placed_worker(opened, replace(held, endpoint="", version=0)))
         ours = [attempt for attempt in hello.attempts if opened.assigned.holds(attempt)]
-        running = {attempt.key: attempt.worker for attempt in ours if attempt.phase == "running"}
-        self._cluster.settle((), running, self._clock())
+        at_workers = {one.key: one.worker for one in ours if one.phase in ("running", "waiting")}
+        self._cluster.settle((), at_workers, self._clock())
         for endpoint in {held.endpoint for held in known}:
             self._dispatch.mark(endpoint)
 

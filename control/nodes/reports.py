@@ -221,11 +221,17 @@ class NodeReports:
                     self._worker_news(session, news)
                 case VolumeUsed() as used:
                     self._volume_used(used)
+                case Outcome(job=job, attempt=attempt, end="completed" | "failed", execution_ms=ms):
+                    self._cluster.ran(AttemptKey(job, attempt), ms / 1000)
+                    freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
                 case Outcome(job=job, attempt=attempt) | Released(job=job, attempt=attempt):
                     freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
                 case Refused(job, attempt, reason):
-                    log.warning("node %s refused job %s: %s", session.node, job, reason)
-                    freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
+                    key = AttemptKey(job, attempt)
+                    level = logging.DEBUG if self._cluster.lies_ahead(key) else logging.WARNING
+                    log.log(level, "node %s refused job %s: %s", session.node, job, reason)
+                    self._cluster.handed_back(key)
+                    freed.add(self._cluster.release(key, self._clock()))
         return {endpoint for endpoint in freed if endpoint is not None}
 
     def _worker_news(self, session: NodeSession, news: WorkerState) -> None:

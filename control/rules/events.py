@@ -101,13 +101,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRefused:
-    """The agent could not take the Assign, or gave it back. `leaving`: because its node is about to go."""
+    """The agent could not take the Assign, or gave it back. `at_once`: it
+    needs no pause, as its node is about to go, or it only waited for its worker."""
 
     at: float
     node: str
     attempt: int
     why: str = ""
-    leaving: bool = False
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,10 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The queue that it stands in is cleared."""
+    """The queue that it stands in is cleared. `ahead`: it lay ahead of a worker."""
 
     at: float
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ generated from `MOVES`, and `step` is the oracle that the store is tested agains
   the queue after the node was lost. News of any other attempt, or of another node, changes nothing.
 - The first end wins. A terminal state is final, but for its expiry and its caller's wish to try it again,
   which starts all counts anew but `attempt`, and does not lengthen the ttl.
+- A job that lies ahead of a worker (`control.rules.ahead`) is IN_PROGRESS here, and in the queue to its
+  caller: a purge cancels it, too.
 - `lost` ends, lost nodes and errors that were raised as retryable count to `max_attempts`; a handler's other
   errors to `handler_retries`; a refusal and an attempt that its node does not know of to nothing. A lost node
   counts when the job is claimed again: until then the node may come back and resume.
@@ -275,7 +277,7 @@ def _terminal(event: Ended) -> Completed | Failed | TimedOut | Cancelled:
 def _refuse(job: Job, event: AttemptRefused) -> Stepped:
     if not _may(job, "refuse", event.node, event.attempt):
         return job, ()
-    again = after_refusal(job.refused, event.why, event.at, leaving=event.leaving)
+    again = after_refusal(job.refused, event.why, event.at, at_once=event.at_once)
     return _again(replace(job, refused=job.refused + 1), again, event.at)
 
 
@@ -303,7 +305,10 @@ def _again(job: Job, again: Again, at: float, suspect: str | None = None) -> Ste
 
 def _cancel(job: Job, event: CancelRequested | Purged) -> Stepped:
     purged = isinstance(event, Purged)
-    if not _may(job, "purge" if purged else "cancel") or event.at >= job.expires_at:
+    if (
+        not _may(job, "purge" if isinstance(event, Purged) and not event.ahead else "cancel")
+        or event.at >= job.expires_at
+    ):
         return job, ()
     return _stopped(job, Cancelled(event.at), PURGED if purged else None)
 

@@ -2,7 +2,8 @@
 
 Nothing here is truth: all of it is told by Hello and by reports, and a new process learns it again. A slot
 is free only when the agent says so; it is *reserved* while a claim for it is under way, so that two claims
-never hold the same slot.
+never hold the same slot. Where an endpoint's jobs are short, some lie *ahead* of a busy worker
+(`control.rules.ahead`): they have no slot yet.
 
     worker: starting -> ready -> stopping -> gone        slots of a ready worker: free -> reserved -> busy
                  \\-> unhealthy (its agent backs off)                              ^--------- released
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from stoker.control.rules import ahead
+from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.hello import NodeGateway
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import NodeRoom, takes
@@ -29,11 +32,13 @@ NEWEST = 0.2
 @dataclass(slots=True)
 class Throughput:
     """How fast an endpoint goes, as far as this process has seen. `begun`: jobs that were given to workers.
-    Seconds are averages, and None until there was one."""
+    `job_s`: how long one holds its slot; `run_s`: how long its handler runs. Seconds are averages, and None
+    until there was one."""
 
     begun: int = 0
     start_s: float | None = None
     job_s: float | None = None
+    run_s: float | None = None
 
 
 def averaged(before: float | None, seconds: float) -> float:
@@ -47,6 +52,7 @@ class PlacedWorker:
     """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
     jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
     was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
+    `ahead`: those that come after them, in order, and since when they lie there.
     `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
     `serves`: what it reports that it runs. `prices`: what its version of the endpoint costs. `requests`: how
     many an http worker has now."""
@@ -64,6 +70,7 @@ class PlacedWorker:
     reason: str = ""
     log_tail: tuple[str, ...] = ()
     busy: dict[AttemptKey, float] = field(default_factory=dict)
+    ahead: dict[AttemptKey, float] = field(default_factory=dict)
     reserved: int = 0
     requests: int = 0
     idle_since: float = 0.0
@@ -80,10 +87,19 @@ class PlacedWorker:
             return 0
         return max(self.concurrency - len(self.busy) - self.reserved, 0)
 
+    def room(self, depth: int, now: float) -> int:
+        """How many jobs it may be given: its free slots; and where jobs may lie ahead of it, so many behind
+        the one that runs, unless that has run for long already."""
+        if not depth or self.state != "ready" or self.retiring or not takes_ahead(self.spec):
+            return self.free
+        if any(now - since > PATIENCE_S for since in self.busy.values()):
+            return 0
+        return max(1 + depth - self.jobs, 0)
+
     @property
     def jobs(self) -> int:
         """What it has to do: jobs, or requests."""
-        return len(self.busy) + self.reserved + self.requests
+        return len(self.busy) + len(self.ahead) + self.reserved + self.requests
 
     @property
     def idle(self) -> bool:
@@ -169,7 +185,7 @@ class ClusterState:
         if gone is not None:
             self._of_endpoint[gone.endpoint].pop(worker, None)
             self._on_node[gone.node].pop(worker, None)
-            for key in gone.busy:
+            for key in (*gone.busy, *gone.ahead):
                 self._busy_at.pop(key, None)
 
     def remove_node(self, node: str, session: int) -> bool:
@@ -219,13 +235,18 @@ class ClusterState:
 
     # -- slots
 
-    def reserve(self, endpoint: str, most: int) -> list[Slot]:
-        """Free slots of its workers, reserved until `settle`. Workers of any version have some: an old one
-        serves until it is replaced."""
-        free = [worker for worker in self._of_endpoint.get(endpoint, {}).values() if worker.free]
-        offered = [(worker, min(worker.free, most)) for worker in free]
+    def reserve(self, endpoint: str, most: int, now: float) -> list[Slot]:
+        """Free slots of its workers and room ahead of them, reserved until `settle`. Workers of any version
+        have some: an old one serves until it is replaced."""
+        run_s = self.throughputs[endpoint].run_s
+        depth = ahead.depth(run_s)
+        workers = self._of_endpoint.get(endpoint, {})
+        rooms = {name: room for name, worker in workers.items() if (room := worker.room(depth, now))}
+        free = [workers[name] for name in rooms]
+        offered = [(worker, min(rooms[worker.worker], most)) for worker in free]
         if len(free) > 1:
-            offered = offer(free, {node: self.load(node) for node in {one.node for one in free}}, most)
+            loads = {node: self.load(node) for node in {one.node for one in free}}
+            offered = offer(free, loads, rooms, most, ahead.packed(run_s))
         for worker, count in offered:
             worker.reserved += count
         return [Slot(endpoint, one.node, one.session, one.worker, count) for one, count in offered]
@@ -236,26 +257,33 @@ class ClusterState:
         return NodeLoad(jobs, len(self.nodes[node].devices) if node in self.nodes else 1)
 
     def settle(self, slots: Iterable[Slot], taken: Mapping[AttemptKey, str], at: float) -> None:
-        """Ends the reservation of these slots, and makes the workers busy that these attempts are on."""
+        """Ends the reservation of these slots, and makes the workers busy that these attempts are on. Those
+        for which a worker has no slot lie ahead of it."""
         for slot in slots:
             worker = self.workers.get(slot.worker)
             if worker is not None and worker.session == slot.session:
                 worker.reserved = max(worker.reserved - slot.free, 0)
         for key, name in taken.items():
             if (held := self.workers.get(name)) is not None:
-                held.busy[key] = at
-                held.last_used = at
+                full = len(held.busy) >= held.concurrency and takes_ahead(held.spec)
+                (held.ahead if full else held.busy)[key] = held.last_used = at
                 self.throughputs[held.endpoint].begun += 1
                 self._busy_at[key] = name
 
     def release(self, key: AttemptKey, at: float) -> str | None:
-        """Frees the attempt's slot, once; returns the worker's endpoint if there was one to free."""
+        """Frees the attempt's slot or place, once; returns the worker's endpoint if there was one to free.
+        The first that lay ahead has the slot then."""
         held = self.workers.get(self._busy_at.pop(key, ""))
         if held is None:
             return None
+        held.ahead.pop(key, None)
         if key in held.busy:
             throughput = self.throughputs[held.endpoint]
             throughput.job_s = averaged(throughput.job_s, at - held.busy.pop(key))
+        if held.ahead and len(held.busy) < held.concurrency:
+            following = next(iter(held.ahead))
+            held.busy[following] = at
+            del held.ahead[following]
         if not held.busy:
             held.idle_since = at
         return held.endpoint
@@ -278,6 +306,31 @@ class ClusterState:
             if not held.jobs:
                 held.idle_since = at
 
+    # -- jobs ahead
+
+    def lies_ahead(self, key: AttemptKey) -> bool:
+        """Whether its worker has not come to it, as far as its node has reported."""
+        held = self.workers.get(self._busy_at.get(key, ""))
+        return held is not None and key in held.ahead
+
+    def waiting_ahead(self, endpoint: str) -> dict[AttemptKey, float]:
+        """The endpoint's jobs that lie ahead of its workers, and since when."""
+        workers = self._of_endpoint.get(endpoint, {}).values()
+        return {key: at for worker in workers for key, at in worker.ahead.items()}
+
+    def ran(self, key: AttemptKey, seconds: float) -> None:
+        """Its handler ran so long, to its end. To be called before `release`."""
+        if (held := self.workers.get(self._busy_at.get(key, ""))) is not None:
+            throughput = self.throughputs[held.endpoint]
+            throughput.run_s = averaged(throughput.run_s, seconds)
+
+    def handed_back(self, key: AttemptKey) -> None:
+        """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too. To be
+        called before `release`."""
+        if self.lies_ahead(key):
+            throughput = self.throughputs[self.workers[self._busy_at[key]].endpoint]
+            throughput.run_s = max(throughput.run_s or 0.0, PATIENCE_S)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
@@ -288,25 +341,32 @@ class NodeLoad:
 
 
 def offer(
-    workers: Sequence[PlacedWorker], loads: Mapping[str, NodeLoad], most: int
+    workers: Sequence[PlacedWorker],
+    loads: Mapping[str, NodeLoad],
+    rooms: Mapping[str, int],
+    most: int,
+    pack: int = 0,
 ) -> list[tuple[PlacedWorker, int]]:
-    """At most `most` of these workers' free slots, in the order in which jobs shall go into them.
+    """At most `most` of these workers' `rooms`, in the order in which jobs shall go into them.
 
     Jobs spread before they share: the worker with the fewest jobs is next, each slot counted as if it were
-    filled. Among equals the node with the least load per device, then the worker that was used last: a warm
-    worker answers fastest; the others grow idle and may be stopped. The rest is decided by name.
+    filled. But one that has jobs, at most `pack`, comes before one that has none, the fullest first: the
+    shortest jobs wake few workers. Among equals the node with the least load per device, then the worker
+    that was used last: a warm worker answers fastest; the others grow idle and may be stopped. The rest is
+    decided by name.
     """
     jobs = {node: load.jobs for node, load in loads.items()}
     assigned: dict[str, int] = defaultdict(int)
 
     def rank(worker: PlacedWorker) -> tuple[int, float, float, str]:
         load = jobs[worker.node] / max(loads[worker.node].devices, 1)
-        return worker.jobs + assigned[worker.worker], load, -worker.last_used, worker.worker
+        has = worker.jobs + assigned[worker.worker]
+        return -has if has <= pack else has, load, -worker.last_used, worker.worker
 
     if most == 1:  # as every submission asks
         first = min(workers, key=rank, default=None)
         return [] if first is None else [(first, 1)]
-    # Ranks only fall behind as slots are given, so one that is first and still true is the next.
+    # The ranks of others only fall behind as one is given slots, so one that is first and still true is next.
     heap = [(rank(worker), worker) for worker in workers]
     heapq.heapify(heap)
     order: list[PlacedWorker] = []
@@ -316,7 +376,7 @@ def offer(
             order.append(worker)
             assigned[worker.worker] += 1
             jobs[worker.node] += 1
-        if assigned[worker.worker] < worker.free:
+        if assigned[worker.worker] < rooms[worker.worker]:
             heapq.heapreplace(heap, (rank(worker), worker))
         else:
             heapq.heappop(heap)

@@ -52,8 +52,9 @@ class Dispatch:
         """Reserves free slots until `settle`; of one endpoint at most `most`."""
         if self.closed:
             return []
+        now = self._clock()
         known = (endpoint for endpoint in endpoints if endpoint in self._endpoints.by_id)
-        return [slot for endpoint in known for slot in self._cluster.reserve(endpoint, most)]
+        return [slot for endpoint in known for slot in self._cluster.reserve(endpoint, most, now)]
 
     def settle(self, slots: Sequence[Slot], claimed: Sequence[Claimed]) -> None:
         """Ends a reservation and sends what was claimed."""
@@ -64,6 +65,10 @@ class Dispatch:
         if len(claimed) < sum(slot.free for slot in slots):
             for endpoint in {slot.endpoint for slot in slots}:
                 self.look(endpoint)
+
+    def waiting_ahead(self, endpoint: str) -> tuple[AttemptKey, ...]:
+        """The endpoint's jobs that lie ahead of a worker."""
+        return tuple(self._cluster.waiting_ahead(endpoint))
 
     # -- the backlog
 

@@ -121,7 +121,14 @@ class WorkerScaling:
         queue = demand.get(endpoint, NOTHING)
         began = (at for worker in self._cluster.of_endpoint(endpoint) for at in worker.busy.values())
         fresh = min(sum(1 for at in began if at >= sampled_at), queue.queued)
-        return replace(queue, queued=queue.queued - fresh, in_progress=queue.in_progress + fresh)
+        ahead = [at for at in self._cluster.waiting_ahead(endpoint).values() if at < sampled_at]
+        waiting = min(len(ahead), queue.in_progress)
+        return replace(
+            queue,
+            queued=queue.queued - fresh + waiting,
+            in_progress=queue.in_progress + fresh - waiting,
+            waiting_since=min(ahead, default=None) if queue.waiting_since is None else queue.waiting_since,
+        )
 
     def _wanted(self, endpoint: Endpoint, queue: QueueSample) -> int:
         sample = self._sample(endpoint, queue)

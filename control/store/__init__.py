@@ -16,7 +16,16 @@ from stoker.control.store.billing.samples import count_jobs, queue_sample, read_
 from stoker.control.store.billing.usage import USAGE_LIFE_S, forget_usage, usage_due
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
 from stoker.control.store.jobs.jobs import claim, submit
-from stoker.control.store.jobs.orders import cancel, cancel_all, end_wait, newest, purge, retry, shorten
+from stoker.control.store.jobs.orders import (
+    cancel,
+    cancel_all,
+    end_wait,
+    newest,
+    purge,
+    purge_ahead,
+    retry,
+    shorten,
+)
 from stoker.control.store.jobs.orphans import forget_orphans, leftovers, note_orphans, noted
 from stoker.control.store.jobs.queries import (
     advance,

@@ -21,6 +21,7 @@ def kinds(commands: Any) -> list[str]:
 
 
 GOES_ON = {
+    "Waiting": [ev.Next, ev.RoomAhead, ev.RoomAhead],
     "Fetching": [ev.Fetched],
     "Running": [
         lambda at: ev.Done(at, upload=True),
@@ -36,8 +37,11 @@ GOES_ON = {
 }
 
 
-def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
-    """Any event, with ticks biased to the moment that the machine asked for."""
+def events_at(at: float, draw: Any, state: Any, machine: Any, *, ahead: bool = False) -> Any:
+    """Any event, with ticks biased to the moment that the machine asked for. `ahead`: its run was sent ahead,
+    and its worker may not have begun it."""
+    if ahead and not draw(range(4)):
+        return ev.Withdrawn(at)
     wake = machine.wake_at(state)
     if draw(range(3)):
         # mostly what moves a life on: endings are many, and would leave little of it
@@ -45,6 +49,9 @@ def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
         if choices:
             return draw([make(wake if wake is not None and wake > at else at) for make in choices])
     choices = [
+        ev.RoomAhead(at),
+        ev.Next(at),
+        ev.HandBack(at, "the one before takes long"),
         ev.Fetched(at),
         ev.FetchFailed(at, "gone"),
         ev.Begun(at),
@@ -74,8 +81,8 @@ def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
 
 def walk(machine: Any, draw: Any, steps: int = 25) -> None:
     """One life, with the invariants checked after each step."""
-    fetch = draw([True, False, False])
-    state, commands = machine.begin(0.0, TIMEOUT_S, TTL_S, fetch=fetch)
+    fetch, waits = draw([True, False, False]), draw([True, False])
+    state, commands = machine.begin(0.0, TIMEOUT_S, TTL_S, fetch=fetch, waits=waits)
     reported = Observed()
     reported.hear(name(state), name(state), None, commands)
     at, dead = 0.0, 0
@@ -84,7 +91,7 @@ def walk(machine: Any, draw: Any, steps: int = 25) -> None:
         if dead > 2:
             return
         at += draw([0.0, 0.1, 1.0])
-        event = events_at(at, draw, state, machine)
+        event = events_at(at, draw, state, machine, ahead=reported.ahead)
         at = event.at
         before = state
         state, commands = machine.step(state, event)
@@ -101,15 +108,15 @@ class Observed:
 
     def __init__(self) -> None:
         self.reports: list[ev.Verdict] = []
-        self.left = self.runs = self.forgets = self.cancels = 0
+        self.left = self.runs = self.begun = self.forgets = self.cancels = 0
+        self.ahead = False
         self.ladder: list[str] = []
         self.verdict_fixed: Any = None
 
     def hear(self, before: str, after: str, event: Any, commands: Any) -> None:
+        self.lies(event, commands)
         for command in commands:
             match command:
-                case ev.SendRun():
-                    self.runs += 1
                 case ev.SendCancel():
                     self.cancels += 1
                     self.ladder.append("cancel")
@@ -121,18 +128,32 @@ class Observed:
                     self.reports.append(verdict)
                 case ev.Forget():
                     self.forgets += 1
+        if before == "Waiting":
+            waited(after, event, commands, ahead=self.ahead)
         if before == "Terminating" and after != "Terminating":
             assert isinstance(event, ev.WorkerGone), "after SIGTERM only the worker's exit ends an attempt"
         if before == after == "Over":
             assert not commands
 
+    def lies(self, event: Any, commands: Any) -> None:
+        """Where its run is."""
+        if isinstance(event, ev.Withdrawn):
+            self.ahead, self.runs = False, self.runs - 1
+        for command in commands:
+            self.runs += isinstance(command, ev.SendRun | ev.SendAhead)
+            self.ahead = self.ahead or isinstance(command, ev.SendAhead)
+            if isinstance(command, ev.Begin | ev.SendRun):
+                self.begun = 1
+
     def check(self, state: Any, machine: Any) -> None:
         assert len(self.reports) <= 1, "the first end wins"
-        assert self.runs <= 1
+        assert self.runs <= 1, "it lies in one place"
+        assert self.begun or name(state) not in ("Running", "Cancelling", "Terminating", "Uploading")
         assert self.forgets <= 1
         assert self.ladder == ["cancel", "term"][: len(self.ladder)], "no rung is left out"
-        at_worker = name(state) in AT_THE_WORKER
-        assert self.left == (0 if at_worker else 1), "it leaves its worker exactly once"
+        at_worker, waits = name(state) in AT_THE_WORKER, name(state) == "Waiting"
+        assert self.left == (0 if at_worker or waits else 1), "it leaves its worker exactly once"
+        assert (machine.phase(state) == "waiting") == waits
         assert (machine.phase(state) == "running") == at_worker
         if name(state) == "Reporting":
             assert self.reports == [state.verdict], "what is reported is what was decided"
@@ -147,6 +168,18 @@ class Observed:
         if name(state) == "Over":
             assert self.forgets == 1
             assert machine.wake_at(state) is None
+
+
+def waited(after: str, event: Any, commands: Any, *, ahead: bool) -> None:
+    """What must hold of each step of one that waits for its worker."""
+    begins = after in AT_THE_WORKER
+    assert begins == isinstance(event, ev.Next), "it begins when the one before has left, and not before"
+    if not begins:
+        assert not {"SendCancel", "TerminateWorker", "SendRun"} & set(kinds(commands)), "no ladder"
+    if after == "Reporting":
+        assert not ahead or isinstance(event, ev.WorkerGone), "its worker might run it yet"
+        (verdict,) = (command.verdict for command in commands if isinstance(command, ev.ReportOutcome))
+        assert verdict.end != "lost" or verdict.given_back, "it never counts as failed"
 
 
 def by_random_walks(machine: Any, lives: int = 400) -> None:
@@ -383,6 +416,68 @@ def a_cancel_ends_the_waiting_for_pieces(m: Any) -> None:
     assert kinds(commands) == ["StopTransfer", "Forget", "ReportReleased"]
 
 
+def waiting(m: Any, *events: Any, fetch: bool = False) -> Any:
+    state, commands = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=fetch, waits=True)
+    assert (commands, m.phase(state), m.wake_at(state)) == ((), "waiting", TTL_S)
+    for event in events:
+        state, commands = m.step(state, event)
+    return state, commands
+
+
+def one_that_waits_begins_with_its_turn(m: Any) -> None:
+    """Its time counts from then, wherever its run lay."""
+    running = m.Running(20.0, 25.0, TTL_S)
+    assert waiting(m, ev.Next(20.0)) == (running, (ev.SendRun(),))
+    assert waiting(m, ev.RoomAhead(1.0))[1] == (ev.SendAhead(),)
+    assert waiting(m, ev.RoomAhead(1.0), ev.Next(20.0)) == (running, (ev.Begin(),))
+    assert waiting(m, ev.RoomAhead(1.0), ev.Withdrawn(2.0), ev.Next(20.0)) == (running, (ev.SendRun(),))
+    assert waiting(m, ev.Next(20.0), fetch=True) == (m.Fetching(TTL_S, TIMEOUT_S), (ev.Fetch(),))
+    assert waiting(m, ev.RoomAhead(1.0), fetch=True)[1] == (), "its input is not there"
+
+
+def one_that_waits_ends_without_a_ladder(m: Any) -> None:
+    late = ev.Tick(TTL_S)
+    for end in (ev.Stop(1.0, LOSER), ev.HandBack(1.0, "long"), ev.LeaseLost(1.0), late):
+        _, commands = waiting(m, end)
+        assert kinds(commands) == ["ReleaseSlot", "ReportOutcome"]
+        state, commands = waiting(m, ev.RoomAhead(0.5), end)
+        assert kinds(commands) == ["Withdraw"], "it may be running"
+        assert m.step(state, ev.Withdrawn(end.at))[1] == waiting(m, end)[1]
+    assert waiting(m, late)[1][1].verdict.end == "timed_out"
+    assert waiting(m, ev.Stop(1.0, LOSER))[1][1].verdict == LOSER
+    assert kinds(waiting(m, ev.Dropped(1.0))[1]) == ["ReleaseSlot", "Forget", "ReportReleased"]
+
+
+def what_is_handed_back_is_given_out_at_once_and_never_counted(m: Any) -> None:
+    for end in (
+        ev.HandBack(1.0, "long"),
+        ev.WorkerGone(1.0, "segfault", planned=False),
+        ev.WorkerGone(1.0, "drained", planned=True),
+    ):
+        verdict = waiting(m, end)[1][1].verdict
+        assert (verdict.given_back, verdict.at_once) == (True, True)
+    assert waiting(m, ev.LeaseLost(1.0))[1][1].verdict.given_back
+
+
+def what_its_worker_has_begun_ends_as_any_that_runs(m: Any) -> None:
+    """It is not known before the end of the one before it."""
+    state, _ = waiting(m, ev.RoomAhead(0.5), ev.HandBack(1.0, "long"))
+    assert m.step(state, ev.Next(1.1)) == (m.Running(1.1, 6.1, TTL_S), (ev.Begin(),))
+    state, commands = waiting(m, ev.RoomAhead(0.5), ev.HandBack(1.0, "long"), ev.Stop(1.0, LOSER))
+    assert kinds(commands) == ["Withdraw"]
+    for later in (ev.HandBack(1.05, "long"), ev.Tick(TTL_S), ev.LeaseLost(1.05)):
+        assert m.step(state, later) == (state, ()), "the first end wins"
+    state, commands = m.step(state, ev.Next(1.1))
+    assert (state, kinds(commands)) == (m.Cancelling(3.1, LOSER), ["Begin", "SendCancel"])
+
+
+def what_comes_back_from_its_worker_after_all_is_sent_again_or_over(m: Any) -> None:
+    state, _ = waiting(m, ev.RoomAhead(0.5), ev.Next(1.0))
+    assert m.step(state, ev.Withdrawn(1.1)) == (state, (ev.SendRun(),))
+    state, _ = m.step(state, ev.Stop(1.1, LOSER))
+    assert kinds(m.step(state, ev.Withdrawn(1.2))[1]) == ["ReleaseSlot", "ReportOutcome"]
+
+
 def an_outcome_is_kept_until_it_is_acknowledged(m: Any) -> None:
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
     state, commands = m.step(state, ev.HandlerFailed(1.0, "bad", retryable=True))
@@ -398,6 +493,46 @@ def an_outcome_is_kept_until_it_is_acknowledged(m: Any) -> None:
 RANDOM = [lambda machine: by_random_walks(machine, 60)]
 
 MUTANTS = [
+    (
+        "the second pays for the first",
+        "return _end_waiting(HandBack(event.at, why))",
+        'return _end_waiting(Stop(event.at, Verdict("lost", why, retryable=True)))',
+    ),
+    (
+        "its clock starts at its arrival",
+        "Running(at, at + state.timeout_s, state.ttl_at)\n    if not",
+        "Running(0.0, state.timeout_s, state.ttl_at)\n    if not",
+    ),
+    (
+        "what lies in the socket is forgotten",
+        "    if not state.sent:\n        return _end_waiting",
+        "    if True:\n        return _end_waiting",
+    ),
+    (
+        "a cancel comes too late",
+        "stopping, commands = _running(",
+        "stopping, commands = running, ()\n    _running(",
+    ),
+    (
+        "it is sent twice",
+        "    if not state.sent:\n        return running",
+        "    if True:\n        return running",
+    ),
+    (
+        "it is sent before its input is here",
+        "RoomAhead() if not (state.sent or state.fetch)",
+        "RoomAhead() if not state.sent",
+    ),
+    (
+        "nothing begins what came back",
+        "return state, (SendRun(),)\n        case Running():",
+        "return state, ()\n        case Running():",
+    ),
+    (
+        "an end waits for what is withdrawn",
+        "case Cancelling(), Withdrawn(at):",
+        "case Cancelling(), Fetched(at):",
+    ),
     ("why it is delayed is never told", "return () if error == before else", "return () if error else"),
     ("waiting is its time", "at + state.deadline - state.started", "state.deadline"),
     ("a timeout that never fires", "at >= min(state.deadline, state.ttl_at)", "at >= state.ttl_at"),

@@ -115,7 +115,7 @@ def test_what_could_not_be_given_back_is_given_back_by_the_next_life(play, a_wor
         second = host.new_agent()
         running = asyncio.create_task(second.run())
         refusal = await host.control.refused("j1")
-        assert (refusal.reason, refusal.leaving) == ("the agent is shutting down", True)
+        assert (refusal.reason, refusal.at_once) == ("the agent is shutting down", True)
         held = host.control.hellos[-1].attempts
         assert [(one.job, one.attempt, one.phase) for one in held] == [("j1", 1, "reporting")]
         second.stop()

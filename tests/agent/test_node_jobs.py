@@ -73,7 +73,9 @@ def test_what_cannot_be_taken_is_refused_with_the_reason(play, a_worker, a_job):
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", on="w9"))
         assert "no worker w9" in (await host.control.refused("j1")).reason
-        await host.control.assign(a_job("j2", b'{"run_s": 1}'), a_job("j3"))
+        await host.control.ready(a_worker(), a_worker("w3", concurrency=2))
+        await host.control.assign(*(a_job(f"k{n}", b'{"run_s": 1}', on="w3") for n in range(2)))
+        await host.control.assign(a_job("j2", b'{"run_s": 1}'), a_job("j3", on="w3"))
         assert "busy" in (await host.control.refused("j3")).reason
         await host.control.desire(a_worker(), a_worker("w2", endpoint="slow"))
         await host.control.assign(a_job("j4", on="w2"))

@@ -389,7 +389,7 @@ def test_stop_lets_a_job_end_and_takes_no_new_one(play, a_worker, a_job):
         await host.control.assign(a_job("j2"))
         refused = await host.control.refused("j2")
         assert "shutting down" in refused.reason
-        assert refused.leaving
+        assert refused.at_once
         assert (await host.control.outcome("j1")).end == "completed"
         assert (await host.control.worker_is("w1", "gone")).reason == "the agent is shutting down"
 
@@ -420,7 +420,7 @@ def test_stop_hands_back_what_does_not_end_in_time(play, a_worker, a_job):
         host.agent.stop()
         refused = await host.control.refused("j1")
         assert "shutting down" in refused.reason
-        assert refused.leaving
+        assert refused.at_once
         assert now() - begun <= 5 + 2 + 3 + 1
 
     play(story)

@@ -31,7 +31,7 @@ BODIES = [
         log=("one", "tw\u00f6"),
     ),
     Usage("w1", "b1", 7, "worker", "running", 1_000, 61_000, "echo", 2, ("gpu-0",)),
-    Refused("j3", 1, "the agent is shutting down", leaving=True),
+    Refused("j3", 1, "the agent is shutting down", at_once=True),
 ]
 
 

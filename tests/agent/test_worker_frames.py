@@ -41,6 +41,7 @@ RIGHT: dict[str, Any] = {
     "attempt": 1,
     "concurrency": 2,
     "serves": "flux-1-schnell",
+    "ahead": 8,
     "n": 1,
     "error": "no such voice",
     "reason": "worn out",

@@ -1,5 +1,6 @@
 """Slot accounting: a slot is free, reserved or busy, and never two of these."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -32,7 +33,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule()
     def reserve(self) -> None:
-        self.reserved.append(self.cluster.reserve("e", 99))
+        self.reserved.append(self.cluster.reserve("e", 99, 0.0))
 
     @rule(taken=st.integers(0, 4))
     def settle(self, taken: int) -> None:
@@ -84,20 +85,20 @@ def test_only_ready_workers_that_do_not_retire_have_slots() -> None:
     cluster = ClusterState()
     cluster.add_worker(worker("a"))
     cluster.workers["a"].state = "starting"
-    assert cluster.reserve("e", 9) == []
+    assert cluster.reserve("e", 9, 0.0) == []
     cluster.workers["a"].state = "ready"
     cluster.workers["a"].retiring = True
-    assert cluster.reserve("e", 9) == []
+    assert cluster.reserve("e", 9, 0.0) == []
     cluster.workers["a"].retiring = False
-    assert [slot.worker for slot in cluster.reserve("e", 9)] == ["a"]
+    assert [slot.worker for slot in cluster.reserve("e", 9, 0.0)] == ["a"]
 
 
 def test_a_reservation_of_an_earlier_session_is_not_taken_from_the_new_one() -> None:
     cluster = ClusterState()
     cluster.add_worker(worker("a", session=1))
-    old = cluster.reserve("e", 9)
+    old = cluster.reserve("e", 9, 0.0)
     cluster.add_worker(worker("a", session=2))
-    cluster.reserve("e", 9)
+    cluster.reserve("e", 9, 0.0)
     cluster.settle(old, {}, 0.0)
     assert cluster.workers["a"].free == 0
 
@@ -131,6 +132,10 @@ def free(name: str, room: int = 1, *, busy: int = 0, used: float = 0.0, node: st
     return replace(worker(name, concurrency=room + busy), node=node, busy=held, last_used=used)
 
 
+def rooms(workers: Sequence[PlacedWorker]) -> dict[str, int]:
+    return {worker.worker: worker.free for worker in workers}
+
+
 def jobs_of(offered: list[tuple[PlacedWorker, int]]) -> list[str]:
     """The worker of each job, in the order in which the store fills the slots."""
     return [one.worker for one, count in offered for _ in range(count)]
@@ -138,7 +143,7 @@ def jobs_of(offered: list[tuple[PlacedWorker, int]]) -> list[str]:
 
 def offered(*workers: PlacedWorker, most: int = 99, nodes: dict[str, NodeLoad] | None = None) -> list[str]:
     idle = {worker.node: NodeLoad() for worker in workers}
-    return jobs_of(offer(workers, idle | (nodes or {}), most))
+    return jobs_of(offer(workers, idle | (nodes or {}), rooms(workers), most))
 
 
 def test_three_jobs_go_to_three_workers_and_the_fourth_to_the_warmest() -> None:
@@ -168,14 +173,14 @@ def test_jobs_of_one_claim_spread_over_the_nodes() -> None:
 
 def test_the_slots_of_one_worker_are_one_claim() -> None:
     roomy, other = free("a", 5), free("b", used=1.0)
-    assert offer([roomy], {"n": NodeLoad()}, 99) == [(roomy, 5)]
-    assert offer([roomy], {"n": NodeLoad()}, 3) == [(roomy, 3)]
+    assert offer([roomy], {"n": NodeLoad()}, {"a": 5}, 99) == [(roomy, 5)]
+    assert offer([roomy], {"n": NodeLoad()}, {"a": 5}, 3) == [(roomy, 3)]
     for workers, slots in (((roomy,), [("a", 5)]), ((roomy, other), [("b", 1), ("a", 5)])):
         cluster = ClusterState()
         for one in workers:
             cluster.add_worker(replace(one, busy={}))
-        assert [(slot.worker, slot.free) for slot in cluster.reserve("e", 99)] == slots
-        assert cluster.reserve("e", 99) == []
+        assert [(slot.worker, slot.free) for slot in cluster.reserve("e", 99, 0.0)] == slots
+        assert cluster.reserve("e", 99, 0.0) == []
 
 
 @st.composite
@@ -194,7 +199,7 @@ def test_every_offer_spreads_before_it_shares(
     cluster: tuple[list[PlacedWorker], dict[str, NodeLoad]], most: int, rng: Random
 ) -> None:
     workers, nodes = cluster
-    order = jobs_of(offer(workers, nodes, most))
+    order = jobs_of(offer(workers, nodes, rooms(workers), most))
     room = {worker.worker: worker.free for worker in workers}
     assert len(order) == min(most, sum(room.values())), "no slot stays empty while a job could have it"
     jobs = {worker.worker: worker.jobs for worker in workers}
@@ -208,10 +213,14 @@ def test_every_offer_spreads_before_it_shares(
         jobs[name] += 1
         room[name] -= 1
     shuffled = rng.sample(workers, len(workers))
-    assert offer(shuffled, nodes, most) == offer(workers, nodes, most), "who comes first does not matter"
+    room_of = rooms(workers)
+    assert offer(shuffled, nodes, room_of, most) == offer(workers, nodes, room_of, most), (
+        "who comes first does not matter"
+    )
 
 
 @given(floors())
 def test_one_slot_is_the_first_of_many(cluster: tuple[list[PlacedWorker], dict[str, NodeLoad]]) -> None:
     workers, nodes = cluster
-    assert jobs_of(offer(workers, nodes, 1)) == jobs_of(offer(workers, nodes, 99))[:1]
+    room_of = rooms(workers)
+    assert jobs_of(offer(workers, nodes, room_of, 1)) == jobs_of(offer(workers, nodes, room_of, 99))[:1]

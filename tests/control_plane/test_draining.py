@@ -53,7 +53,7 @@ async def test_what_it_hands_back_runs_elsewhere_and_is_no_retry() -> None:
         await drains(first)
         await second.ready_workers()
         began = w.loop.time()
-        await first.report(Refused(assign.job, assign.attempt, "the agent is shutting down", leaving=True))
+        await first.report(Refused(assign.job, assign.attempt, "the agent is shutting down", at_once=True))
         again = await second.assigned()
         assert w.loop.time() - began < 0.5
         assert (again.job, again.attempt) == (assign.job, 2)
@@ -76,7 +76,7 @@ async def test_what_a_node_could_hand_back_only_after_it_came_back_is_no_retry_e
         assert (await w.plane.queries.status(w.echo, job.id)).state is JobState.IN_QUEUE
         again = w.agent(boot="boot-2")
         await again.connect(tasks, attempts=(HeldAttempt(job.id, 1, "", "reporting"),))
-        await again.report(Refused(job.id, assign.attempt, "the agent is shutting down", leaving=True))
+        await again.report(Refused(job.id, assign.attempt, "the agent is shutting down", at_once=True))
         await again.ready_workers()
         second = await again.assigned()
         assert second.attempt == 2

@@ -234,23 +234,23 @@ MUTANTS = {
     },
     "cluster_state": {
         "the cold worker first": ("load, -worker.last_used", "load, worker.last_used"),
-        "shares before spreading": ("return worker.jobs + assigned[worker.worker], load", "return 0, load"),
+        "shares before spreading": ("return -has if has <= pack else has, load", "return 0, load"),
         "what is given does not count": (
-            "return worker.jobs + assigned[worker.worker]",
-            "return worker.jobs",
+            "has = worker.jobs + assigned[worker.worker]",
+            "has = worker.jobs",
         ),
         "what runs does not count": (
-            "return worker.jobs + assigned[worker.worker]",
-            "return assigned[worker.worker]",
+            "has = worker.jobs + assigned[worker.worker]",
+            "has = assigned[worker.worker]",
         ),
-        "the room decides": ("return worker.jobs + assigned[worker.worker]", "return -worker.free"),
+        "the room decides": ("return -has if has <= pack else has", "return -worker.free"),
         "warm before an idle node": ("load, -worker.last_used", "-worker.last_used, load"),
         "large nodes seem busy": (
             "jobs[worker.node] / max(loads[worker.node].devices, 1)",
             "jobs[worker.node]",
         ),
         "a node fills up": ("jobs[worker.node] += 1", "pass"),
-        "one slot for two jobs": ("< worker.free:", "<= worker.free:"),
+        "one slot for two jobs": ("< rooms[worker.worker]:", "<= rooms[worker.worker]:"),
         "more than is asked for": ("len(order) < most", "len(order) <= most"),
         "the first to come wins": (
             "-worker.last_used, worker.worker\n",

@@ -115,6 +115,9 @@ class Bench:
     def purge(self, now: float, upto: int, limit: int = 1_000) -> tuple[Changed, ...]:
         return self.do(lambda conn: store.purge(conn, ACCOUNT, E, upto, now, limit))
 
+    def purge_ahead(self, now: float, upto: int, keys: list[AttemptKey]) -> tuple[Changed, ...]:
+        return self.do(lambda conn: store.purge_ahead(conn, ACCOUNT, E, upto, now, keys))
+
     def shorten(self, now: float, job: str, until: float) -> JobView | None:
         return self.do(lambda conn: store.shorten(conn, ACCOUNT, E, job, until, now))
 

@@ -226,13 +226,13 @@ class StoreMachine(RuleBasedStateMachine):
                 del self.due[told]
 
     @precondition(lambda self: self.jobs)
-    @rule(number=PICK, off=st.sampled_from([0, 0, 1]), leaving=st.booleans())
-    def refuse(self, number: int, off: int, leaving: bool) -> None:
+    @rule(number=PICK, off=st.sampled_from([0, 0, 1]), at_once=st.booleans())
+    def refuse(self, number: int, off: int, at_once: bool) -> None:
         job = self.pick(number)
         node = machine.holder(self.jobs[job]) or "n1"
         attempt = self.jobs[job].attempt + off
-        reported = self.bench.report(self.now, Refused(job, attempt, "full", leaving), node=node)
-        commands = self.apply(job, machine.AttemptRefused(self.now, node, attempt, "full", leaving))
+        reported = self.bench.report(self.now, Refused(job, attempt, "full", at_once), node=node)
+        commands = self.apply(job, machine.AttemptRefused(self.now, node, attempt, "full", at_once))
         assert bool(reported.changed) == bool(commands)
 
     @rule(node=NODES)
@@ -311,6 +311,25 @@ class StoreMachine(RuleBasedStateMachine):
         assert sorted(one.job for one in purged) == sorted(job for job, _ in expected)
         for changed in purged:
             self.check_cancelled(changed, dict(expected)[changed.job])
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=PICK, off=st.sampled_from([0, 0, 1]), lag=st.integers(0, 1))
+    def purge_ahead(self, number: int, off: int, lag: int) -> None:
+        """Of one that lies ahead of its worker, as far as this process knows."""
+        job = self.pick(number)
+        key = AttemptKey(job, self.jobs[job].attempt - off)
+        upto = self.bench.newest() - lag
+        (seq,) = next(
+            ((seq,) for name, seq in self.bench.rows("SELECT id, seq FROM jobs") if name == job), (None,)
+        )
+        purged = self.bench.purge_ahead(self.now, upto, [key])
+        if off or seq is None or seq > upto:
+            assert purged == ()
+            return
+        commands = self.apply(job, machine.Purged(self.now, ahead=True))
+        assert bool(purged) == bool(commands)
+        for changed in purged:
+            self.check_cancelled(changed, commands)
 
     @precondition(lambda self: self.jobs)
     @rule(number=PICK, failed=st.booleans())

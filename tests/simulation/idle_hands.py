@@ -1,4 +1,5 @@
 """Who looks for idle hands: a job that might begin, and a worker that waits for one, may not wait for long.
+A job that lies ahead of another worker might begin, too.
 
 Both as control itself sees them, so what it cannot know is not held against it: silence, faults of the store,
 its own death. A jump of the wall clock makes it take its nodes for lost until they say that they are there.
@@ -53,4 +54,7 @@ def _might_begin(world: World) -> dict[str, str]:
     rows = world.store.writer.raw.execute(
         "SELECT id, endpoint, not_before FROM jobs WHERE state = 'IN_QUEUE'"
     )
-    return {job: free[endpoint] for job, endpoint, at in rows if endpoint in free and at <= world.clock()}
+    queued = {job: free[endpoint] for job, endpoint, at in rows if endpoint in free and at <= world.clock()}
+    cluster = world.plane.cluster
+    ahead = {key.job: free[name] for name in free for key in cluster.waiting_ahead(name)}
+    return queued | ahead

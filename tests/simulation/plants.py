@@ -15,7 +15,10 @@ from typing import Any
 
 import faults
 
+from stoker.agent.attempts import machine as attempt_machine
+from stoker.agent.attempts import waiting
 from stoker.agent.attempts.attempts import Attempts
+from stoker.agent.attempts.events import HandBack, Verdict
 from stoker.agent.link.lease import Lease
 from stoker.agent.reports import outbox
 from stoker.agent.reports.reports import Reports
@@ -33,6 +36,7 @@ from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
 from stoker.control.store.jobs import webhooks
 from stoker.control.types import JobView, Reconciled, Slot
+from stoker.testing.fake_spawner import FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import Ack, AttemptKey, Chunk
 
@@ -316,6 +320,48 @@ def free_slots_are_looked_at_late(patch: Patch) -> None:
         asyncio.get_running_loop().call_later(20.0, real, self, endpoint)
 
     patch(Dispatch, "look", look)
+
+
+# ---- what waits for its worker ------------------------------------------------------------------
+
+
+@planted
+def what_waits_pays_for_its_neighbours_death(patch: Patch) -> None:
+    real = attempt_machine._end_waiting
+
+    def counted(end: Any) -> Any:
+        if isinstance(end, HandBack):
+            return attempt_machine._leave(end.at, Verdict("lost", end.why, retryable=True))
+        return real(end)
+
+    patch(attempt_machine, "_end_waiting", counted)
+
+
+@planted
+def the_time_of_what_waits_counts_from_its_arrival(patch: Patch) -> None:
+    real = Attempts._begins
+
+    def begins(self: Any, attempt: Any, printed: Any) -> None:
+        real(self, attempt, printed)
+        attempt.started = attempt.arrived
+
+    patch(Attempts, "_begins", begins)
+
+
+@planted
+def a_hello_leaves_out_what_waits(patch: Patch) -> None:
+    real = Attempts.held
+    patch(Attempts, "held", lambda self: tuple(one for one in real(self) if one.phase != "waiting"))
+
+
+@planted
+def what_waits_is_kept_from_a_free_worker(patch: Patch) -> None:
+    patch(waiting, "PATIENCE_S", 1e6)
+
+
+@planted
+def what_was_withdrawn_is_begun(patch: Patch) -> None:
+    patch(FakeProcess, "_may_begin", lambda _: True)
 
 
 # ---- the agent ----------------------------------------------------------------------------------

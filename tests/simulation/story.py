@@ -26,6 +26,12 @@ from stoker.testing.fake_spawner import Start
 STEPS = 400_000
 """A story has about ten thousand; one with more runs in circles."""
 
+TURNS = "turns"
+"""An endpoint whose jobs are short until they are long."""
+
+SHORT: dict[str, Any] = {"run_s": 0.004}
+LONG: dict[str, Any] = {"run_s": 30.0}
+
 CALLERS_S = 400.0
 CALM_S = 200.0
 WEEK_S = 8 * 86_400.0
@@ -94,13 +100,15 @@ async def _story(world: World, rng: Random) -> None:
     requests = [draw(rng, number, names) for number in range(rng.choice([6, 10, 14]))]
     programs = [asyncio.ensure_future(_caller(world, one, Random(rng.random()))) for one in requests]
 
-    def ask(plan: list[dict[str, Any]], timeout_s: float = 30.0) -> None:
-        one = Request(len(requests), names[0], plan, ttl_s=7200.0, timeout_s=timeout_s)
+    def ask(plan: list[dict[str, Any]], timeout_s: float = 30.0, endpoint: str = names[0]) -> None:
+        one = Request(len(requests), endpoint, plan, ttl_s=7200.0, timeout_s=timeout_s)
         requests.append(one)
         programs.append(asyncio.ensure_future(_caller(world, one, Random(one.number), within_s=0.01)))
 
     world.ask = ask
     done = asyncio.Event()
+    if TURNS in names:
+        await _short_jobs_turn_long(world, Random(rng.random()))
     around = asyncio.ensure_future(look_around(world, Random(rng.random()), names, done))
     if rng.random() < 0.15:
         await asyncio.sleep(rng.random() * 10.0)
@@ -128,8 +136,24 @@ def _endpoints(world: World, rng: Random) -> None:
     if rng.random() < 0.5:
         two = {"concurrency": 2, "idle_timeout_s": 2, "max_attempts": 5, "max_jobs": worn}
         world.add_endpoint("pair", workers_min=0, workers_max=2, **two)
+    if world.seed % 5 < 2:
+        world.add_endpoint(TURNS, workers_min=1, workers_max=3)
     if rng.random() < 0.2:
         world.starts["echo"] = Start(ready_s=2.0)
+
+
+async def _short_jobs_turn_long(world: World, rng: Random) -> None:
+    """Many short jobs, of which some lie ahead of a worker; some take long, or kill their worker."""
+    await asyncio.sleep(rng.random() * 10.0)
+    for _ in range(rng.choice([1, 2])):
+        for _ in range(4):  # how long they take is learnt
+            world.ask([SHORT], endpoint=TURNS)
+            await asyncio.sleep(0.05)
+        for _ in range(rng.choice([8, 24])):
+            script = rng.choice([SHORT, SHORT, SHORT, SHORT, LONG, {**SHORT, "exit": -11}])
+            world.ask([script, SHORT], 100.0, endpoint=TURNS)
+            await asyncio.sleep(rng.choice([0.0, 0.0, 0.01]))
+        await asyncio.sleep(rng.random() * 4.0)
 
 
 async def _caller(world: World, request: Request, rng: Random, within_s: float = 12.0) -> None:

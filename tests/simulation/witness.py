@@ -6,6 +6,7 @@ The first thing that may not be ends the story as a `Violation`, with its senten
   (but for a caller's retry), a result never changes, and no record goes before its time;
 - handlers: each attempt runs once, on a slot of its own; not past its timeout, its ttl, its node's lease; and
   not on once its job is over, as soon as its agent can know; a GPU has one worker's process at a time;
+- what waits for its worker: it is in every Hello, pays for no neighbour's death, and its time begins with it;
 - outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
 - webhooks: each end has a delivery of its own, from the commit that stored it on (see `receivers`);
 - callers: an end that is told is one that the store has had, and only what is over is said to be gone;
@@ -123,6 +124,9 @@ class Witness:
         self.acked: dict[int, int] = {}  # by link
         self.made: dict[AttemptKey, str] = {}
         """Attempts whose completed outcome an agent has sent, and which agent has it."""
+        self.began_at: dict[AttemptKey, float] = {}
+        self.waited: set[AttemptKey] = set()
+        """Attempts that waited for a worker when its process died."""
         self.poisoned: set[str] = set()
         self.poisoned_reports: set[AttemptKey] = set()
         self.uncertain: set[str] = set()
@@ -261,11 +265,18 @@ class Witness:
         if others >= slots:
             self.fail(f"{host} gave {key} to a worker that had {others} of {slots} jobs")
         self.ever_ran.add(key)
+        self.began_at[key] = self.loop.time()
         self.running[key] = (host, self.loop.time())
 
     def started(self, host: str, worker: str, others: list[str]) -> None:
         if others:
             self.fail(f"{host} started {worker} on a GPU that {', '.join(others)} had not left")
+
+    def died_beside(self, waiting: list[AttemptKey]) -> None:
+        self.waited.update(waiting)
+
+    def held_by(self, host: str) -> set[AttemptKey]:
+        raise NotImplementedError
 
     def left(self, host: str, key: AttemptKey) -> None:
         self.note("{} ends the run of {} attempt {}", host, key.job, key.attempt)
@@ -311,6 +322,8 @@ class Witness:
         beats = self.beats.setdefault(link.number, {})
         if message.hello is not None:
             beats[0] = self.loop.time()
+            if lacking := self.held_by(link.host) - {one.key for one in message.hello.attempts}:
+                self.fail(f"the Hello of {link.host} lacks {lacking}")
         if message.beat is not None:
             beats.setdefault(message.beat.number, self.loop.time())
         for report in message.reports:
@@ -324,8 +337,20 @@ class Witness:
                 reported = (outcome.job, outcome.attempt, outcome.end, outcome.error)
                 self.note("{} reports {} attempt {}: {} {}", link.host, *reported)
                 self.unacked.setdefault(link.number, []).append((report.number, outcome))
+                self._check_waiting(link.host, outcome)
                 if outcome.end == "completed":
                     self.made.setdefault(AttemptKey(outcome.job, outcome.attempt), link.host)
+
+    def _check_waiting(self, host: str, outcome: Outcome) -> None:
+        key = AttemptKey(outcome.job, outcome.attempt)
+        if outcome.end == "lost" and key in self.waited:
+            self.fail(f"{key} waited for a worker of {host} that died, and counts as {outcome.error}")
+        if outcome.end == "completed" and key in self.began_at and key in self.limits:
+            waited = self.began_at[key] - self.limits[key][0]
+            if waited * 1000 > outcome.wait_ms + 2:
+                self.fail(
+                    f"{key} waited {waited:.3f} s on {host}, and is told to have waited {outcome.wait_ms} ms"
+                )
 
     def _slots_are(self, number: int, news: WorkerState) -> None:
         if news.slots is not None:

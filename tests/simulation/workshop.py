@@ -29,6 +29,8 @@ class RunWatch(Protocol):
 
     def started(self, host: str, worker: str, others: list[str]) -> None: ...
 
+    def died_beside(self, waiting: list[AttemptKey]) -> None: ...
+
 
 class Ledger(dict[AttemptKey, Any]):
     """The jobs in one worker process; whatever takes one out of it has ended the handler's run. `slots`: how
@@ -55,6 +57,7 @@ class SimProcess(FakeProcess):
     _jobs: Ledger
 
     def watched(self, host: str, watch: RunWatch) -> None:
+        self._watch = watch
         self._jobs = Ledger(host, watch)
 
     def _hand_over(self, frame: Frame) -> None:
@@ -64,6 +67,11 @@ class SimProcess(FakeProcess):
             self._jobs.taken = len(self._watcher.running)
             self._jobs.slots = max(1, min(frame.fields[reported], self.spec.concurrency))
         super()._hand_over(frame)
+
+    def _reap(self) -> None:
+        assert isinstance(self._watcher, Worker)
+        self._watch.died_beside(list(self._watcher.waiting))
+        super()._reap()
 
     def _run(self, frame: Frame) -> None:
         job_input = json.loads(frame.body)
@@ -75,6 +83,7 @@ class SimProcess(FakeProcess):
             if frame.fd is not None:
                 os.close(frame.fd)
         self._unread.clear()
+        self._close()
 
 
 def script_of(job_input: dict[str, Any], attempt: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from stoker.agent.uploads.signing import SigningRequests
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
 from stoker.control.plane import Plane
+from stoker.control.rules import ahead
 from stoker.control.store.resources.keys import create_join_token
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.testing.fake_host import FakeSampler, MemoryScratch
@@ -54,6 +55,10 @@ PATIENCE_S = 60.0
 
 SMALL = {"SPILL_BYTES": 700, "OUTPUT_MAX": 500, "HOLD_MAX": 2000}
 """Payloads go through the object store from these sizes on: megabytes would teach no more."""
+
+
+AHEAD_MOST = 8
+"""Jobs ahead of one worker."""
 
 
 class Broken(Exception):
@@ -84,6 +89,7 @@ class Host:
 
 def shrink() -> None:
     """Puts the small limits in the place of the large ones, wherever they are named."""
+    ahead.MOST = AHEAD_MOST
     for name, module in list(sys.modules.items()):
         if name.startswith("stoker."):
             for limit, size in SMALL.items():
@@ -100,6 +106,7 @@ class World:
         self.store = memory_store()
         self.witness = Witness(loop, self.clock, self.store.writer)
         self.witness.read_object = self._read_object  # type: ignore[method-assign]
+        self.witness.held_by = self._held_by  # type: ignore[method-assign]
         self.shop = Shop(Random(seed * 31 + 3))
         self.receivers = Receivers(Random(seed * 41 + 5), self.witness)
         self.crashes = 0
@@ -138,6 +145,13 @@ class World:
     def _read_object(self, key: str) -> bytes:
         return self.shop.blobs["stoker", key]
 
+    def _held_by(self, host: str) -> set[AttemptKey]:
+        """The attempts that the agent of this host has not brought to their end."""
+        (agent,) = (one.agent for one in self.hosts if one.name == host)
+        assert agent is not None
+        attempts = agent.attempts._attempts.items()
+        return {key for key, one in attempts if type(one.state).__name__ not in ("Reporting", "Over")}
+
     def smooth_since(self) -> float:
         """Since when neither control nor what it stores in has been slow."""
         return self.loop.time() if self.rough else self.rough_until
@@ -149,6 +163,7 @@ class World:
     def close(self) -> None:
         for agent in self.agents:
             agent.attempts.discard()
+            agent.workers.discard()
         for spawner in self.spawners:
             spawner.close_files()
         self.store.close()

@@ -163,13 +163,13 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The agent could not take this Assign, or gives it back; the attempt is not counted. `leaving`: the node
-    is about to leave, so another node can have the job at once."""
+    """The agent could not take this Assign, or gives it back; the attempt is not counted. `at_once`: it needs
+    no pause before it is given out again: the node is about to leave, or it only waited for its worker."""
 
     job: str
     attempt: int
     reason: str
-    leaving: bool = False
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

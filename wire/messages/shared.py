@@ -12,7 +12,7 @@ DeviceKind = Literal["gpu", "mig", "cpu"]
 
 WorkerPhase = Literal["starting", "ready", "stopping", "unhealthy", "gone"]
 
-AttemptPhase = Literal["running", "uploading", "reporting"]
+AttemptPhase = Literal["waiting", "running", "uploading", "reporting"]
 
 PodPhase = Literal["creating", "running", "exited", "failed", "gone"]
 

@@ -2,6 +2,9 @@
 
     waiting ──run──> running ──done | failed──> waiting ──stop──> returns
 
+A run that is sent ahead, while another one is under way, begins only with a permission from the pipe
+`permissions`, which the agent may take back until then; without one it was withdrawn, and is dropped.
+
 There is no second thread. While the handler runs, the socket is read when the handler asks `job.cancelled`,
 and between the yields of a generator. Frames that arrive early (the next run, a stop) wait in the inbox. What
 a job has changed of its process is put back before it ends (`process_state`).
@@ -9,6 +12,7 @@ a job has changed of its process is put back before it ends (`process_state`).
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
@@ -24,11 +28,18 @@ from stoker.worker.serving.channel import AgentGone, Channel, leave
 
 Call = Callable[[Job], Any]
 
+AHEAD_MOST = 8
+"""Runs that it takes before their turn."""
+
 
 class SyncLoop:
     """The `Link` of its attempts."""
 
-    def __init__(self, channel: Channel, call: Call, *, aggregate: bool) -> None:
+    def __init__(
+        self, channel: Channel, call: Call, *, aggregate: bool, permissions: int | None = None
+    ) -> None:
+        self._permissions = permissions
+        self._retires = False
         self._channel = channel
         self._call = call
         self._aggregate = aggregate
@@ -43,7 +54,7 @@ class SyncLoop:
             frame = self._inbox.popleft()
             if frame.kind == "stop":
                 return
-            if frame.kind == "run":
+            if frame.kind == "run" and self._may_begin(frame):
                 attempt = Attempt(frame, self)
                 self._current = attempt  # first: a thread that the handler left may receive a cancel now
                 for early in tuple(self._inbox):  # its cancel may have come with it
@@ -53,7 +64,19 @@ class SyncLoop:
                 run_attempt(self._call, attempt, frame.body, aggregate=self._aggregate, put_back=put_back)
                 self._current = None
 
+    def _may_begin(self, run: Frame) -> bool:
+        """One that has asked to be replaced begins nothing that was sent ahead."""
+        if "ahead" not in run.fields:
+            return True
+        if self._permissions is None or self._retires:
+            return False
+        try:
+            return os.read(self._permissions, 1) != b""
+        except BlockingIOError:
+            return False
+
     def send(self, frame: Frame) -> None:
+        self._retires = self._retires or frame.kind == "retire"
         try:
             if frame.kind == "chunk":
                 self._channel.send_chunk(frame, self._on_frame)

@@ -7,6 +7,7 @@ late changes nothing, and the job is given back as it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from stoker.control.rules.events import JobState
@@ -83,6 +84,25 @@ def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit:
     """Cancels at most `limit` waiting jobs, none that came after `upto`. Fewer than that: it is done."""
     values = {"account": account, "endpoint": endpoint, "upto": upto, "now": now, "limit": limit}
     rows = conn.run(_PURGE, values | {"state": "CANCELLED", "reason": PURGED}).fetchall()
+    if rows:
+        conn.run("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": len(rows)})
+    return tuple(_ended(conn, row, now) for row in rows)
+
+
+_PURGE_AHEAD = f"""{_END}
+WHERE id = :job AND attempt = :attempt AND account = :account AND endpoint = :endpoint AND seq <= :upto
+  AND expires_at > :now AND {guard("cancel")}
+{_ENDED}"""
+
+
+def purge_ahead(
+    conn: Conn, account: str, endpoint: str, upto: int, now: float, keys: Iterable[AttemptKey]
+) -> tuple[Changed, ...]:
+    """Cancels these attempts, which lie ahead of a worker, as `purge` does those that no worker has."""
+    values = {"account": account, "endpoint": endpoint, "upto": upto, "now": now}
+    values |= {"state": "CANCELLED", "reason": PURGED}
+    found = [conn.run(_PURGE_AHEAD, values | {"job": key.job, "attempt": key.attempt}) for key in keys]
+    rows = [row for one in found if (row := one.fetchone()) is not None]
     if rows:
         conn.run("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": len(rows)})
     return tuple(_ended(conn, row, now) for row in rows)

@@ -323,7 +323,7 @@ def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered
         done.stale[key] = None
         return
     _, _, endpoint, low, _, refused, *counted = row
-    again = after_refusal(refused, report.reason, now, leaving=report.leaving)
+    again = after_refusal(refused, report.reason, now, at_once=report.at_once)
     _requeue(conn, values, again, Counts(*counted), refused + 1, low)
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
 

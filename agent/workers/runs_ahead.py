@@ -1,0 +1,94 @@
+"""The runs that lie in a worker's socket before their turn, and the permissions to begin them.
+
+    sent with a permission ──the worker takes it, once it has ended the run before──> begun
+           '── withdrawn: the agent takes it back, and the worker drops the run when it comes to it
+
+A permission is a byte in a pipe that both sides read. So each run is either begun or withdrawn, and the agent
+knows which at once, although a worker that computes reads nothing. Permissions are alike, and runs are begun
+in the order in which they were sent: those that are taken back belong to the last ones.
+
+After a withdrawal nothing is sent ahead until a run that was sent in its turn has ended. The worker has then
+dropped what was withdrawn, and cannot take a permission for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from stoker.wire.messages import AttemptKey
+
+AHEAD_MOST = 2
+"""Runs in the socket before their turn. More save little: the agent sends the next one in time."""
+
+_PERMISSION = b"r"
+_READ_MAX = 4096
+
+
+class RunsAhead:
+    """Of one worker process. `fd`, which the process is given, is where it takes permissions; None where each
+    run is sent in its turn. `most`: how many the process takes ahead; 0 until it is ready. `prints`: its jobs
+    print. Nothing is sent ahead then: what a job prints first could not be told from what the one before it
+    printed last."""
+
+    def __init__(self, *, enabled: bool = False) -> None:
+        self.fd: int | None = None
+        self._write = -1
+        if enabled:
+            with contextlib.suppress(OSError):  # no descriptor is left
+                self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.most = 0
+        self.prints = False
+        self._sent: list[AttemptKey] = []  # ahead, and not ended
+        self._current: AttemptKey | None = None
+        self._withdrawn = False
+        self._clears: AttemptKey | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more runs may be sent ahead."""
+        if self.fd is None or self.prints or self._withdrawn:
+            return 0
+        return self.most - len(self._sent) + (self._current in self._sent)
+
+    def send(self, key: AttemptKey) -> None:
+        """To be called before the run is sent: a run without a permission is dropped."""
+        self._sent.append(key)
+        os.write(self._write, _PERMISSION)
+
+    def send_in_turn(self, key: AttemptKey) -> None:
+        if self._withdrawn:
+            self._clears = key
+
+    def begin(self, key: AttemptKey) -> None:
+        """It has its worker's slot."""
+        self._current = key
+
+    def end(self, key: AttemptKey, following: AttemptKey | None) -> None:
+        """It has left the worker, and the following has its slot."""
+        self._current = following
+        if key in self._sent:
+            self._sent.remove(key)
+        if key == self._clears:
+            self._withdrawn, self._clears = False, None
+
+    def withdraw(self) -> list[AttemptKey]:
+        """Those that were sent ahead and that the process has not begun, and will not."""
+        if not self._sent or self.fd is None:
+            return []
+        left = 0
+        with contextlib.suppress(BlockingIOError):
+            left = len(os.read(self.fd, _READ_MAX))
+        if not left:
+            return []
+        self._withdrawn = True
+        kept = max(len(self._sent) - left, 0)
+        withdrawn, self._sent = self._sent[kept:], self._sent[:kept]
+        return withdrawn
+
+    def close(self) -> None:
+        """Its process has ended."""
+        if self.fd is not None:
+            os.close(self.fd)
+            os.close(self._write)
+            self.fd = None
