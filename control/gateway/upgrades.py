@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -35,15 +36,18 @@ class Upgrades:
         self._gateway = gateway
 
     def protocol(self, config: Any, server_state: Any, app_state: Any) -> asyncio.StreamReaderProtocol:
-        """The connection's task is one of the server's, which ends it when the server stops."""
-
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            caller = _Caller(self._gateway, reader, writer, proxied=config.proxy_headers)
-            task = asyncio.get_running_loop().create_task(caller.run(), name="WebSocket")
-            server_state.tasks.add(task)
-            task.add_done_callback(server_state.tasks.discard)
-
+        """What uvicorn hands a connection to."""
+        connected = partial(self.serve, config, server_state)
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(READ_BYTES), connected)
+
+    def serve(
+        self, config: Any, server_state: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """The connection's task is one of the server's, which ends it when the server stops."""
+        caller = _Caller(self._gateway, reader, writer, proxied=config.proxy_headers)
+        task = asyncio.create_task(caller.run(), name="WebSocket")
+        server_state.tasks.add(task)
+        task.add_done_callback(server_state.tasks.discard)
 
 
 class _Caller:

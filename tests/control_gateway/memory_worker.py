@@ -40,6 +40,9 @@ class Pipe:
         if not self.closed:
             self.reader.feed_data(data)
 
+    def get_extra_info(self, name: str) -> Any:
+        return ("192.0.2.7", 4711) if name == "peername" else None
+
     async def drain(self) -> None:
         await asyncio.sleep(0)
         if self.closed:
@@ -86,6 +89,10 @@ class Served:
         while isinstance(event := await self.event(), h11.Data):
             self.body += bytes(event.data)
         return isinstance(event, h11.EndOfMessage)
+
+    async def read_bytes(self) -> bytes:
+        """What comes after a handshake."""
+        return await self._reader.read(65_536)
 
     def send(self, *events: Any) -> None:
         for event in events:

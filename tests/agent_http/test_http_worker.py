@@ -1,0 +1,77 @@
+"""Http workers as real processes: started, probed, stopped; nothing of them may be left."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from children import children
+
+from stoker.agent.http_workers.worker import HttpSpawner
+from stoker.agent.http_workers.worker_ports import WorkerPorts
+from stoker.agent.interfaces import SpawnFailed, WorkerExit
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.wire.messages import WorkerSpec
+from stoker.worker.frames import Frame
+
+SERVERS = Path(__file__).parents[1] / "handlers_http"
+
+
+class Watcher:
+    """What an agent hears of a worker."""
+
+    def __init__(self) -> None:
+        self.frames: asyncio.Queue[Frame] = asyncio.Queue()
+        self.exit: asyncio.Future[WorkerExit] = asyncio.get_running_loop().create_future()
+
+    def on_frame(self, frame: Frame) -> None:
+        self.frames.put_nowait(frame)
+
+    def on_broken(self, why: str) -> None:
+        raise AssertionError(why)
+
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
+        self.exit.set_result(exit)
+
+
+def spec(*command: str, **env: str) -> WorkerSpec:
+    return WorkerSpec("w1", "app", 1, str(SERVERS), kind="http", command=command, env=env)
+
+
+async def test_a_server_is_ready_once_it_answers_and_ends_with_the_stop_frame(tmp_path: Path) -> None:
+    before, ports, watcher = children(), WorkerPorts(), Watcher()
+    local = LocalSpawner(tmp_path)
+    spawner = HttpSpawner(local, ports)
+    process = spawner.spawn(spec(sys.executable, "plain.py"), None, watcher)
+    assert (await watcher.frames.get()).kind == "ready"
+    port = ports.of("w1")
+    with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/a?b=1") as answer:
+        assert (answer.status, answer.read()) == (200, b"/a?b=1")
+    process.send(Frame("stop"))
+    assert (await watcher.exit).status == -15
+    assert (ports.of("w1"), ports.taken()) == (None, set())
+    await local.close()
+    await spawner.close()
+    assert children() == before
+
+
+async def test_one_that_dies_is_probed_no_more(tmp_path: Path) -> None:
+    watcher = Watcher()
+    local = LocalSpawner(tmp_path)
+    spawner = HttpSpawner(local, WorkerPorts())
+    spawner.spawn(spec(sys.executable, "-c", "print('no port'); raise SystemExit(3)"), None, watcher)
+    ended = await watcher.exit
+    assert (ended.status, ended.log_tail) == (3, ("no port",))
+    assert watcher.frames.empty()
+    await local.close()
+    await spawner.close()
+
+
+async def test_without_a_command_nothing_is_started(tmp_path: Path) -> None:
+    local = LocalSpawner(tmp_path)
+    with pytest.raises(SpawnFailed, match="names no command"):
+        HttpSpawner(local, WorkerPorts()).spawn(spec(), None, Watcher())
+    await local.close()

@@ -1,0 +1,120 @@
+"""WebSockets through the gateway, on virtual time: the handshake is passed on, and what follows as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
+from memory_worker import Pipe, Served, Site, site
+from plane_world import story
+
+from stoker.control.gateway.upgrades import Upgrades
+
+ACCEPTED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+
+async def echo(served: Served) -> None:
+    """Accepts, names what it got, and sends every byte back."""
+    names = " ".join(sorted(served.headers))
+    served.pipe.write(ACCEPTED + f"{served.request.target.decode()} {names}\n".encode())
+    while data := await served.read_bytes():
+        served.pipe.write(data)
+    served.pipe.close()
+
+
+class Handshake:
+    """A caller's connection, as the server hands it on. `tasks` are the server's."""
+
+    def __init__(self, s: Site, path: str, *, proxied: bool = False, **headers: str) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.to_server, self.to_caller = Pipe(), Pipe()
+        self.to_server.back, self.to_caller.back = self.to_caller, self.to_server
+        config, state = SimpleNamespace(proxy_headers=proxied), SimpleNamespace(tasks=self.tasks)
+        upgrades = Upgrades(s.made[0])
+        upgrades.serve(config, state, self.to_server.reader, self.to_caller)  # type: ignore[arg-type]
+        sent = {
+            "Host": "api.example.org",
+            "Authorization": f"Bearer {s.w.key}",
+            "Upgrade": "websocket",
+            **headers,
+        }
+        lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in sent.items() if value]
+        self.write(f"GET {path} HTTP/1.1\r\n{''.join(lines)}Connection: Upgrade\r\n\r\n".encode())
+
+    def write(self, data: bytes) -> None:
+        self.to_server.write(data)
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        head = (await self.to_caller.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        return int(head[0].split()[1]), fields
+
+    async def ended(self) -> None:
+        await asyncio.wait(self.tasks)
+
+
+async def refused(handshake: Handshake) -> tuple[int, str]:
+    status, _ = await handshake.head()
+    body = json.loads(await handshake.to_caller.reader.read())
+    return status, body["error"]
+
+
+@story
+async def test_bytes_pass_as_they_are_and_an_open_one_is_a_request() -> None:
+    async with site(echo) as s:
+        [worker] = await s.ready()
+        one = Handshake(s, "/v2/app/chat?room=1", Sec_WebSocket_Key="k")
+        status, headers = await one.head()
+        assert (status, headers["x-runpod-worker-id"], headers["upgrade"]) == (101, worker, "websocket")
+        got = (await one.to_caller.reader.readline()).decode().split()
+        assert got[0] == "/chat?room=1"
+        assert {"sec-websocket-key", "upgrade", "connection", "x-forwarded-for"} <= set(got)
+        assert "authorization" not in got
+        one.write(bytes(range(256)))
+        assert await one.to_caller.reader.readexactly(256) == bytes(range(256))
+        assert s.w.plane.requests.in_progress("app") == 1
+        await asyncio.sleep(400.0)  # it has no limit of time
+        one.to_server.close()
+        await one.ended()
+        assert s.w.plane.requests.in_progress("app") == 0
+        assert all(pipe.closed for pipe in s.workers.pipes)
+
+
+@story
+async def test_what_is_no_web_socket_of_a_worker_is_refused_in_words() -> None:
+    async with site(echo) as s:
+        await s.ready()
+        assert (await refused(Handshake(s, "/v2/nothing/x")))[0] == 404
+        assert (await refused(Handshake(s, "/v2/app/run")))[0] == 400
+        assert await refused(Handshake(s, "/v2/app/x", Authorization="")) == (401, "no token provided")
+        s.workers.refuses = dict.fromkeys(s.agent.specs, b"502 x")
+        assert (await refused(Handshake(s, "/v2/app/x")))[0] == 502
+
+
+@story
+async def test_a_caller_that_leaves_while_it_waits_for_a_worker() -> None:
+    async with site(echo, workers_min=0) as s:
+        one = Handshake(s, "/v2/app/x")
+        await asyncio.sleep(0.5)
+        assert s.w.plane.requests.samples()["app"].queued == 1
+        one.to_server.close()
+        await one.ended()
+        assert s.w.plane.requests.samples() == {}
+
+
+@story
+async def test_the_end_of_the_server_ends_those_that_wait_and_those_that_are_open() -> None:
+    async with site(echo) as s:
+        await s.ready()
+        one = Handshake(s, "/v2/app/x")
+        assert (await one.head())[0] == 101
+        [task] = one.tasks
+        task.cancel()
+        await one.ended()
+        assert b"HTTP/1.1" not in await one.to_caller.reader.read()
+        assert s.w.plane.requests.in_progress("app") == 0
