@@ -36,7 +36,7 @@ from stoker.control.store.jobs.queries import (
     stream_cursor,
     view,
 )
-from stoker.control.store.jobs.reports import ARTIFACT_LIFE_S, apply_reports
+from stoker.control.store.jobs.reports import apply_reports
 from stoker.control.store.jobs.sweep import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.webhooks import (
     due_webhook,
@@ -93,7 +93,7 @@ from stoker.control.store.resources.templates import (
     put_template,
     remove_template,
 )
-from stoker.control.store.resources.users import User, users_of
+from stoker.control.store.resources.users import users_of
 from stoker.control.store.resources.volumes import (
     add_volume,
     delete_volume,

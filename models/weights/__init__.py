@@ -10,7 +10,7 @@ from stoker.models.weights.fetching import (
     ready,
     weights_folder,
 )
-from stoker.models.weights.hub import Hub, HubFile, HuggingFaceHub
+from stoker.models.weights.hub import HubFile, HuggingFaceHub
 from stoker.models.weights.lock import (
     FOLDER,
     Entry,
@@ -24,9 +24,7 @@ from stoker.models.weights.lock import (
     write_lock,
 )
 from stoker.models.weights.verification import (
-    Problem,
     WeightsRefused,
-    cache_path,
     lacking,
     state,
     verify,

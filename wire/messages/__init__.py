@@ -81,7 +81,6 @@ from stoker.wire.messages.shared import (
     DeviceSample,
     End,
     PodPhase,
-    PodWish,
     Ref,
     WorkerPhase,
     accepts_protocol,

@@ -16,8 +16,6 @@ AttemptPhase = Literal["waiting", "running", "uploading", "reporting"]
 
 PodPhase = Literal["creating", "running", "exited", "failed", "gone"]
 
-PodWish = Literal["RUNNING", "EXITED", "TERMINATED"]
-
 End = Literal["completed", "failed", "timed_out", "cancelled", "lost"]
 """How an attempt ended. `lost` is an infrastructure failure: control may retry it."""
 

@@ -132,7 +132,8 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
         body, ref, s3 = new.input, new.input_ref, new.s3
     else:
         body, key, size, sha256, sealed = conn.run("input", {"seq": seq}).fetchone()
-        ref, s3 = ref_of(key, size, sha256), _open_s3(conn, sealed)
+        ref = ref_of(key, size, sha256)
+        s3 = None if sealed is None else S3Config(*json.loads(conn.secrets.open(sealed)))
     return Claimed(
         job=job,
         attempt=attempt,
@@ -152,7 +153,3 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
 def _seal_s3(conn: Conn, s3: S3Config) -> bytes:
     fields = [s3.access_id, s3.access_secret, s3.bucket, s3.endpoint_url, s3.object_path]
     return conn.secrets.seal(json.dumps(fields).encode())
-
-
-def _open_s3(conn: Conn, sealed: bytes | None) -> S3Config | None:
-    return None if sealed is None else S3Config(*json.loads(conn.secrets.open(sealed)))
