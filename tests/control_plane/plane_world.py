@@ -125,6 +125,13 @@ class World:
     def agent(self, node: str = "node-1", **kw: str) -> ScriptedAgent:
         return ScriptedAgent(self.plane, self.brought_by(node), node=node, kept=self.kept, **kw)
 
+    async def working_agent(self, tasks: asyncio.TaskGroup) -> ScriptedAgent:
+        """A connected one whose worker is ready."""
+        agent = self.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        return agent
+
 
 @asynccontextmanager
 async def world(

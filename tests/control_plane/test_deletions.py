@@ -51,9 +51,7 @@ def completed(assign: Assign, *artifacts: Artifact, output_ref: Ref | None = Non
 @story
 async def test_a_file_lives_as_long_as_its_url_and_no_longer() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         artifact = await uploads(w, assign := await agent.assigned())
         await agent.report(completed(assign, artifact))
@@ -73,9 +71,7 @@ async def test_a_file_lives_as_long_as_its_url_and_no_longer() -> None:
 @story
 async def test_files_past_their_time_wait_for_an_object_store_that_is_down() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         artifact = await uploads(w, assign := await agent.assigned())
         await agent.report(completed(assign, artifact))
@@ -92,9 +88,7 @@ async def test_files_past_their_time_wait_for_an_object_store_that_is_down() -> 
 @story
 async def test_spilled_payloads_go_with_their_record() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         big = Submission(input=b'"' + b"x" * 2_000_000 + b'"')
         job = await w.plane.commands.submit(w.echo, big, sync=False)
         assign = await agent.assigned()
@@ -118,9 +112,7 @@ async def test_spilled_payloads_go_with_their_record() -> None:
 @story
 async def test_what_a_losing_attempt_uploaded_goes_and_the_winners_stays() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         await uploads(w, first := await agent.assigned(), "lost.png")
         await agent.report(Outcome(job.id, 1, first.worker, "lost", error="the worker died", retryable=True))
@@ -140,9 +132,7 @@ async def test_what_a_losing_attempt_uploaded_goes_and_the_winners_stays() -> No
 @story
 async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         hanging = asyncio.Event()
 
         async def hang(_: str) -> None:

@@ -66,9 +66,7 @@ async def test_what_it_hands_back_runs_elsewhere_and_is_no_retry() -> None:
 async def test_what_a_node_could_hand_back_only_after_it_came_back_is_no_retry_either() -> None:
     """It was cut off when it ended, and its jobs were thought lost."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.leaves()
@@ -101,9 +99,7 @@ async def test_a_job_that_waits_says_that_every_node_is_about_to_go() -> None:
 @story
 async def test_a_node_that_comes_back_is_no_longer_draining() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         await drains(agent)
         await agent.leaves()
         again = w.agent(boot="boot-2")
@@ -115,9 +111,7 @@ async def test_a_node_that_comes_back_is_no_longer_draining() -> None:
 
 
 async def with_a_running_job(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:
-    agent = w.agent()
-    await agent.connect(tasks)
-    await agent.ready_workers()
+    agent = await w.working_agent(tasks)
     await w.plane.commands.submit(w.echo, one(), sync=False)
     return agent
 
@@ -185,9 +179,7 @@ async def test_what_is_being_committed_is_committed_and_claims_nothing() -> None
 @story
 async def test_whoever_is_held_is_answered_with_the_job_as_it_stands() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         sync = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 300))
         assign = await agent.assigned()
         wait = tasks.create_task(w.plane.queries.wait(w.echo, assign.job, 300))

@@ -213,9 +213,7 @@ async def test_a_job_whose_outcome_cannot_be_stored_is_given_out_again() -> None
         return real(conn, reports=reports, **fields)
 
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "apply_reports", picky)

@@ -69,9 +69,7 @@ async def test_demand_starts_a_worker_and_idleness_stops_it() -> None:
 @story
 async def test_one_slot_takes_queued_jobs_one_after_the_other_in_order() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         jobs = [(await w.plane.commands.submit(w.echo, one(n), sync=False)).id for n in range(5)]
         seen = []
         for _ in jobs:
@@ -85,9 +83,7 @@ async def test_one_slot_takes_queued_jobs_one_after_the_other_in_order() -> None
 @story
 async def test_a_slot_is_released_before_the_outcome_while_the_upload_runs() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         first, second = [await w.plane.commands.submit(w.echo, one(n), sync=False) for n in (1, 2)]
         assign = await agent.assigned()
         await agent.report(Released(assign.job, 1))
@@ -100,9 +96,7 @@ async def test_a_slot_is_released_before_the_outcome_while_the_upload_runs() -> 
 async def test_a_wait_that_must_end_stops_a_frozen_job() -> None:
     """It may be tried again, and what the worker says at last changes nothing."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         began = w.loop.time()
         view = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 30, must_end=True))
         frozen = await agent.assigned()
@@ -135,9 +129,7 @@ async def test_a_queued_job_whose_wait_must_end_is_given_to_nobody() -> None:
 @story
 async def test_a_broken_stream_requeues_after_five_seconds_and_a_stale_outcome_changes_nothing() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         first = await agent.assigned()
         left = w.loop.time()
@@ -157,9 +149,7 @@ async def test_a_broken_stream_requeues_after_five_seconds_and_a_stale_outcome_c
 @story
 async def test_an_agent_that_comes_back_in_time_keeps_its_work() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.leaves()
@@ -176,9 +166,7 @@ async def test_an_agent_that_comes_back_in_time_keeps_its_work() -> None:
 @story
 async def test_cancel_ends_the_job_at_once_and_tells_the_agent() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         assert (await w.plane.commands.cancel(w.echo, job.id)).state is JobState.CANCELLED
@@ -194,9 +182,7 @@ async def test_cancel_ends_the_job_at_once_and_tells_the_agent() -> None:
 @story
 async def test_a_lost_worker_is_tried_again_three_times_at_most() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         for attempt in (1, 2, 3):
             assign = await agent.assigned()
@@ -234,9 +220,7 @@ async def test_a_job_costs_what_the_version_that_runs_it_costs() -> None:
 @story
 async def test_a_refused_assign_goes_back_to_the_queue_uncounted() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.report(Refused(assign.job, assign.attempt, "the worker is stopping"))
@@ -249,9 +233,7 @@ async def test_a_refused_assign_goes_back_to_the_queue_uncounted() -> None:
 @story
 async def test_pollers_get_each_chunk_once_and_the_end_with_the_last() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         polling = tasks.create_task(w.plane.queries.poll_stream(w.echo, job.id, 30))
@@ -273,9 +255,7 @@ async def test_pollers_get_each_chunk_once_and_the_end_with_the_last() -> None:
 @story
 async def test_a_follower_hears_a_reset_when_a_new_attempt_begins() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         events: list[tuple[str, int, int]] = []
 
@@ -326,9 +306,7 @@ async def test_a_killed_agent_may_come_back_with_another_boot() -> None:
 @story
 async def test_a_silent_node_loses_its_jobs_after_a_minute() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         await agent.assigned()
         silent = w.loop.time()
@@ -351,9 +329,7 @@ async def test_a_silent_node_loses_its_jobs_after_a_minute() -> None:
 async def test_a_clock_that_is_set_forward_leaves_no_place_that_is_none() -> None:
     """The store has lost the nodes by its clock: their streams end, and who is there says Hello again."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         for number in range(13):  # control must have watched for a minute
             await asyncio.sleep(5)
             await agent.beat(number)
@@ -378,9 +354,7 @@ async def test_a_hosted_models_bad_input_is_refused_before_it_is_stored() -> Non
 @story
 async def test_a_large_input_lies_in_the_object_store_and_its_time_ends_it() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         big = Submission(input=b'"' + b"x" * 2_000_000 + b'"', ttl_ms=10_000)
         job = await w.plane.commands.submit(w.echo, big, sync=False)
         assign = await agent.assigned()

@@ -26,9 +26,7 @@ from stoker.wire.messages import Assign, Chunk, Outcome, Ref, WorkerState
 
 
 async def agent_with_workers(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:
-    agent = w.agent()
-    await agent.connect(tasks)
-    await agent.ready_workers()
+    agent = await w.working_agent(tasks)
     return agent
 
 

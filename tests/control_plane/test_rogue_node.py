@@ -212,9 +212,7 @@ async def _is_refused(s: Scene, name: tuple[type[Any], str], reported: Logged) -
 
 
 async def _attempt(w: World, tasks: asyncio.TaskGroup) -> tuple[ScriptedAgent, Assign]:
-    agent = w.agent()
-    await agent.connect(tasks)
-    await agent.ready_workers()
+    agent = await w.working_agent(tasks)
     await w.plane.commands.submit(w.echo, one(), sync=False)
     return agent, await agent.assigned()
 

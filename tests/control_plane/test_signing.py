@@ -17,9 +17,7 @@ from stoker.wire.messages import Assign, FromAgent, Outcome, SignAnswer, SignAsk
 
 
 async def holding(w: World, tasks: asyncio.TaskGroup) -> tuple[ScriptedAgent, Assign]:
-    agent = w.agent()
-    await agent.connect(tasks)
-    await agent.ready_workers()
+    agent = await w.working_agent(tasks)
     await w.plane.commands.submit(w.echo, one(), sync=False)
     return agent, await agent.assigned()
 
@@ -90,9 +88,7 @@ async def test_a_node_gets_nothing_signed_but_what_its_attempt_may_have() -> Non
 @story
 async def test_a_large_input_may_be_read_by_the_node_of_its_job() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         large = Submission(input=json.dumps("x" * 1_100_000).encode())
         await w.plane.commands.submit(w.echo, large, sync=False)
         assign = await agent.assigned()

@@ -92,9 +92,7 @@ async def test_a_worker_gets_as_many_jobs_as_it_told_and_more_when_it_takes_more
 @story
 async def test_a_worker_that_tells_no_number_has_that_of_its_endpoint() -> None:
     async with world(several(1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         await submit(w, 6)
         await assigned(agent, 4)
         await gets_no_more(agent)

@@ -60,9 +60,7 @@ async def test_a_hello_is_not_refused_but_asked_for_again() -> None:
 @story
 async def test_a_beat_that_cannot_be_stored_ends_the_session_whole() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         w.commits.full = True
         await agent.beat()
         assert "is full" in (await all_acks(agent))[1]
@@ -105,9 +103,7 @@ async def test_an_outcome_is_kept_by_its_agent_until_it_is_stored() -> None:
 @story
 async def test_a_claim_that_failed_is_made_again() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         first = await agent.assigned()
         await agent.report(Refused(first.job, 1, "no room"))
@@ -126,9 +122,7 @@ async def test_a_claim_that_failed_is_made_again() -> None:
 @story
 async def test_a_session_that_fails_leaves_no_ghost_that_jobs_are_given_to() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         w.commits.mistake = True
         await agent.beat()
         assert (await all_acks(agent))[1] == "control failed in this session"

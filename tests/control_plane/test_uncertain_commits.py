@@ -38,9 +38,7 @@ async def back(agent: ScriptedAgent, tasks: asyncio.TaskGroup, *attempts: HeldAt
 @story
 async def test_a_claim_that_nobody_heard_of_is_given_out_again_at_once() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         await asyncio.sleep(1.3)  # between two passes of the sweeper
         w.commits.uncertain = 1
         began = w.loop.time()
@@ -57,9 +55,7 @@ async def test_a_claim_that_nobody_heard_of_is_given_out_again_at_once() -> None
 @story
 async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
         assign = await agent.assigned()
         w.commits.uncertain = 1
@@ -73,9 +69,7 @@ async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
 async def test_whoever_waits_goes_on_waiting_when_a_commit_is_in_doubt() -> None:
     """Each uncertain commit wakes all who wait; this job has not ended, so its caller waits on."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
         assign = await agent.assigned()
         polling = tasks.create_task(w.plane.queries.wait(w.echo, assign.job, 90))
@@ -96,9 +90,7 @@ async def test_whoever_waits_goes_on_waiting_when_a_commit_is_in_doubt() -> None
 async def test_an_end_that_was_stored_after_the_doubt_is_told_to_who_reads_the_stream() -> None:
     """The server may still be committing when the connection has broken: who looked then was too early."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         events = w.plane.queries.follow(w.echo, assign.job, None)
@@ -125,9 +117,7 @@ async def test_an_end_that_was_stored_after_the_doubt_is_told_to_who_reads_the_s
 @story
 async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         w.commits.uncertain = 1

@@ -52,9 +52,7 @@ async def test_where_the_option_allows_them_they_are_taken() -> None:
         w,
         tasks,
     ):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         await w.plane.commands.submit(w.echo, replace(HERE, s3=BUCKET), sync=False)
         grant = (await agent.assigned()).files_grant
         assert grant is not None
@@ -65,9 +63,7 @@ async def test_where_the_option_allows_them_they_are_taken() -> None:
 @story
 async def test_what_a_name_resolves_to_is_left_to_the_guard() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         named = replace(BUCKET, endpoint_url="https://s3.example")
         await w.plane.commands.submit(w.echo, Submission(b"{}", s3=named), sync=False)
         grant = (await agent.assigned()).files_grant

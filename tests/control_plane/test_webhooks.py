@@ -34,9 +34,7 @@ async def posted(w: World, count: int) -> list[tuple[float, str, Any, dict[str, 
 
 async def ended(w: World, tasks: asyncio.TaskGroup, end: str, **fields: Any) -> str:
     """A job with a webhook that an agent ends so; the agent stays connected."""
-    agent = w.agent()
-    await agent.connect(tasks)
-    await agent.ready_workers()
+    agent = await w.working_agent(tasks)
     job = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
     assign = await agent.assigned()
     await agent.report(Outcome(assign.job, 1, assign.worker, end, execution_ms=7, **fields))
@@ -146,9 +144,7 @@ async def test_a_webhook_outlives_the_record_and_a_new_control_process_delivers_
 @story
 async def test_a_large_input_and_output_are_put_back_into_the_body() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         large = {"x": "y" * 2_000_000}
         input_json = Submission(input=json.dumps(large).encode(), webhook=URL)
         await w.plane.commands.submit(w.echo, input_json, sync=False)
@@ -163,9 +159,7 @@ async def test_a_large_input_and_output_are_put_back_into_the_body() -> None:
 @story
 async def test_a_store_of_objects_that_is_down_does_not_use_up_a_try() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = w.agent()
-        await agent.connect(tasks)
-        await agent.ready_workers()
+        agent = await w.working_agent(tasks)
         await w.plane.commands.submit(w.echo, HOOKED, sync=False)
         assign = await agent.assigned()
         ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/output.json", b'"large"')
