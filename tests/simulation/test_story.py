@@ -57,9 +57,9 @@ def test_a_seed_reproduces_its_story() -> None:
     def trace(*before: str) -> str:
         code = (
             f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
-            f"from story import tell\n"
-            f"for seed in {before!r}: tell(int(seed))\n"
-            "told = tell(7, tracing=True); print(told.steps, told.seconds, *told.lines, sep='\\n')"
+            f"from story import play\n"
+            f"for seed in {before!r}: play(int(seed))\n"
+            "played = play(7, tracing=True); print(played.steps, played.seconds, *played.lines, sep='\\n')"
         )
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-P", "-c", code]
