@@ -285,7 +285,7 @@ def uploads_back_off(m: Any) -> None:
     assert commands[0].verdict.end == "completed"
 
 
-def each_reason_for_a_delay_is_told_at_once(m: Any) -> None:
+def each_reason_for_a_delay_is_reported_at_once(m: Any) -> None:
     state, _ = m.begin(0.0, TIMEOUT_S, 1e6, fetch=False)
     state, _ = m.step(state, ev.Done(0.0, upload=True))
     reported = []
@@ -339,7 +339,7 @@ def an_input_that_is_fetched_holds_the_slot_and_not_the_clock(m: Any) -> None:
     assert kinds(commands) == ["StopTransfer", "ReleaseSlot", "ReportOutcome"]
 
 
-def with_pieces(m: Any, event: Any, verdict: Any = None) -> Any:
+def with_chunks(m: Any, event: Any, verdict: Any = None) -> Any:
     """A running attempt to which this happened; with `verdict` it had been stopped before."""
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
     if verdict is not None:
@@ -347,8 +347,8 @@ def with_pieces(m: Any, event: Any, verdict: Any = None) -> Any:
     return m.step(state, event)
 
 
-def a_success_waits_for_its_pieces_without_slot_and_clock(m: Any) -> None:
-    state, commands = with_pieces(m, ev.Done(1.0, upload=False, backlog="stuck"))
+def a_success_waits_for_its_chunks_without_slot_and_clock(m: Any) -> None:
+    state, commands = with_chunks(m, ev.Done(1.0, upload=False, backlog="stuck"))
     assert kinds(commands) == ["ReleaseSlot", "ReportUploading"]
     assert (m.phase(state), m.wake_at(state)) == ("uploading", TTL_S)
     state, commands = m.step(state, ev.ChunkFailed(2.0, "down", retryable=True))
@@ -365,21 +365,21 @@ def a_success_waits_for_its_pieces_without_slot_and_clock(m: Any) -> None:
     assert commands[1].verdict.error.endswith("ttl: down")
 
 
-def a_result_goes_after_the_pieces(m: Any) -> None:
-    state, commands = with_pieces(m, ev.Done(1.0, upload=True, backlog="moving"))
+def a_result_goes_after_the_chunks(m: Any) -> None:
+    state, commands = with_chunks(m, ev.Done(1.0, upload=True, backlog="moving"))
     assert "Upload" not in kinds(commands)
     state, commands = m.step(state, ev.ChunksUploaded(2.0))
     assert (name(state), kinds(commands), m.wake_at(state)) == ("Uploading", ["Upload"], TTL_S)
 
 
-def another_end_waits_a_moment_for_pieces_that_are_on_their_way(m: Any) -> None:
+def another_end_waits_a_moment_for_chunks_that_are_on_their_way(m: Any) -> None:
     stopped = {"verdict": LOSER}
     ends = [
-        with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, backlog="moving")),
-        with_pieces(m, ev.WorkerGone(1.0, "segfault", planned=False, backlog="moving")),
-        with_pieces(m, ev.HandlerFailed(1.0, "cancelled", retryable=False, backlog="moving"), **stopped),
-        with_pieces(m, ev.Done(1.0, upload=True, backlog="moving"), **stopped),
-        with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, backlog="moving"), **stopped),
+        with_chunks(m, ev.HandlerFailed(1.0, "bad", retryable=False, backlog="moving")),
+        with_chunks(m, ev.WorkerGone(1.0, "segfault", planned=False, backlog="moving")),
+        with_chunks(m, ev.HandlerFailed(1.0, "cancelled", retryable=False, backlog="moving"), **stopped),
+        with_chunks(m, ev.Done(1.0, upload=True, backlog="moving"), **stopped),
+        with_chunks(m, ev.WorkerGone(1.0, "killed", planned=True, backlog="moving"), **stopped),
     ]
     for state, commands in ends:
         assert kinds(commands) == ["ReleaseSlot", "ReportReleased"]
@@ -393,23 +393,23 @@ def another_end_waits_a_moment_for_pieces_that_are_on_their_way(m: Any) -> None:
 
 
 def no_end_but_success_waits_for_a_store_that_is_down(m: Any) -> None:
-    state, commands = with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, backlog="stuck"))
+    state, commands = with_chunks(m, ev.HandlerFailed(1.0, "bad", retryable=False, backlog="stuck"))
     assert (name(state), kinds(commands)) == ("Reporting", ["ReleaseSlot", "ReportOutcome"])
-    state, commands = with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, backlog="moving"))
+    state, commands = with_chunks(m, ev.WorkerGone(1.0, "killed", planned=True, backlog="moving"))
     assert name(state) == "Reporting", "handed back: it runs again from its start"
 
 
-def a_piece_that_never_arrives_fails_the_attempt(m: Any) -> None:
-    state, commands = with_pieces(m, ev.ChunkFailed(1.0, "no such bucket", retryable=False))
+def a_chunk_that_never_arrives_fails_the_attempt(m: Any) -> None:
+    state, commands = with_chunks(m, ev.ChunkFailed(1.0, "no such bucket", retryable=False))
     assert kinds(commands) == ["SendCancel"]
     assert state.verdict == ev.Verdict("failed", "no such bucket")
-    state, _ = with_pieces(m, ev.Done(1.0, upload=False, backlog="moving"))
+    state, _ = with_chunks(m, ev.Done(1.0, upload=False, backlog="moving"))
     _, commands = m.step(state, ev.ChunkFailed(1.0, "no such bucket", retryable=False))
     assert commands[-1] == ev.ReportOutcome(ev.Verdict("failed", "no such bucket"))
 
 
-def a_cancel_ends_the_waiting_for_pieces(m: Any) -> None:
-    state, _ = with_pieces(m, ev.Done(1.0, upload=True, backlog="stuck"))
+def a_cancel_ends_the_waiting_for_chunks(m: Any) -> None:
+    state, _ = with_chunks(m, ev.Done(1.0, upload=True, backlog="stuck"))
     _, commands = m.step(state, ev.Stop(2.0, LOSER))
     assert commands == (ev.StopTransfer(), ev.ReportOutcome(LOSER))
     _, commands = m.step(state, ev.Dropped(2.0))

@@ -50,7 +50,7 @@ def a_fault_stays_though_the_device_answers(m: Any) -> None:
         assert unhealthy(m, fault, m.Answered(), m.Answered(), m.Xid(31)) == before
 
 
-def silence_is_ill_from_the_third_look_and_passes(m: Any) -> None:
+def silence_is_unhealthy_from_the_third_look_and_passes(m: Any) -> None:
     healthy(m, m.Missed(), m.Missed())
     assert "busy" in unhealthy(m, m.Missed(), m.Missed(), m.Missed("busy")).why
     healthy(m, *[m.Missed()] * 9, m.Answered())
@@ -76,7 +76,7 @@ def errors_of_an_earlier_time_are_none_of_ours(m: Any) -> None:
     healthy(m, m.Answered(uncorrected=7), m.Answered(uncorrected=7), m.Answered(uncorrected=None))
 
 
-def new_memory_errors_are_told_by_the_second_look(m: Any) -> None:
+def new_memory_errors_are_reported_by_the_second_look(m: Any) -> None:
     healthy(m, m.Answered(uncorrected=7), m.Answered(uncorrected=9))
     found = unhealthy(m, m.Answered(uncorrected=7), m.Answered(uncorrected=9), m.Answered(uncorrected=9))
     assert found.why.startswith("2 memory errors")

@@ -48,7 +48,7 @@ def a_silent_driver_opens_nothing_that_it_has_closed(m: Any) -> None:
     assert "not known" in m.measured(gate, 15.0, None).problem
 
 
-def where_memory_is_never_told_nothing_is_closed(m: Any) -> None:
+def where_memory_is_never_reported_nothing_is_closed(m: Any) -> None:
     assert m.left(opened(m, None), 5.0).open
 
 

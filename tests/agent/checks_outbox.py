@@ -138,7 +138,7 @@ def the_disk_is_for_what_waits_long(m: Any) -> None:
     assert m.disk_at(box) == 8.5
 
 
-def what_was_given_back_outlives_the_agent(m: Any) -> None:
+def what_was_returned_outlives_the_agent(m: Any) -> None:
     back = Refused("j1", 1, "the agent is shutting down", at_once=True)
     assert m.to_save(filled(m, Released("j1", 1), back)) == (back,)
 

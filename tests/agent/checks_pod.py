@@ -189,7 +189,7 @@ def kinds(node: Node) -> list[str]:
 # ---- examples -----------------------------------------------------------------------------------
 
 
-def it_is_pulled_made_started_and_said(m: Any) -> None:
+def it_is_pulled_made_started_and_reported(m: Any) -> None:
     node = running(m)
     assert kinds(node) == ["Pull", "Make", "Start"]
     assert states(node) == ["creating", "running"]
@@ -214,7 +214,7 @@ def a_stop_is_term_and_keeps_the_volume(m: Any) -> None:
     assert node.reports[-1].reason == "it was stopped, and ended with code 0"
 
 
-def what_hears_no_term_is_killed_in_ten_seconds(m: Any) -> None:
+def what_receives_no_term_is_killed_in_ten_seconds(m: Any) -> None:
     node = running(m)
     node.stubborn = True
     began = node.at
@@ -227,7 +227,7 @@ def what_hears_no_term_is_killed_in_ten_seconds(m: Any) -> None:
     assert node.reports[-1].reason == "it did not end within 10 s of SIGTERM, and was killed"
 
 
-def a_kill_that_nobody_heard_is_sent_again(m: Any) -> None:
+def a_kill_that_nobody_received_is_sent_again(m: Any) -> None:
     node = running(m)
     node.stubborn = True
     node.wish(wish="EXITED")
@@ -333,7 +333,7 @@ def its_engine_takes_it_along_and_it_is_started_again(m: Any) -> None:
     assert node.runs, "with the agent"
 
 
-def an_engine_that_stays_away_is_said(m: Any) -> None:
+def an_engine_that_stays_away_is_reported(m: Any) -> None:
     node = running(m)
     node.engine_goes()
     node.settle(60)
@@ -343,7 +343,7 @@ def an_engine_that_stays_away_is_said(m: Any) -> None:
     assert states(node)[-1] == "running"
 
 
-def where_there_is_no_engine_it_is_said_at_once(m: Any) -> None:
+def where_there_is_no_engine_it_is_reported_at_once(m: Any) -> None:
     for wish in ("RUNNING", "EXITED"):
         node = Node(m)
         node.up = False

@@ -137,7 +137,7 @@ def an_early_exit_says_so(m: Any) -> None:
     assert "exited with status 3" in state.why
 
 
-def a_death_in_service_tells_how_long_it_served(m: Any) -> None:
+def a_death_in_service_reports_how_long_it_served(m: Any) -> None:
     state, commands = m.step(ready(m), m.ProcessExited(9.0, "killed by SIGSEGV"))
     died = m.Exited(9.0, "killed by SIGSEGV", planned=False, ready_for=8.0, is_cause=False)
     assert (state, commands) == (died, ())
@@ -191,7 +191,7 @@ def what_drains_may_retire_as_well(m: Any) -> None:
     assert m.step(state, m.Keep(12.0)) == (state, ())
 
 
-def a_spoiled_process_is_not_asked(m: Any) -> None:
+def a_spoiled_process_is_not_called(m: Any) -> None:
     state, commands = m.step(ready(m), m.Retire(10.0, "its context is lost", busy=True, context_lost=True))
     assert kinds(commands) == ["Announce"], "the job that broke it is about to say so"
     state, commands = m.step(state, m.Idle(10.1))

@@ -127,7 +127,7 @@ def a_life_that_served_makes_up_for_what_was_before(m: Any) -> None:
     assert (next_failure.at, next_failure.unhealthy) == (61.0, False)
 
 
-def the_cause_is_said_and_what_was_printed_last_where_it_is_not_told(m: Any) -> None:
+def the_cause_is_reported_and_what_was_printed_last_where_it_is_not_reported(m: Any) -> None:
     reported = m.crash_reason("RuntimeError: no driver\nTraceback", True, ("loading", "done"))
     assert reported == "crash loop: RuntimeError: no driver"
     assert m.crash_reason("exited with status 1", False, ("a", "ImportError: torch")) == (

@@ -28,7 +28,7 @@ def brief(spans: list[Any]) -> list[tuple[str, int, int]]:
     return [(span.state, span.began_ms - WALL, span.ended_ms - WALL) for span in spans]
 
 
-def long_states_are_told_one_by_one(m: Any) -> None:
+def long_states_are_reported_one_by_one(m: Any) -> None:
     events = [m.Began(7.0, WALL), m.Ready(17.25), m.Jobs(23.0, 1), m.Jobs(30.0, 2), m.Jobs(40.0, 0)]
     _, spans = spans_of(m, meter(m), *events, m.Ended(42.5))
     assert brief(spans) == [
@@ -49,7 +49,7 @@ def long_states_are_told_one_by_one(m: Any) -> None:
     )
 
 
-def short_jobs_are_told_together(m: Any) -> None:
+def short_jobs_are_reported_together(m: Any) -> None:
     state, _ = spans_of(m, meter(m), m.Began(0.0, WALL), m.Ready(0.5))
     events = [m.Jobs(1 + n / 2, n % 2) for n in range(1, 10)]  # from 1.5 s on, half a second each
     _, spans = spans_of(m, state, *events)
@@ -168,7 +168,7 @@ def walk(m: Any, draw: Callable[[Sequence[Any]], Any]) -> None:
     assert reported_ms == lived
 
 
-def what_changes_nothing_need_not_be_told(m: Any) -> None:
+def what_changes_nothing_need_not_be_reported(m: Any) -> None:
     for seed in range(20):
         same_bills(m, Random(seed).choice)
 

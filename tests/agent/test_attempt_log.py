@@ -77,7 +77,7 @@ def test_what_never_ran_has_no_log(play, a_worker, a_job):
     play(story)
 
 
-def test_secrets_are_hidden_in_logs_and_in_a_workers_last_words(play, a_worker, a_job):
+def test_secrets_are_hidden_in_logs_and_in_a_workers_last_messages(play, a_worker, a_job):
     env = {"HF_TOKEN": "hf_abcdef", "MODE": "plain text", "PEM_KEY": "-----\nMIIEvQ\n-----"}
     printed = ["token hf_abcdef and secret", "plain text", "MIIEvQ"]
 
@@ -136,7 +136,7 @@ def test_what_one_job_brings_is_hidden_from_its_neighbours_and_from_those_after_
     play(story, starts=OWN)
 
 
-def test_the_words_of_a_failure_hide_what_logs_hide(play, a_worker, a_job):
+def test_the_text_of_a_failure_hides_what_logs_hide(play, a_worker, a_job):
     env = {"HF_TOKEN": "hf_abcdef"}
 
     async def story(host):
@@ -150,7 +150,7 @@ def test_the_words_of_a_failure_hide_what_logs_hide(play, a_worker, a_job):
     play(story, starts={"e2": Start(setup_error="cannot log in with hf_abcdef")})
 
 
-def test_the_words_that_hand_neighbours_back_hide_it_too(play, a_worker, a_job):
+def test_the_message_that_returns_neighbours_hides_it_too(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker(concurrency=2, env={"HF_TOKEN": "hf_abcdef"}))
         await host.control.assign(a_job("j1", script(run_s=60)), a_job("j2", script(run_s=60)))

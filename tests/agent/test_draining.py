@@ -13,7 +13,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_control_hears_of_it_at_once_and_in_every_session_that_follows(play, a_worker, a_job):
+def test_control_learns_of_it_at_once_and_in_every_session_that_follows(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", b'{"run_s": 4}'))
@@ -87,7 +87,7 @@ def test_whatever_control_wants_meanwhile_nothing_is_started(play, a_worker, a_j
     play(story)
 
 
-def test_the_grace_is_what_was_asked_for(play, a_worker, a_job):
+def test_the_grace_is_what_was_requested(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", b'{"run_s": 12}'))
@@ -98,7 +98,7 @@ def test_the_grace_is_what_was_asked_for(play, a_worker, a_job):
     play(story, settings={"grace_s": 15.0})
 
 
-def test_what_could_not_be_given_back_is_given_back_by_the_next_life(play, a_worker, a_job):
+def test_what_could_not_be_returned_is_returned_by_the_next_life(play, a_worker, a_job):
     """Control is away while the agent ends."""
 
     async def story(host):
@@ -144,7 +144,7 @@ def comes_back_after(play, refusal: FromControl, away_s: float) -> float:
     return took[0]
 
 
-def test_an_agent_is_back_soon_after_a_control_that_said_goodbye(play):
+def test_an_agent_is_back_soon_after_a_control_that_announced_its_end(play):
     for away_s in (1.0, 7.0, 20.0):
         assert comes_back_after(play, FromControl(stopping=True), away_s) <= 0.5
 

@@ -35,7 +35,7 @@ def answered(host):
     return [frame.fields["n"] for frame in host.spawner.spawned[0].sent if frame.kind == "took"]
 
 
-def test_large_and_small_pieces_come_in_their_order_and_before_the_end(play, a_worker, a_job):
+def test_large_and_small_chunks_come_in_their_order_and_before_the_end(play, a_worker, a_job):
     async def story(host):
         host.objects.delay = lambda: 0.5
         await host.control.ready(a_worker())
@@ -52,7 +52,7 @@ def test_large_and_small_pieces_come_in_their_order_and_before_the_end(play, a_w
     play(story)
 
 
-def test_the_slot_is_free_while_pieces_wait(play, a_worker, a_job):
+def test_the_slot_is_free_while_chunks_wait(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         host.objects.down = True
@@ -71,7 +71,7 @@ def test_the_slot_is_free_while_pieces_wait(play, a_worker, a_job):
     play(story)
 
 
-def test_a_result_is_uploaded_after_the_pieces(play, a_worker, a_job):
+def test_a_result_is_uploaded_after_the_chunks(play, a_worker, a_job):
     async def story(host):
         host.objects.delay = lambda: 0.2
         await host.control.ready(a_worker())
@@ -151,7 +151,7 @@ def test_what_waits_is_bounded_and_the_handler_waits(play, a_worker, a_job):
     play(story)
 
 
-def test_small_pieces_behind_a_large_one_stop_the_worker_and_a_cancel_is_heard(play, a_worker, a_job):
+def test_small_chunks_behind_a_large_one_stop_the_worker_and_a_cancel_is_received(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         host.objects.down = True
@@ -173,7 +173,7 @@ def test_small_pieces_behind_a_large_one_stop_the_worker_and_a_cancel_is_heard(p
     play(story)
 
 
-def test_a_piece_that_is_refused_for_good_fails_the_attempt(play, a_worker, a_job):
+def test_a_chunk_that_is_refused_for_good_fails_the_attempt(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         host.objects.fail(1, ObjectStoreRefused("no such bucket"))
@@ -186,7 +186,7 @@ def test_a_piece_that_is_refused_for_good_fails_the_attempt(play, a_worker, a_jo
     play(story)
 
 
-def test_a_large_piece_that_nobody_wants_is_answered_all_the_same(play, a_worker, a_job):
+def test_a_large_chunk_that_nobody_wants_is_answered_all_the_same(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         body = json.dumps("x" * 2_000_000).encode()
@@ -201,7 +201,7 @@ def test_a_large_piece_that_nobody_wants_is_answered_all_the_same(play, a_worker
     play(story)
 
 
-def test_the_end_of_the_agent_does_not_wait_for_pieces(play, a_worker, a_job):
+def test_the_end_of_the_agent_does_not_wait_for_chunks(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         host.objects.delay = lambda: 1000.0
@@ -211,7 +211,7 @@ def test_the_end_of_the_agent_does_not_wait_for_pieces(play, a_worker, a_job):
     play(story)
 
 
-def test_pieces_survive_on_disk_by_their_name(play, a_worker, a_job):
+def test_chunks_survive_on_disk_by_their_name(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         host.control.acks = False

@@ -29,7 +29,7 @@ def _last_frames(kind: str) -> list[Frame]:
 
 
 @pytest.mark.parametrize("kind", ["fetch", "chunk", "done"])
-def test_a_refused_agent_ends_whatever_its_workers_said_last(
+def test_a_refused_agent_ends_whatever_its_workers_reported_last(
     in_time, a_host, a_worker, a_job, kind: str
 ) -> None:
     async def story() -> None:

@@ -312,7 +312,7 @@ def test_a_file_that_may_not_be_handed_over_fails_the_attempt(play, a_worker, a_
     play(story)
 
 
-def test_a_result_that_needs_a_store_and_has_none_fails_with_a_sentence(play, a_worker, a_job):
+def test_a_result_that_needs_a_store_and_has_none_fails_with_a_message(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         script = b'{"files": [{"name": "a.png"}], "output": [{"$file": 0}]}'

@@ -21,7 +21,7 @@ def now() -> float:
 # ---- the connection
 
 
-def test_hello_tells_who_is_there(play):
+def test_hello_lists_what_is_there(play):
     async def story(host):
         await host.control.until(lambda: host.control.hellos)
         (hello,) = host.control.hellos
@@ -31,7 +31,7 @@ def test_hello_tells_who_is_there(play):
     play(story)
 
 
-def test_what_a_worker_serves_is_told_and_told_again(play, a_worker, caplog):
+def test_what_a_worker_serves_is_reported_and_reported_again(play, a_worker, caplog):
     """With its secrets cut out, and no more once its process has ended."""
     caplog.set_level("INFO")
 
@@ -76,7 +76,7 @@ def test_what_was_not_acknowledged_is_sent_again_in_order(play, a_worker, a_job)
     play(story)
 
 
-def test_news_of_the_host_is_told_and_costs_no_job(play, a_worker, a_job):
+def test_news_of_the_host_is_reported_and_costs_no_job(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", b'{"run_s": 10}'))
@@ -130,7 +130,7 @@ def test_a_node_that_cannot_keep_its_credential_tries_again_and_opens_no_session
     play(story)
 
 
-def test_a_control_that_gives_one_credential_after_another_is_not_asked_without_pause(play):
+def test_a_control_that_gives_one_credential_after_another_is_not_called_without_pause(play):
     async def story(host):
         host.control.gives = [f"nk_{n}" for n in range(1000)]
         await asyncio.sleep(60)
@@ -192,7 +192,7 @@ def test_reconnects_are_backed_off_and_jittered(play):
     play(story)
 
 
-def test_a_refusal_ends_the_agent_with_controls_sentence(in_time, a_host):
+def test_a_refusal_ends_the_agent_with_controls_message(in_time, a_host):
     async def story():
         host = a_host()
         host.control.refusal = "this join token is not known"

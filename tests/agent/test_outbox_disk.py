@@ -121,7 +121,7 @@ async def save_soon(disk, data):
     return await done
 
 
-async def test_a_save_beside_is_told_when_it_is_there_or_why_it_is_not(tmp_path, monkeypatch):
+async def test_a_background_save_reports_when_it_is_there_or_why_it_is_not(tmp_path, monkeypatch):
     disk = OutboxFile(tmp_path / "outbox")
     assert await save_soon(disk, lambda: b"one") is None
     assert disk.load() == b"one"
@@ -130,7 +130,7 @@ async def test_a_save_beside_is_told_when_it_is_there_or_why_it_is_not(tmp_path,
     assert disk.load() == b"one"
 
 
-async def test_a_host_without_a_thread_to_spare_is_told_too(tmp_path, monkeypatch):
+async def test_a_host_without_a_thread_to_spare_is_reported_too(tmp_path, monkeypatch):
     def none_left(self):
         raise RuntimeError("can't start new thread")
 
@@ -142,7 +142,7 @@ async def test_a_host_without_a_thread_to_spare_is_told_too(tmp_path, monkeypatc
     assert disk.load() == b"two"
 
 
-async def test_what_was_asked_for_last_stays_whoever_is_faster(tmp_path):
+async def test_what_was_requested_last_stays_whoever_is_faster(tmp_path):
     disk, begun, go = OutboxFile(tmp_path / "outbox"), threading.Event(), threading.Event()
 
     def slow():

@@ -86,7 +86,7 @@ def test_what_a_job_may_not_hand_over_is_an_error_with_a_reason() -> None:
         checked_file(a_file(1), held(FILES_BYTES_MAX - 6), lambda fd: 7)
 
 
-def test_a_piece_in_a_checked_file_a_terabyte_is_refused() -> None:
+def test_a_chunk_in_a_checked_file_a_terabyte_is_refused() -> None:
     large = said.Chunk(KEY, 0, b"", 99)
     with pytest.raises(HandlerViolation, match="1099511627776 bytes is over the limit of"):
         checked_chunk(large, 0, storable=True, check=lambda fd: 1 << 40)
@@ -95,6 +95,6 @@ def test_a_piece_in_a_checked_file_a_terabyte_is_refused() -> None:
     )
 
 
-def test_pieces_are_counted_without_a_gap() -> None:
+def test_chunks_are_counted_without_a_gap() -> None:
     with pytest.raises(said.BrokenProtocol, match="piece 2 of job j1 came instead of 1"):
         checked_chunk(said.Chunk(KEY, 2, b"1", None), 1, storable=True, check=refuse)

@@ -78,7 +78,7 @@ async def test_after_an_output_that_no_frame_can_hold_the_next_job_runs(real, a_
 
 
 @pytest.mark.parametrize("handler", ["emits_large", "async_emits_large"])
-async def test_pieces_come_in_their_order(real, a_job, handler):
+async def test_chunks_come_in_their_order(real, a_job, handler):
     await real.serve(handler)
     sizes = [10, LARGE, 10, 10, LARGE, LARGE, 999_900, 70_000_000, 10]
     await real.control.assign(a_job("j1", json.dumps({"sizes": sizes}).encode()))
@@ -118,7 +118,7 @@ async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
     assert [news.state for news in real.control.news("w1")] == ["ready"], "its worker lives on"
 
 
-async def test_an_error_comes_after_the_pieces_before_it(real, a_job):
+async def test_an_error_comes_after_the_chunks_before_it(real, a_job):
     await real.serve("emits_large")
     job_input = {"sizes": [LARGE, 10], "then": "raise"}
     await real.control.assign(a_job("j1", json.dumps(job_input).encode()))

@@ -79,7 +79,7 @@ def test_a_secret_is_found_however_it_is_written(way, secret):
 
 
 @given(st.text(min_size=8, max_size=40), st.binary(max_size=5), st.binary(max_size=5))
-def test_no_text_of_base64_that_is_left_tells_a_secret(secret, before, after):
+def test_no_text_of_base64_that_is_left_reveals_a_secret(secret, before, after):
     """What its neighbours' bytes share a letter with stays: four letters at most."""
     written = base64.b64encode(before + secret.encode() + after).decode()
     [found] = hide([written], [secret])

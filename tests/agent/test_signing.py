@@ -48,7 +48,7 @@ def test_a_job_with_a_file_asks_and_one_without_asks_nothing(play, a_worker, sig
     play(story)
 
 
-def test_a_result_waits_for_control_to_be_back_and_is_asked_for_again(play, a_worker, signed_job):
+def test_a_result_waits_for_control_to_be_back_and_is_requested_again(play, a_worker, signed_job):
     async def story(host):
         host.objects._signer = host.signing
         await host.control.ready(a_worker())
@@ -80,7 +80,7 @@ def test_what_control_never_signs_is_given_up_at_the_ttl(play, a_worker, signed_
     play(story)
 
 
-def test_a_refusal_is_control_s_sentence_and_what_may_help_later_is_tried_again(in_time):
+def test_a_refusal_is_control_s_message_and_what_may_help_later_is_tried_again(in_time):
     async def story():
         signing = SigningRequests()
         for retryable, error in ((False, ObjectStoreRefused), (True, ObjectStoreDown)):
@@ -96,7 +96,7 @@ def test_a_refusal_is_control_s_sentence_and_what_may_help_later_is_tried_again(
     in_time(story())
 
 
-def test_many_are_asked_for_in_several_asks_and_come_in_their_order(in_time):
+def test_many_are_requested_in_several_messages_and_come_in_their_order(in_time):
     async def story():
         signing, woken = SigningRequests(), []
         wanted = [Wanted("link", f"e1/j1/1/{n}") for n in range(2 * WANTED_MOST + 1)]

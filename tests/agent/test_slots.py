@@ -18,7 +18,7 @@ def refused(host) -> list[str]:
     return [report.body.job for report in host.control.reports if isinstance(report.body, Refused)]
 
 
-def test_control_hears_how_many_slots_a_worker_has_and_every_change(play, a_worker):
+def test_control_learns_how_many_slots_a_worker_has_and_every_change(play, a_worker):
     async def story(host):
         await host.control.ready(a_worker(concurrency=4))
         process = host.spawner.of("w1")
@@ -48,7 +48,7 @@ def test_more_than_its_slots_are_refused_and_fewer_slots_let_the_jobs_end(play, 
     play(story)
 
 
-def test_a_new_connection_is_told_of_the_slots(play, a_worker):
+def test_a_new_connection_receives_the_slots(play, a_worker):
     async def story(host):
         await host.control.ready(a_worker(concurrency=4), a_worker("w2", endpoint="never"))
         host.spawner.of("w1").emit(slots(3))

@@ -94,7 +94,7 @@ def test_one_that_had_no_job_cannot_ask_for_another(play, a_worker, a_job):
     play(story)
 
 
-def test_what_came_beside_an_error_is_kept(play, a_worker, a_job):
+def test_what_came_alongside_an_error_is_kept(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", SLOW))

@@ -184,7 +184,7 @@ def test_each_word_is_read(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, word in FRAME_RULES.items() if word.program])
-def test_some_words_are_the_agents_own(kind: str) -> None:
+def test_some_frames_are_the_agents_own(kind: str) -> None:
     with pytest.raises(BrokenProtocol, match="which no worker may say"):
         read(well_formed(kind))
 
@@ -233,7 +233,7 @@ def test_a_body_is_json_that_every_parser_takes(body: bytes) -> None:
         require_json(body)
 
 
-def test_an_error_is_cleaned_and_cut_and_told() -> None:
+def test_an_error_is_cleaned_and_cut_and_reported() -> None:
     reported = read(Frame("failed", {"job": "j1", "attempt": 1, "error": "\ud800\0" + "x" * 100_000}))
     assert isinstance(reported, said.Failed)
     assert reported.error.startswith("?\ufffdx")
@@ -242,7 +242,7 @@ def test_an_error_is_cleaned_and_cut_and_told() -> None:
 
 @pytest.mark.parametrize("kind", sorted(FRAME_RULES))
 @pytest.mark.parametrize("ready", [False, True])
-def test_when_what_may_be_said(kind: str, ready: bool) -> None:
+def test_when_what_may_be_sent(kind: str, ready: bool) -> None:
     reported = read(well_formed(kind), program=True)
     allowed = not ready if kind in ("ready", "setup_failed") else ready and kind == "slots"
     if allowed:

@@ -50,7 +50,7 @@ def test_after_its_jobs_a_worker_is_replaced_and_no_job_is_lost(play, a_worker, 
     play(story)
 
 
-def test_beside_the_last_job_the_others_end_first(play, a_worker, a_job):
+def test_alongside_the_last_job_the_others_end_first(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker(max_jobs=1, concurrency=2))
         await host.control.assign(a_job("slow", b'{"run_s": 20}'), a_job("quick", b'{"run_s": 1}'))

@@ -134,7 +134,7 @@ async def test_one_that_is_stopped_before_it_runs(host: Any) -> None:
     assert (await worker.exited()).reason == "killed by the agent"
 
 
-async def test_what_cannot_be_started_is_said_in_a_sentence(host: Any) -> None:
+async def test_what_cannot_be_started_is_reported_with_a_message(host: Any) -> None:
     nothing = host.start(handler="/app/echo.py:handler", command=("no-such-python",))
     absent = host.start(handler="/app/echo.py:handler", image="localhost:1/none:1")
     ended = await nothing.exited()

@@ -234,7 +234,7 @@ def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
         driver.answers(driver.seen, HEALTHY)
 
 
-def test_what_is_asked_meanwhile_has_its_turn(library: Path) -> None:
+def test_what_is_requested_meanwhile_has_its_turn(library: Path) -> None:
     with Follower(library, deadline_s=SHORT_S) as driver:
         driver.set("slow 0 20", "used 0 5")
         driver.answers(lambda: driver.ask("both GPU-0"), [HEALTHY, 5])

@@ -148,7 +148,7 @@ async def test_the_exit_is_reported_whatever_the_last_frames_led_to(start: Any) 
     assert [str(failure) for failure in failures] == ["nothing begins any more"]
 
 
-async def test_a_full_outbox_loses_no_last_words_of_a_dead_worker() -> None:
+async def test_a_full_outbox_loses_no_last_messages_of_a_dead_worker() -> None:
     ours, theirs = socket.socketpair()
     received: list[int] = []
 

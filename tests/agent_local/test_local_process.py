@@ -233,7 +233,7 @@ async def test_a_crash_leaves_nothing_either(start: Any, how: str) -> None:
     assert child not in process_table()
 
 
-async def test_a_program_that_just_begins_is_told_by_its_mark_or_not_yet_told() -> None:
+async def test_a_program_that_just_begins_is_recognised_by_its_mark_or_not_yet_recognised() -> None:
     """Whoever starts it goes on while the kernel still lays out its environment."""
     known = []
     for _ in range(50):

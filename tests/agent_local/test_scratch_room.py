@@ -39,7 +39,7 @@ def test_a_full_disk_is_refused_until_there_is_room(tmp_path: Path, disk: Simple
     assert Path(folders.prepare(KEY)).parent == tmp_path / "scratch"
 
 
-def test_a_disk_with_room_is_asked_once_a_second(tmp_path: Path, disk: SimpleNamespace) -> None:
+def test_a_disk_with_room_is_measured_once_a_second(tmp_path: Path, disk: SimpleNamespace) -> None:
     now = 100.0
     folders = ScratchFolders(tmp_path / "scratch", clock=lambda: now)
     for _ in range(9):

@@ -257,7 +257,7 @@ def another_room_while_nothing_runs_is_reported(m: Any) -> None:
     assert kinds(world.take(1)) == ["AnswerTake"]
 
 
-def less_room_beside_what_runs_is_no_news(m: Any) -> None:
+def less_room_alongside_what_runs_is_no_news(m: Any) -> None:
     world = World(m, slots=4)
     world.take(3, many=True)
     world.asks("j1")
@@ -279,7 +279,7 @@ def programs_without_batches_request_beyond_what_runs(m: Any) -> None:
     assert kinds(world.take()) == ["AnswerTake"], "idle, it asks for one as ever"
 
 
-def what_asks_for_batches_tells_its_room_when_nothing_runs(m: Any) -> None:
+def what_asks_for_batches_reports_its_room_when_nothing_runs(m: Any) -> None:
     world = World(m, slots=4)
     world.take(2, many=True)
     world.asks("j1")
@@ -350,7 +350,7 @@ def a_take_that_was_sent_before_its_job_was_counted_accuses_nobody(m: Any) -> No
     assert kinds(world.happens(m.Posted(world.at, "j1", Finished(b"1")))) == ["done"]
 
 
-def a_job_that_came_after_the_doubt_is_not_lost_with_it(m: Any) -> None:
+def a_job_that_came_after_the_uncertain_answer_is_not_lost_with_it(m: Any) -> None:
     world = serving(m, "j1", room=3)
     world.take(3, busy=False, many=True)
     world.asks("j2")
@@ -447,7 +447,7 @@ def an_idle_one_leaves_at_once(m: Any) -> None:
     assert kinds(world.ends(terminated=False)) == ["Terminate", "AnswerTake"]
 
 
-def a_ladder_lets_go_of_the_polls_and_hears_the_result(m: Any) -> None:
+def a_ladder_lets_go_of_the_polls_and_receives_the_result(m: Any) -> None:
     world = serving(m, "j1")
     world.stop_poll()
     assert kinds(world.ends(terminated=True)) == ["AnswerStops"]

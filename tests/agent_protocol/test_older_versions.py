@@ -68,7 +68,7 @@ async def test_a_result_that_is_never_sent_is_noticed(programs: dict[str, Any], 
     assert await one.output({"do": "return", "value": 1}) == 1
 
 
-async def test_jobs_of_one_worker_beside_each_other(programs: dict[str, Any], version: str) -> None:
+async def test_jobs_of_one_worker_at_once(programs: dict[str, Any], version: str) -> None:
     """None counts as lost while it runs."""
     several = programs[version, "several"]
     jobs = [several.run({"wait": wait}) for wait in [0.0] * 60 + [1.0] * 8]

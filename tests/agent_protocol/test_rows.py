@@ -84,13 +84,13 @@ WIRE = {
     "job-take": (SERVER, "test_a_take_is_held_until_a_job_comes"),
     "job-take-batch": (SERVER, "test_a_batch_is_a_list_within_its_size"),
     "job-stop": (SERVER, "test_a_stop_is_sent_at_once"),
-    "job-stream": (SERVER, "test_a_large_piece_is_answered_when_it_was_taken"),
+    "job-stream": (SERVER, "test_a_large_chunk_is_answered_when_it_was_taken"),
     "job-done, whatever its headers say": (SERVER, "test_a_result_twice_counts_once"),
     "ping": (SERVER, "test_a_job_that_pings_no_longer_name_is_lost"),
     "ping: unhealthy": (SERVER, "test_an_unfit_program_reports_why"),
     "the key as it is, and with Bearer": (SERVER, "test_a_bearer_key_will_do"),
     "the job as it was sent": (STOCK, "test_the_job_as_the_handler_gets_it"),
-    "versions that public workers pin": (OLDER, "test_jobs_of_one_worker_beside_each_other"),
+    "versions that public workers pin": (OLDER, "test_jobs_of_one_worker_at_once"),
 }
 
 

@@ -239,7 +239,7 @@ async def test_a_post_is_answered_when_its_frames_arrived(seat: Seat) -> None:
     assert seat.watcher.kinds[2:] == ["progress", "done"]
 
 
-async def test_a_large_piece_is_answered_when_it_was_taken(seat: Seat) -> None:
+async def test_a_large_chunk_is_answered_when_it_was_taken(seat: Seat) -> None:
     await seat.open("j1")
     post = seat.post("job-stream", "j1", {"output": "x" * 1_500_000})
     await until(lambda: "chunk" in seat.watcher.kinds)

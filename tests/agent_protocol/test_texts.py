@@ -127,7 +127,7 @@ def test_no_values_are_made_of_what_is_passed_on(part: bytes) -> None:
     assert peak < 4 * size
 
 
-def test_a_piece_is_its_output() -> None:
+def test_a_chunk_is_its_output() -> None:
     assert read_partial(b'{"output": "a"}') == PartialOutput(b'"a"')
     assert read_partial(b"{}") == PartialOutput(b"null")
 

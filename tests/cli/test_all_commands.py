@@ -79,7 +79,7 @@ def bash(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("command_line", "expected"), [("stoker jo", {"job"}), ("stoker job st", {"status", "stream"})]
 )
-def test_bash_completes_words(tmp_path: Path, command_line: str, expected: set[str]) -> None:
+def test_bash_completes_arguments(tmp_path: Path, command_line: str, expected: set[str]) -> None:
     ended = bash(tmp_path, IN_BASH.format(words=command_line, at=len(command_line.split()) - 1))
     assert set(ended.stdout.split()) == expected, ended.stderr
 

@@ -92,12 +92,12 @@ def test_the_stream_of_a_cancelled_job_ends(javascript: StockClient, stack: Stac
     assert (reported["status"], reported["completed"], reported["succeeded"]) == ("CANCELLED", True, False)
 
 
-def test_cancel_tells_the_times_that_its_type_declares(javascript: StockClient, occupied: str) -> None:
+def test_cancel_reports_the_times_that_its_type_declares(javascript: StockClient, occupied: str) -> None:
     reported = fields(javascript.ask("cancel", endpoint="waits", job=occupied), CANCELLED)
     assert (reported["id"], reported["status"]) == (occupied, "CANCELLED")
 
 
-def test_cancel_of_a_finished_job_tells_its_end(javascript: StockClient, stack: Stack) -> None:
+def test_cancel_of_a_finished_job_reports_its_end(javascript: StockClient, stack: Stack) -> None:
     job = stack.runsync("echo", {"n": 4})["id"]
     reported = fields(javascript.ask("cancel", endpoint="echo", job=job), CANCELLED)
     assert reported["status"] == "COMPLETED"

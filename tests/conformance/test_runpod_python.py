@@ -94,7 +94,7 @@ def test_a_running_job_is_cancelled_and_its_stream_reader_let_go(
     assert sdk.ask("status", "waits", job=occupied) == "CANCELLED"
 
 
-def test_cancel_tells_the_job_and_its_end(sdk: Sdk, stack: Stack) -> None:
+def test_cancel_reports_the_job_and_its_end(sdk: Sdk, stack: Stack) -> None:
     job = stack.run("waits", {})
     reported = sdk.ask("cancel", "waits", job=job)
     assert reported["told"]["id"] == job

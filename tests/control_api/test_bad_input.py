@@ -249,7 +249,7 @@ async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx.AsyncClient, met
 @pytest.mark.parametrize(
     ("path", "allowed"), [("/ping", "GET"), ("/docs", "GET, HEAD"), ("/openapi.json", "GET, HEAD")]
 )
-async def test_what_is_no_operation_tells_its_methods_too(
+async def test_what_is_no_operation_reports_its_methods_too(
     http: httpx.AsyncClient, path: str, allowed: str
 ) -> None:
     response = await http.delete(path)
@@ -325,7 +325,7 @@ async def test_a_ttl_out_of_bounds_is_a_400(
         ),
     ],
 )
-async def test_a_listing_is_asked_for_within_bounds(
+async def test_a_listing_is_requested_within_bounds(
     http: httpx.AsyncClient, plane: FakePlane, name: str, value: str, allowed: str
 ) -> None:
     if value == "+5":  # a plus reads as a blank in a query

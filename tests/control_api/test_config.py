@@ -306,7 +306,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "parts"), WRONG)
-def test_what_is_wrong_is_said_in_words(folder: Path, text: str, parts: list[str]) -> None:
+def test_what_is_wrong_is_named(folder: Path, text: str, parts: list[str]) -> None:
     with pytest.raises(ConfigError) as raised:
         load(folder, text)
     message = str(raised.value)

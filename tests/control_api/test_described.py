@@ -64,7 +64,7 @@ def test_every_operation_is_described(described: Described) -> None:
 
 @pytest.mark.parametrize("examples", [6, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_is_asked_as_described_is_answered_as_described(
+def test_what_is_requested_as_described_is_answered_as_described(
     described: Described, operation: str, examples: int
 ) -> None:
     statuses = described.examine(operation, where=known, examples=examples, valid=True)
@@ -73,7 +73,7 @@ def test_what_is_asked_as_described_is_answered_as_described(
 
 @pytest.mark.parametrize("examples", [5, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operation", WITH_QUESTIONS)
-def test_what_is_asked_otherwise_is_refused_as_described(
+def test_what_is_requested_otherwise_is_refused_as_described(
     described: Described, operation: str, examples: int
 ) -> None:
     described.examine(operation, where=known, examples=examples, valid=False)

@@ -108,7 +108,7 @@ def described(workshop: Workshop) -> Described:
 
 @pytest.mark.parametrize("examples", [5, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_is_asked_as_described_is_answered_as_described(
+def test_what_is_requested_as_described_is_answered_as_described(
     described: Described, workshop: Workshop, operation: str, examples: int
 ) -> None:
     statuses = described.examine(operation, where=workshop.fresh, examples=examples, valid=True)
@@ -117,7 +117,7 @@ def test_what_is_asked_as_described_is_answered_as_described(
 
 @pytest.mark.parametrize("examples", [4, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operation", WITH_QUESTIONS)
-def test_what_is_asked_otherwise_is_refused_as_described(
+def test_what_is_requested_otherwise_is_refused_as_described(
     described: Described, workshop: Workshop, operation: str, examples: int
 ) -> None:
     described.examine(operation, where=workshop.fresh, examples=examples, valid=False)

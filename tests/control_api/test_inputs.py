@@ -75,7 +75,7 @@ def test_the_documented_message() -> None:
     )
 
 
-def test_a_prompt_of_nothing_but_white_space_is_refused_once_and_in_words() -> None:
+def test_a_prompt_of_nothing_but_white_space_is_refused_once_with_a_message() -> None:
     """Against the schema that the hosted model declares."""
     with pytest.raises(BadRequest) as raised:
         check_input(MODELS["text-to-image"].schema, {"prompt": " \n "})
@@ -85,7 +85,7 @@ def test_a_prompt_of_nothing_but_white_space_is_refused_once_and_in_words() -> N
     check_input(MODELS["text-to-image"].schema, {"prompt": " a fox "})
 
 
-def test_a_few_fields_are_told_at_once_and_each_once() -> None:
+def test_a_few_fields_are_reported_at_once_and_each_once() -> None:
     with pytest.raises(BadRequest) as raised:
         check_input(IMAGE_SCHEMA, {"prompt": "x", "width": 65, "height": 1, "guidance": 11, "seed": "x"})
     message = str(raised.value)

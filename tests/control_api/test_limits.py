@@ -90,7 +90,7 @@ async def test_a_refused_submission_is_not_read_and_not_stored(
         ("/v2/echo/purge-queue", {"Authorization": ""}, 401),
     ],
 )
-async def test_strangers_and_wrong_paths_count_against_nobody(
+async def test_unauthenticated_callers_and_wrong_paths_count_against_nobody(
     http: httpx.AsyncClient, path: str, headers: dict[str, str], status: int
 ) -> None:
     for _ in range(20):

@@ -60,7 +60,7 @@ async def test_runsync_answers_with_the_record(http: httpx.AsyncClient, plane: F
         ("/v2/text-to-image/runsync?wait=2500", 2.5),
     ],
 )
-async def test_runsync_waits_as_asked(
+async def test_runsync_waits_as_requested(
     http: httpx.AsyncClient, plane: FakePlane, path: str, seconds: float
 ) -> None:
     plane.ends_at_once = DONE
@@ -347,7 +347,7 @@ def test_no_middleware_that_wraps_responses(app: ASGIApp) -> None:
     assert not [file.name for file in source.glob("*.py") if "BaseHTTPMiddleware" in file.read_text()]
 
 
-async def test_a_file_is_kept_and_told_where(http: httpx.AsyncClient) -> None:
+async def test_a_file_is_kept_and_its_address_is_returned(http: httpx.AsyncClient) -> None:
     answer = await http.post("/v2/echo/files?name=a%20voice.wav", content=b"RIFF....")
     assert answer.status_code == 200
     kept = answer.json()

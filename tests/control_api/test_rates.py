@@ -181,7 +181,7 @@ def test_an_endpoint_without_requests_per_worker_keeps_its_base() -> None:
 
 
 @pytest.mark.parametrize("refused_at", [0, 1, 999, 1_000, 1_001, 5_500, 8_999, 9_000, 9_001, 9_999])
-def test_after_the_time_that_was_told_the_call_passes(refused_at: int) -> None:
+def test_after_the_time_that_was_reported_the_call_passes(refused_at: int) -> None:
     limits = rates()
     fill(limits, "requests", 0, 10)
     error = refusal(limits, "requests", refused_at)

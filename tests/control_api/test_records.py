@@ -97,7 +97,7 @@ def test_an_end_says_why() -> None:
     assert (purged["status"], purged["reason"]) == ("CANCELLED", "purged")
 
 
-def test_an_output_that_is_too_large_to_be_told_is_where_it_says() -> None:
+def test_an_output_that_is_too_large_to_be_reported_is_where_it_says() -> None:
     where = b'{"output_url":"https://objects.example/x?signed","size":30000000,"sha256":"ab"}'
     assert wire(records.record(view(JobState.COMPLETED, output=where)))["output"] == json.loads(where)
 
@@ -123,7 +123,7 @@ def test_the_last_page_has_no_cursor() -> None:
     assert wire(records.page(Page(()))) == {"requests": [], "cursor": None}
 
 
-def test_a_webhook_is_told_the_record_and_what_was_submitted() -> None:
+def test_a_webhook_receives_the_record_and_what_was_submitted() -> None:
     done = view(
         JobState.COMPLETED, delay_ms=9_533, execution_ms=88, worker="w", webhook="https://c/x", output=b"1"
     )
@@ -141,7 +141,7 @@ def test_purged_and_logs() -> None:
 
 
 @pytest.mark.parametrize("state", list(JobState))
-def test_only_a_cancelled_job_reads_otherwise_once_its_end_was_told(state: JobState) -> None:
+def test_only_a_cancelled_job_reads_otherwise_once_its_end_was_reported(state: JobState) -> None:
     again = wire(records.stream_poll(view(state), (), end_reported=True))
     if state is JobState.CANCELLED:
         assert again == {"status": "FAILED", "stream": [], "error": "job was cancelled"}
@@ -190,7 +190,7 @@ def test_a_poll_always_has_a_stream() -> None:
     }
 
 
-def test_health_names_the_devices_that_are_ill_where_there_are_some() -> None:
+def test_health_names_the_devices_that_are_unhealthy_where_there_are_some() -> None:
     reported = wire(
         records.health(EndpointHealth(unhealthy_devices={"GPU-1": "Xid 79: the GPU has fallen off the bus"}))
     )

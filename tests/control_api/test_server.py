@@ -136,9 +136,7 @@ async def test_a_reader_that_hangs_up_ends_the_following(caller: httpx.AsyncClie
     await plane.follow_closed.wait()
 
 
-async def test_what_is_held_when_the_server_stops_is_told_to_come_back(
-    app: ASGIApp, plane: FakePlane
-) -> None:
+async def test_what_is_held_when_the_server_stops_must_come_back(app: ASGIApp, plane: FakePlane) -> None:
     plane.add(id="x")
     server = await serve_http(app, "127.0.0.1", 0, grace_s=0)
     async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=60) as client:
@@ -153,12 +151,12 @@ async def test_what_is_held_when_the_server_stops_is_told_to_come_back(
     await server.wait()
 
 
-async def test_a_port_that_is_taken_is_said_in_words(app: ASGIApp, server: HttpServer) -> None:
+async def test_a_port_that_is_taken_is_reported(app: ASGIApp, server: HttpServer) -> None:
     with pytest.raises(CannotListen, match=rf"cannot listen on 127\.0\.0\.1:{server.port}: Address already"):
         await serve_http(app, "127.0.0.1", server.port)
 
 
-async def test_an_address_that_is_none_is_said_in_words(app: ASGIApp) -> None:
+async def test_an_address_that_is_none_is_reported(app: ASGIApp) -> None:
     with pytest.raises(CannotListen, match=r"cannot listen on 256\.0\.0\.1:0"):
         await serve_http(app, "256.0.0.1", 0, behind_proxy=True)
 
@@ -200,7 +198,7 @@ async def test_callers_are_served_over_tls(app: ASGIApp, tmp_path: Path) -> None
                 await client.get(f"http://127.0.0.1:{server.port}/ping")
 
 
-async def test_tls_files_that_are_none_are_said_in_words(app: ASGIApp, tmp_path: Path) -> None:
+async def test_tls_files_that_are_none_are_reported(app: ASGIApp, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     one, other = make_certificate(tmp_path).files, make_certificate(tmp_path / "other").files
     with pytest.raises(TlsFilesUnusable, match=r"other/key\.pem are no certificate and its key: KEY_VALUES"):
@@ -209,7 +207,7 @@ async def test_tls_files_that_are_none_are_said_in_words(app: ASGIApp, tmp_path:
         await serve_http(app, "127.0.0.1", 0, tls=TlsFiles(one.cert, tmp_path / "no.pem"))
 
 
-async def test_nobody_is_asked_for_the_password_of_a_key(app: ASGIApp, tmp_path: Path) -> None:
+async def test_nobody_is_prompted_for_the_password_of_a_key(app: ASGIApp, tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     locked = serialization.load_pem_private_key(made.key, None).private_bytes(
         serialization.Encoding.PEM,

@@ -44,7 +44,7 @@ async def test_polls_drain_and_the_last_chunk_comes_with_the_end(
     assert plane.waits == [8.0, 90.0, 8.0]
 
 
-async def test_the_end_of_a_cancelled_job_is_told_once_as_it_is_and_then_as_one_that_every_client_knows(
+async def test_the_end_of_a_cancelled_job_is_reported_once_as_it_is_and_then_as_one_that_every_client_knows(
     http: httpx.AsyncClient, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.CANCELLED).id
@@ -57,7 +57,7 @@ async def test_the_end_of_a_cancelled_job_is_told_once_as_it_is_and_then_as_one_
     assert (await http.get(f"/v2/echo/status/{job}")).json()["status"] == "CANCELLED"
 
 
-async def test_an_end_that_nobody_heard_is_told_again(
+async def test_an_end_that_nobody_received_is_reported_again(
     http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.CANCELLED).id
@@ -68,7 +68,9 @@ async def test_an_end_that_nobody_heard_is_told_again(
     assert (await http.get(f"/v2/echo/stream/{job}")).json()["status"] == "CANCELLED"
 
 
-async def test_an_end_that_was_told_is_not_stored_again(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_an_end_that_was_reported_is_not_stored_again(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
     job = plane.add(state=JobState.COMPLETED).id
     for _ in range(2):
         assert (await http.get(f"/v2/echo/stream/{job}")).json() == {"status": "COMPLETED", "stream": []}

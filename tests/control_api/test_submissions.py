@@ -56,7 +56,7 @@ def test_an_empty_input_stays_empty() -> None:
     assert parse_submission(b'{"input": {}}').input == b"{}"
 
 
-def test_numbers_and_letters_arrive_as_they_were_sent() -> None:
+def test_numbers_and_characters_arrive_as_they_were_sent() -> None:
     sent = b'{"big":123456789012345678901234567890,"f":0.1,"one":1.0,"s":"\xc3\xa9Infinity\\n"}'
     assert parse_submission(b'{"input":' + sent + b"}").input == sent
 

@@ -78,7 +78,7 @@ def test_one_worker_for_as_many_jobs_as_the_scaler_says() -> None:
     assert wanted(ScaleSample(12, 0, 0, concurrency=6), policy) == 2
 
 
-def test_what_workers_told_counts_for_more_than_what_their_endpoint_allows() -> None:
+def test_what_workers_reported_counts_for_more_than_what_their_endpoint_allows() -> None:
     policy = ScalePolicy(0, 9, 5)
     assert wanted(ScaleSample(4, 0, 1, concurrency=4, slots=(1,)), policy) == 4
     assert wanted(ScaleSample(6, 0, 2, concurrency=4, slots=(1, 3)), policy) == 3
@@ -299,7 +299,7 @@ def test_what_is_wanted_once_is_not_wanted_again(
 
 
 @given(samples(), policies())
-def test_a_worker_that_one_long_wait_asks_for_is_not_asked_for_twice(
+def test_a_worker_that_one_long_wait_asks_for_is_not_requested_twice(
     sample: ScaleSample, policy: ScalePolicy
 ) -> None:
     """One job waits, and a worker is starting that will take it: nothing more is started for it."""

@@ -67,7 +67,7 @@ TestClusterState = ClusterMachine.TestCase
 TestClusterState.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
-def test_a_device_stays_ill_until_a_sample_says_otherwise() -> None:
+def test_a_device_stays_unhealthy_until_a_sample_says_otherwise() -> None:
     cluster = ClusterState()
     node = cluster.nodes["n"] = NodeState("n", 1, ())
     node.note([DeviceSample("a", ill="lost"), DeviceSample("b")])

@@ -143,7 +143,7 @@ async def test_it_takes_no_more_jobs_and_says_when_to_come_back() -> None:
 
 
 @story
-async def test_agents_are_told_and_their_jobs_are_left_to_them() -> None:
+async def test_agents_are_notified_and_their_jobs_are_left_to_them() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await with_a_running_job(w, tasks)
         assign = await agent.assigned()

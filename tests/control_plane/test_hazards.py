@@ -148,7 +148,7 @@ async def test_a_job_that_was_accepted_is_never_answered_with_try_again() -> Non
 
 
 @story
-async def test_who_waits_for_a_job_is_told_when_its_time_passes() -> None:
+async def test_who_waits_for_a_job_is_notified_when_its_time_passes() -> None:
     async with world() as (w, _):
         began = w.loop.time()
         with pytest.raises(NotFound):
@@ -235,7 +235,7 @@ async def test_a_mistake_in_a_background_pass_ends_nothing() -> None:
 
 
 @story
-async def test_a_revoked_key_lives_five_seconds_and_strangers_are_not_remembered() -> None:
+async def test_a_revoked_key_lives_five_seconds_and_unauthenticated_callers_are_not_remembered() -> None:
     async with world() as (w, _):
         record, token = await w.commits.commit(lambda c: create_key(c, name="x", now=0.0))
         assert (await w.plane.callers.find(token)).account == "default"

@@ -134,7 +134,7 @@ async def test_lines_come_as_they_are_printed_and_the_end_after_the_last(s: Scen
 
 
 @live
-async def test_nothing_is_asked_of_a_node_until_somebody_reads_and_no_more_when_the_last_has_gone(
+async def test_nothing_is_requested_of_a_node_until_somebody_reads_and_no_more_when_the_last_has_gone(
     s: Scene,
 ) -> None:
     key = await s.job()
@@ -251,7 +251,7 @@ async def test_a_stream_of_logs_that_breaks_costs_the_reader_nothing_that_is_kep
 
 
 @live
-async def test_an_agent_without_a_stream_of_logs_has_its_tail_told_at_the_end(s: Scene) -> None:
+async def test_an_agent_without_a_stream_of_logs_has_its_tail_reported_at_the_end(s: Scene) -> None:
     s.lines.stream.end("an older agent has none")
     await s.lines.serving
     key = await s.job()
@@ -263,7 +263,7 @@ async def test_an_agent_without_a_stream_of_logs_has_its_tail_told_at_the_end(s:
 
 
 @live
-async def test_lines_of_a_stranger_are_refused(s: Scene) -> None:
+async def test_lines_of_an_unauthenticated_caller_are_refused(s: Scene) -> None:
     s.lines.stream.end("another one comes")
     await s.lines.serving
     for token, hello in (

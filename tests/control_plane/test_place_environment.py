@@ -7,7 +7,7 @@ from stoker.control.scheduling.node_environment import of_pod, of_worker
 FACTS = {"vcpus": "7.5", "data_center": "EU-RO-1", "memory_bytes": "64500000000", "public_ip": "192.0.2.7"}
 
 
-def test_what_the_node_tells() -> None:
+def test_what_the_node_reports() -> None:
     assert of_worker(FACTS, None) == {"RUNPOD_CPU_COUNT": "7", "RUNPOD_DC_ID": "EU-RO-1"}
     assert of_pod(FACTS, None) == {
         "RUNPOD_CPU_COUNT": "7",

@@ -77,7 +77,7 @@ def test_a_gpu_belongs_to_one_worker() -> None:
     assert why([room(gpu(0), g0=1)]) == "throttled: no node has a free device: node n has none free"
 
 
-def test_nothing_is_placed_on_an_ill_device() -> None:
+def test_nothing_is_placed_on_an_unhealthy_device() -> None:
     unhealthy = {"GPU-0": "Xid 79"}
     assert place([replace(room(gpu(0), gpu(1)), unhealthy=unhealthy)], ANY) == Placement("n", ("GPU-1",))
     assert place([replace(room(gpu(0), CPU), unhealthy=unhealthy)], ANY) == Placement("n", ("CPU-0",))
@@ -173,7 +173,7 @@ def test_several_gpus_are_neither_a_cpu_nor_unnamed_slices() -> None:
 # ---- memory, CUDA, where
 
 
-def test_a_gpu_has_at_least_the_memory_that_is_asked_for() -> None:
+def test_a_gpu_has_at_least_the_memory_that_is_requested() -> None:
     rooms = [room(gpu(0, memory=24 * GIB), node="a"), room(gpu(1), node="b"), room(CPU, node="c")]
     assert place(rooms, Needs(gpu_memory_bytes=24 * GIB)) == Placement("a", ("GPU-0",))
     assert why(rooms, Needs(gpu_memory_bytes=24 * GIB + 1, gpu_types=("H200",))) == (
@@ -256,7 +256,7 @@ def test_who_asks_for_something_of_a_gpu_gets_no_cpu() -> None:
         assert isinstance(place([small], needs), NoPlacement)
 
 
-def test_vcpus_are_counted_where_the_node_tells_how_many_it_has() -> None:
+def test_vcpus_are_counted_where_the_node_reports_how_many_it_has() -> None:
     small = replace(room(CPU, c=0.5), facts={"vcpus": "8"})
     assert isinstance(place([small], Needs(compute="CPU", vcpus=4)), Placement)
     assert why([small], Needs(compute="CPU", vcpus=5)) == (
@@ -301,7 +301,7 @@ def test_nine_ninths_are_a_whole() -> None:
     assert isinstance(place([replace(room(gpu(0), g0=held + 1 / 9), facts=SHARED)], NINTH), NoPlacement)
 
 
-def test_a_share_that_is_too_large_is_told_what_is_left() -> None:
+def test_the_message_for_a_share_that_is_too_large_names_what_is_left() -> None:
     needs = Needs(share=0.5, compute="GPU")
     shared = replace(room(gpu(0), gpu(1), g0=0.75, g1=1), facts={"gpu_sharing": "yes"})
     assert why([shared], needs) == "throttled: no node has 50% of a GPU free: node n has 25% free"
@@ -478,7 +478,7 @@ def test_no_device_ever_holds_more_than_it_has(rooms: list[NodeRoom], wanted: li
 
 
 @given(fleets(), NEEDS)
-def test_throttled_is_said_only_where_others_hold_or_illness_bars_what_would_do(
+def test_throttled_is_reported_only_where_others_hold_or_bad_health_bars_what_would_do(
     rooms: list[NodeRoom], needs: Needs
 ) -> None:
     found = place(rooms, needs)

@@ -164,7 +164,7 @@ async def test_an_agent_that_comes_back_in_time_keeps_its_work() -> None:
 
 
 @story
-async def test_cancel_ends_the_job_at_once_and_tells_the_agent() -> None:
+async def test_cancel_ends_the_job_at_once_and_notifies_the_agent() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
@@ -253,7 +253,7 @@ async def test_pollers_get_each_chunk_once_and_the_end_with_the_last() -> None:
 
 
 @story
-async def test_a_follower_hears_a_reset_when_a_new_attempt_begins() -> None:
+async def test_a_follower_receives_a_reset_when_a_new_attempt_begins() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
@@ -279,7 +279,7 @@ async def test_a_follower_hears_a_reset_when_a_new_attempt_begins() -> None:
 
 
 @story
-async def test_hello_is_refused_with_a_sentence() -> None:
+async def test_hello_is_refused_with_a_message() -> None:
     async with world() as (w, tasks):
         answer = await w.agent().connect(tasks, protocol=9)
         assert answer.refusal is not None

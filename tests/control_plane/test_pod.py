@@ -75,7 +75,7 @@ def test_each_action_by_each_state() -> None:
     assert (counts(deleted), deleted.ended_at) == (("TERMINATED", 1, 0), 7.0)
 
 
-def test_whatever_happened_is_told_with_its_time() -> None:
+def test_whatever_happened_is_reported_with_its_time() -> None:
     assert (does(POD, "stop", 9.0).change, does(POD, "stop", 9.0).changed_at) == ("Exited by User", 9.0)
     ended = says(says(POD, "running", 3.0), "exited", 4.0)
     assert (ended.change, ended.changed_at) == ("Exited by itself", 4.0)
@@ -170,7 +170,7 @@ def test_what_it_reads_while_its_node_is_away() -> None:
     assert shown_state(running, connected=False).reason.startswith("node node-1 is not connected")
 
 
-def test_why_is_said_in_the_nodes_words_or_in_ours() -> None:
+def test_why_is_reported_in_the_nodes_text_or_in_ours() -> None:
     def why(pod: Pod) -> str:
         return shown_state(pod, connected=True).reason
 
@@ -196,7 +196,7 @@ def test_what_a_hello_does_not_name_is_not_there() -> None:
     assert after_hello(running, HeldPod("p", 1, 1, "running")).seen == ContainerReport(1, 1, "running")
 
 
-def test_ports_are_told_only_while_it_runs() -> None:
+def test_ports_are_reported_only_while_it_runs() -> None:
     running = says(POD, "running", ports=PORTS)
     assert running.now_seen.ports == PORTS
     assert does(running, "restart").now_seen.ports == ()

@@ -55,7 +55,7 @@ def test_a_version_that_was_stored_before_there_were_any_has_none() -> None:
 
 
 @story
-async def test_its_agent_is_told() -> None:
+async def test_its_agent_is_notified() -> None:
     run = EndpointVersion("/h/echo.py:handler", preload=NAMES)
     async with world(endpoint(workers_min=1, run=run)) as (w, tasks):
         agent = w.agent()

@@ -52,7 +52,7 @@ async def stopped(agent: ScriptedAgent) -> Any:
 
 
 @story
-async def test_a_ttl_that_passes_in_the_queue_ends_the_record_and_who_waits_is_told() -> None:
+async def test_a_ttl_that_passes_in_the_queue_ends_the_record_and_who_waits_is_notified() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         job = await w.plane.commands.submit(w.echo, Submission(b"{}", ttl_ms=10_000), sync=False)
         began = w.loop.time()
@@ -354,7 +354,7 @@ async def test_an_output_over_the_bound_is_given_as_its_address() -> None:
 
 
 @story
-async def test_pieces_over_a_megabyte_come_in_order_and_a_page_has_a_bound() -> None:
+async def test_chunks_over_a_megabyte_come_in_order_and_a_page_has_a_bound() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, assign = await running(w, tasks, one())
         for n in range(4):
@@ -377,7 +377,7 @@ async def test_pieces_over_a_megabyte_come_in_order_and_a_page_has_a_bound() -> 
 
 
 @story
-async def test_pollers_are_told_of_a_cancel_once() -> None:
+async def test_pollers_receive_a_cancel_once() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         await w.plane.commands.cancel(w.echo, job.id)
@@ -473,7 +473,7 @@ async def test_a_long_queue_is_counted_once_for_all_who_ask_at_once() -> None:
 
 
 @story
-async def test_a_poll_that_was_held_in_vain_tells_the_state_of_now() -> None:
+async def test_a_poll_that_was_held_in_vain_reports_the_state_of_now() -> None:
     async with world(endpoint(workers_max=1)) as (w, tasks):
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         poll = tasks.create_task(w.plane.queries.poll_stream(w.echo, job.id, 8))

@@ -170,7 +170,7 @@ async def _reads_along(s: Scene, seen: list[str]) -> None:
         seen.append(event.line)  # noqa: PERF401  # while it goes on
 
 
-async def test_no_lie_is_believed_each_is_told_once_and_the_neighbour_is_served() -> None:
+async def test_no_lie_is_believed_each_is_reported_once_and_the_neighbour_is_served() -> None:
     reported, printed = Logged(), list[str]()
     logging.getLogger("stoker.control").addHandler(reported)
     try:

@@ -66,7 +66,7 @@ def test_processors_are_held_by_the_node_s_own_count() -> None:
     assert only(made).held == {"cpu": 0.25}
 
 
-def test_a_node_tells_why_it_is_closed_and_which_devices_are_ill() -> None:
+def test_a_node_reports_why_it_is_closed_and_which_devices_are_unhealthy() -> None:
     node = NodeState("n", 1, (GPU, OTHER), {"cuda": "12.8"})
     node.note([DeviceSample("GPU-1", ill="Xid 79")])
     made = cluster(node)

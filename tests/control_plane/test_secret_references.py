@@ -35,7 +35,7 @@ def environments(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, str], dict[
     return env, secrets, wanted
 
 
-def test_the_sentence_names_both() -> None:
+def test_the_message_names_both() -> None:
     refused = fill({"A": "x", "HF": "{{ STOKER_SECRET_hf }}"}, {})
     assert isinstance(refused, UnknownSecret)
     assert refused.why == "env.HF names the secret 'hf', and there is none of this name"

@@ -70,7 +70,7 @@ async def test_jobs_that_wait_already_spread_over_the_workers_that_come() -> Non
 
 
 @story
-async def test_a_worker_gets_as_many_jobs_as_it_told_and_more_when_it_takes_more() -> None:
+async def test_a_worker_gets_as_many_jobs_as_it_reported_and_more_when_it_takes_more() -> None:
     async with world(several(1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
@@ -90,7 +90,7 @@ async def test_a_worker_gets_as_many_jobs_as_it_told_and_more_when_it_takes_more
 
 
 @story
-async def test_a_worker_that_tells_no_number_has_that_of_its_endpoint() -> None:
+async def test_a_worker_that_reports_no_number_has_that_of_its_endpoint() -> None:
     async with world(several(1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         await submit(w, 6)
@@ -99,7 +99,7 @@ async def test_a_worker_that_tells_no_number_has_that_of_its_endpoint() -> None:
 
 
 @story
-async def test_hello_tells_how_many_slots_a_worker_has() -> None:
+async def test_hello_reports_how_many_slots_a_worker_has() -> None:
     async with world(several(1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)

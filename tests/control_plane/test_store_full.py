@@ -45,7 +45,7 @@ async def test_nothing_is_accepted_and_the_queue_is_kept() -> None:
 
 
 @story
-async def test_a_hello_is_not_refused_but_asked_for_again() -> None:
+async def test_a_hello_is_not_refused_but_requested_again() -> None:
     async with world() as (w, tasks):
         agent = w.agent()
         w.commits.full = True

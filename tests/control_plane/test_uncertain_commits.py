@@ -36,7 +36,7 @@ async def back(agent: ScriptedAgent, tasks: asyncio.TaskGroup, *attempts: HeldAt
 
 
 @story
-async def test_a_claim_that_nobody_heard_of_is_given_out_again_at_once() -> None:
+async def test_a_claim_that_nobody_received_is_given_out_again_at_once() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         await asyncio.sleep(1.3)  # between two passes of the sweeper
@@ -53,7 +53,7 @@ async def test_a_claim_that_nobody_heard_of_is_given_out_again_at_once() -> None
 
 
 @story
-async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
+async def test_an_end_that_nobody_received_is_reported_to_who_waits() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
@@ -66,7 +66,7 @@ async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
 
 
 @story
-async def test_whoever_waits_goes_on_waiting_when_a_commit_is_in_doubt() -> None:
+async def test_whoever_waits_goes_on_waiting_when_a_commit_is_uncertain() -> None:
     """Each uncertain commit wakes all who wait; this job has not ended, so its caller waits on."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
@@ -87,7 +87,9 @@ async def test_whoever_waits_goes_on_waiting_when_a_commit_is_in_doubt() -> None
 
 
 @story
-async def test_an_end_that_was_stored_after_the_doubt_is_told_to_who_reads_the_stream() -> None:
+async def test_an_end_that_was_stored_after_the_uncertain_commit_is_reported_to_who_reads_the_stream() -> (
+    None
+):
     """The server may still be committing when the connection has broken: who looked then was too early."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
@@ -115,7 +117,7 @@ async def test_an_end_that_was_stored_after_the_doubt_is_told_to_who_reads_the_s
 
 
 @story
-async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
+async def test_a_cancel_that_nobody_received_stops_the_work() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         await w.plane.commands.submit(w.echo, one(), sync=False)

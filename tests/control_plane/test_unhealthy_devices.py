@@ -99,7 +99,7 @@ async def test_an_xid_moves_the_work_to_another_device() -> None:
 
 
 @story
-async def test_a_job_says_that_its_device_is_ill_when_there_is_no_other() -> None:
+async def test_a_job_says_that_its_device_is_unhealthy_when_there_is_no_other() -> None:
     async with hosted(GPUS[:1]) as (w, host):
         host.sampler.report_xid("GPU-0", 79)
         job = await submit(w, b"{}")
@@ -114,7 +114,7 @@ async def test_a_job_says_that_its_device_is_ill_when_there_is_no_other() -> Non
 
 
 @story
-async def test_a_job_that_waits_beside_busy_workers_says_it_too() -> None:
+async def test_a_job_that_waits_alongside_busy_workers_says_it_too() -> None:
     async with hosted(workers_max=2) as (w, host):
         await submit(w, b'{"run_s": 100}')
         await until_runs_on(host, "GPU-0")
@@ -141,7 +141,7 @@ async def test_a_device_that_answers_again_is_used_again() -> None:
 
 
 @story
-async def test_what_fell_ill_while_control_was_away_is_known_with_the_hello() -> None:
+async def test_what_became_unhealthy_while_control_was_away_is_known_with_the_hello() -> None:
     async with hosted(workers_min=1) as (w, host):
         await asyncio.sleep(3)
         assert host.on() == ["GPU-0"]
@@ -155,7 +155,7 @@ async def test_what_fell_ill_while_control_was_away_is_known_with_the_hello() ->
 
 
 @story
-async def test_a_worker_that_is_held_on_an_ill_device_is_not_kept() -> None:
+async def test_a_worker_that_is_held_on_an_unhealthy_device_is_not_kept() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         held = HeldWorker("w1", "echo", 1, "ready", ("CPU-0",))
         agent = w.agent()

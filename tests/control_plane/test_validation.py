@@ -252,7 +252,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("output", UNREADABLE)
-def test_an_output_that_no_caller_could_read_fails_its_job_in_words(output: bytes) -> None:
+def test_an_output_that_no_caller_could_read_fails_its_job_with_a_message(output: bytes) -> None:
     good = believed(replace(DONE, output=output), OWN)
     assert isinstance(good, Outcome)
     assert (good.end, good.output, good.retryable) == ("failed", None, False)
@@ -271,7 +271,7 @@ def test_a_json_text_is_one_for_the_strictest_reader(text: bytes) -> None:
         assert json_flaw(text) is None
 
 
-def test_nul_in_words_is_shown_and_not_stored() -> None:
+def test_nul_in_texts_is_shown_and_not_stored() -> None:
     good = believed(replace(DONE, end="failed", error="a\x00b", log=("c\x00",)), OWN)
     assert isinstance(good, Outcome)
     assert (good.error, good.log) == ("a\ufffdb", ("c\ufffd",))

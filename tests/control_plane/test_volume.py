@@ -33,7 +33,7 @@ def room(name: str = "n", closed: str = "", **facts: str) -> NodeRoom:
     return NodeRoom(name, CPU, {}, facts=facts, closed=closed)
 
 
-def test_each_refusal_has_its_words() -> None:
+def test_each_refusal_has_its_message() -> None:
     full = replace(VOLUME, used_bytes=12 * GB)
     assert unfit("v1", None, {"volumes": "no: no volume root"}) == (
         "has no place for volume v1 (start its agent with --volume-root)"
@@ -52,7 +52,7 @@ def test_at_its_size_and_beyond() -> None:
     assert grown(VOLUME, 11) == replace(VOLUME, size_gb=11)
 
 
-def test_rooms_are_closed_and_the_refusal_is_a_sentence() -> None:
+def test_rooms_are_closed_and_the_refusal_is_a_message() -> None:
     rooms = [room("a", volumes="no: no volume root"), room("b", data_center="US-TX-1"), room("c")]
     fit = fitting("v1", VOLUME, rooms)
     assert [bool(one.closed) for one in fit] == [True, True, False]
@@ -70,7 +70,7 @@ def test_without_a_volume_every_room_is_open_and_a_closed_one_stays_closed() -> 
 
 
 @given(st.none() | VOLUMES, FACTS)
-def test_a_node_is_refused_for_what_it_tells_and_for_nothing_else(volume, facts) -> None:
+def test_a_node_is_refused_for_what_it_reports_and_for_nothing_else(volume, facts) -> None:
     no_root = facts.get("volumes", "").startswith("no")
     elsewhere = volume and volume.data_center and facts.get("data_center", "") == "US-TX-1"
     over = volume and volume.used_bytes == 10 * GB + 1

@@ -43,7 +43,7 @@ async def ended(w: World, tasks: asyncio.TaskGroup, end: str, **fields: Any) -> 
 
 
 @story
-async def test_a_receiver_that_fails_twice_is_asked_three_times_ten_seconds_apart_under_one_id() -> None:
+async def test_a_receiver_that_fails_twice_is_called_three_times_ten_seconds_apart_under_one_id() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         w.answers = [500, UrlRefused("not today"), 200]
         job = await ended(w, tasks, "completed", output=b'{"ok":true}')
@@ -80,7 +80,7 @@ async def test_after_three_failures_nothing_is_sent_any_more_and_the_job_is_as_i
 
 
 @story
-async def test_failed_timed_out_cancelled_and_purged_jobs_are_told_too() -> None:
+async def test_failed_timed_out_cancelled_and_purged_jobs_are_reported_too() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         cancelled = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
         await w.plane.commands.cancel(w.echo, cancelled.id)

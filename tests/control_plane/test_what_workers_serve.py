@@ -19,7 +19,7 @@ async def served(w: World) -> object:
 
 
 @story
-async def test_those_that_are_ready_are_told_and_each_sentence_once() -> None:
+async def test_those_that_are_ready_are_reported_and_each_message_once() -> None:
     async with world(endpoint(workers_min=3, workers_max=3)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)

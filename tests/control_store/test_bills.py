@@ -70,7 +70,7 @@ def read(bench: Any, kind: str = "endpoint", **fields: Any) -> list[tuple[int, s
     return sorted((r.hour - HOUR, r.name, r.billed_ms, r.disk_gb, r.nano_usd) for r in found)
 
 
-def test_a_span_told_twice_is_billed_once(bench: Any) -> None:
+def test_a_span_reported_twice_is_billed_once(bench: Any) -> None:
     join(bench)
     report(bench, span(), span())
     report(bench, span())
@@ -80,7 +80,7 @@ def test_a_span_told_twice_is_billed_once(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("ends", list(permutations([2_000, 9_000, 1_800_500])), ids=str)
-def test_of_a_span_that_is_told_with_several_ends_the_longest_stands(bench: Any, ends: list[int]) -> None:
+def test_of_a_span_that_is_reported_with_several_ends_the_longest_stands(bench: Any, ends: list[int]) -> None:
     """In any order: a copy of an agent's disk may have it as it was before it grew."""
     join(bench)
     for ended in ends:
@@ -283,7 +283,7 @@ def test_a_volume_is_billed_by_its_size_while_it_is(bench: Any) -> None:
     assert read(bench, "volume", by="resource") == [(0, "v1", 0, 200, 240_000)]
 
 
-def test_what_is_told_of_space_is_the_most_that_there_was_at_once(bench: Any) -> None:
+def test_what_is_reported_of_space_is_the_most_that_there_was_at_once(bench: Any) -> None:
     def volume(name: str, size: int, began: float, ended: float | None = None) -> None:
         bench.do(lambda conn: add_volume(conn, Volume(name, "default", name, "EU-RO-1", size, began)))
         if ended is not None:

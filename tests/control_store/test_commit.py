@@ -134,7 +134,7 @@ async def test_a_reader_sees_one_snapshot_and_may_not_write(committer: Committer
 
 
 @SQLITE_ONLY
-async def test_a_full_disk_is_said_and_survived(committer: Committer, bench: Any) -> None:
+async def test_a_full_disk_is_reported_and_survived(committer: Committer, bench: Any) -> None:
     raw = bench.store.writer.raw
     (pages,) = raw.execute("PRAGMA page_count").fetchone()
     raw.execute(f"PRAGMA max_page_count = {pages + 1}")
@@ -161,7 +161,7 @@ async def test_a_small_one_fits_where_a_big_one_does_not(committer: Committer, b
 
 
 @SQLITE_ONLY
-async def test_a_locked_database_is_said(committer: Committer, bench: Any) -> None:
+async def test_a_locked_database_is_reported(committer: Committer, bench: Any) -> None:
     bench.store.writer.raw.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(bench.store.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -172,7 +172,7 @@ async def test_a_locked_database_is_said(committer: Committer, bench: Any) -> No
     assert await committer.commit(named("a")) == "a"
 
 
-async def test_close_does_what_was_asked_before_and_nothing_after(bench: Any) -> None:
+async def test_close_does_what_was_requested_before_and_nothing_after(bench: Any) -> None:
     committer = Committer(bench.store)
     gate, task = await held(committer)
     tasks = await start(committer.commit(named("a")))

@@ -112,7 +112,7 @@ def test_a_job_that_waits_knows_why_until_it_ends() -> None:
     assert machine.step(dropped, machine.CancelRequested(106.0))[0].reason is None
 
 
-def test_a_retryable_error_is_tried_again_and_ends_in_the_handlers_own_words() -> None:
+def test_a_retryable_error_is_tried_again_and_ends_with_the_handlers_own_message() -> None:
     job = play()
     for attempt in (1, 2, 3):
         at = attempt * 100.0 + 100.0
@@ -141,7 +141,7 @@ def test_the_third_death_is_the_last_and_says_so() -> None:
     assert job.retries == 2
 
 
-def test_a_death_without_a_reason_is_still_a_sentence() -> None:
+def test_a_death_without_a_reason_still_has_a_message() -> None:
     again, _ = machine.after_failure("lost", False, None, machine.Counts(failures=2), 0.0)
     assert again.why == "worker died; gave up after 3 attempts"
     assert machine.after_failure("failed", False, None, machine.Counts(), 0.0)[0].why == "the handler failed"

@@ -195,7 +195,7 @@ def test_a_failed_job_keeps_error_and_output(bench: Any) -> None:
     assert bench.counters() == {"failed": 1}
 
 
-def test_three_dead_workers_end_it_with_a_sentence(bench: Any) -> None:
+def test_three_dead_workers_end_it_with_a_message(bench: Any) -> None:
     claimed = bench.running(10.0)
     for at in (20.0, 40.0):
         bench.report(at, bench.lost(claimed))
@@ -369,7 +369,7 @@ def test_the_cursor_moves_forward_only(bench: Any) -> None:
     bench.do(lambda conn: store.advance(conn, "nobody", Cursor(1, 1)))
 
 
-def test_the_cursor_remembers_that_the_end_was_told(bench: Any) -> None:
+def test_the_cursor_remembers_that_the_end_was_reported(bench: Any) -> None:
     conn = bench.store.writer
     view, _ = bench.submit(10.0)
     reported = Cursor(0, -1, end_reported=True)
@@ -412,7 +412,7 @@ def test_expiry_while_running_stops_the_work_and_leaves_the_bill(bench: Any) -> 
         assert bench.rows(f"SELECT * FROM {table}") == []
 
 
-def test_expiry_takes_the_oldest_first_and_no_more_than_asked(bench: Any) -> None:
+def test_expiry_takes_the_oldest_first_and_no_more_than_requested(bench: Any) -> None:
     for until in (30.0, 20.0, 25.0, 99.0):
         bench.submit(10.0, expires_at=until)
     assert [one.job for one in bench.expire(50.0, 2)] == ["job-2", "job-3"]

@@ -63,7 +63,7 @@ def test_join_tokens_are_no_keys_and_may_run_out(bench: Any) -> None:
     assert keys.list_keys(conn, "join") == (record,)
 
 
-def test_a_key_tells_what_it_may_do_until_it_expires(bench: Any) -> None:
+def test_a_key_reports_what_it_may_do_until_it_expires(bench: Any) -> None:
     access = Access("restricted", "read", {"*": "read", "echo": "write"})
     record, token = bench.do(
         lambda conn: keys.create_key(conn, name="ci", now=1.0, access=access, expires_at=10.0)

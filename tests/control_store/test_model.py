@@ -620,7 +620,7 @@ ENDINGS = (store_reports, store_orders, store_nodes)
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("module", ENDINGS, ids=lambda module: str(module.__name__))
-def test_an_end_that_tells_nobody_is_noticed(
+def test_an_end_that_reports_to_nobody_is_noticed(
     module: ModuleType, new_bench: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "note_end", lambda *_: None)

@@ -35,7 +35,7 @@ def test_a_store_is_found_again(tmp_path: Path) -> None:
     assert (tmp_path / "stoker.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_another_schema_version_is_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_another_schema_version_is_refused_with_a_message(tmp_path: Path) -> None:
     path = tmp_path / "stoker.db"
     store.open_store(path).close()
     with sqlite3.connect(path) as conn:
@@ -89,7 +89,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
         load_secrets(tmp_path, {VARIABLE: "hunter2"})
 
 
-def test_the_wrong_key_is_said_at_the_start(tmp_path: Path) -> None:
+def test_the_wrong_key_is_reported_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "stoker.db"
     store.open_store(path, secrets=random_secrets()).close()
     with pytest.raises(SecretKeyError, match="written with another key"):

@@ -52,7 +52,7 @@ def test_a_timed_out_job_is_tried_again(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
-def test_other_ends_are_given_back_as_they_are(bench: Any, end: str) -> None:
+def test_other_ends_are_returned_as_they_are(bench: Any, end: str) -> None:
     claimed = bench.running(10.0)
     bench.report(11.0, bench.done(claimed, end=end, output=b"1"))
     before = bench.view(12.0, claimed.job)
@@ -293,7 +293,7 @@ def test_an_endpoint_keeps_its_bounds(bench: Any) -> None:
 # ---- spilled pieces ---------------------------------------------------------------------------------
 
 
-def test_a_spilled_piece_is_kept_by_reference_and_goes_with_the_record(bench: Any) -> None:
+def test_a_spilled_chunk_is_kept_by_reference_and_goes_with_the_record(bench: Any) -> None:
     claimed = bench.running(10.0)
     sent = Chunk(claimed.job, 1, 0, b"", CHUNK_REF), Chunk(claimed.job, 1, 1, b"1")
     bench.report(11.0, *sent, *sent, bench.done(claimed))
@@ -306,7 +306,7 @@ def test_a_spilled_piece_is_kept_by_reference_and_goes_with_the_record(bench: An
     assert bench.leftovers() == (CHUNK_REF.key,)
 
 
-def test_a_spilled_piece_of_a_stale_attempt_goes_at_once(bench: Any) -> None:
+def test_a_spilled_chunk_of_a_stale_attempt_goes_at_once(bench: Any) -> None:
     claimed = bench.running(10.0)
     bench.cancel(11.0, claimed.job)
     bench.report(12.0, Chunk(claimed.job, 1, 0, b"", CHUNK_REF))

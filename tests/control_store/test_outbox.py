@@ -62,7 +62,7 @@ def test_each_reported_end_is_noted_with_its_record(bench: Any) -> None:
         tried(bench, due_now, 12.0, True)
 
 
-def test_a_job_that_times_out_in_the_queue_twice_is_told_twice(bench: Any) -> None:
+def test_a_job_that_times_out_in_the_queue_twice_is_reported_twice(bench: Any) -> None:
     """Its caller's wait was over, it was tried again, and nobody took it before that wait was over, too."""
     job = bench.submit(10.0, webhook=URL)[0].id
     bench.end_wait(20.0, job)
@@ -112,7 +112,7 @@ def test_a_ttl_that_passes_is_no_end(bench: Any) -> None:
     assert due(bench) == ()
 
 
-def test_each_end_of_a_retried_job_is_told_under_an_id_of_its_own(bench: Any) -> None:
+def test_each_end_of_a_retried_job_is_reported_under_an_id_of_its_own(bench: Any) -> None:
     claimed = running(bench)
     bench.report(11.0, bench.done(claimed, end="failed", error="no"))
     bench.retry(12.0, claimed.job)

@@ -60,7 +60,7 @@ def test_another_account_has_none_of_it(bench: Any) -> None:
     assert bench.do(lambda conn: store.list_pods(conn, "other")) == ()
 
 
-def test_what_was_asked_for_is_sealed(bench: Any) -> None:
+def test_what_was_requested_is_sealed(bench: Any) -> None:
     added(bench)
     row = bench.do(lambda conn: conn.run("SELECT body FROM pods", {}).fetchone())
     assert b"secret words" not in bytes(row[0])
@@ -94,7 +94,7 @@ def test_a_deleted_pod_is_known_until_its_node_says_gone(bench: Any) -> None:
     assert gone.pod.forgotten
 
 
-def test_a_hello_tells_what_there_is(bench: Any) -> None:
+def test_a_hello_reports_what_there_is(bench: Any) -> None:
     added(bench)
     added(bench, replace(POD, id="p2", created_at=6.0))
     added(bench, replace(POD, id="p3", node="n2", created_at=7.0))

@@ -187,7 +187,7 @@ async def test_a_server_killed_in_a_batch_spoils_that_batch(committer: Committer
     assert await committer.read(names) == sorted([*stored, "after"])
 
 
-async def test_a_commit_that_got_no_answer_is_in_doubt(committer: Committer, postgres: Any) -> None:
+async def test_a_commit_that_got_no_answer_is_uncertain(committer: Committer, postgres: Any) -> None:
     def killer(conn: Conn) -> None:
         named("a")(conn)
         postgres.kill()
@@ -257,7 +257,7 @@ async def test_who_lost_the_lock_to_another_writes_nothing(
         ("40P01", "other transactions were in the way"),
     ],
 )
-async def test_trouble_of_the_server_is_said(committer: Committer, code: str, message: str) -> None:
+async def test_trouble_of_the_server_is_reported(committer: Committer, code: str, message: str) -> None:
     with pytest.raises(Unavailable, match=f"^nothing was stored: .*{message}; try again later$"):
         await committer.commit(raising(code))
     assert await committer.commit(named("a")) == "a"
@@ -293,7 +293,7 @@ def test_a_clash_is_tried_again_three_times(bench: Any, code: str, clashes: int,
     assert names(bench.store.writer) == (["3"] if stored else [])
 
 
-async def test_a_locked_row_is_said(committer: Committer, bench: Any, postgres: Any) -> None:
+async def test_a_locked_row_is_reported(committer: Committer, bench: Any, postgres: Any) -> None:
     bench.store.writer.raw.execute("SET lock_timeout = '10ms'")
     with psycopg.connect(url_of(bench, postgres)) as holder:
         holder.execute("LOCK TABLE keys IN ACCESS EXCLUSIVE MODE")
@@ -315,7 +315,7 @@ def refused(where: str) -> str:
     return str(raised.value)
 
 
-def test_what_does_not_open_is_said_without_the_password(
+def test_what_does_not_open_is_reported_without_the_password(
     postgres: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

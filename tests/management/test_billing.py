@@ -222,7 +222,7 @@ async def test_thirty_days_are_shown_where_no_time_is_requested(api: Managed) ->
         ({"startTime": "2126-02-01T00:00:00Z"}, "startTime"),
     ],
 )
-async def test_what_cannot_be_asked_is_named(
+async def test_what_cannot_be_requested_is_named(
     api: Managed, kind: str, requested: dict[str, str], field: str
 ) -> None:
     answer = await api.http.get(f"/billing/{kind}", params=requested)
@@ -236,7 +236,7 @@ async def test_a_grouping_is_one_of_those_that_there_are(api: Managed, kind: str
     assert (answer.status_code, "grouping" in answer.json()["error"]) == (400, True)
 
 
-async def test_bills_are_summed_up_beside_the_calls(api: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bills_are_summed_up_alongside_the_calls(api: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
     reading: list[bool] = []
 
     class Reads:

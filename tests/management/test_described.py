@@ -122,14 +122,14 @@ def examine(api: tuple[Described, Known], operation: str, *, examples: int, vali
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_is_asked_as_described_is_answered_as_described(
+def test_what_is_requested_as_described_is_answered_as_described(
     api: tuple[Described, Known], operation: str
 ) -> None:
     examine(api, operation, examples=3, valid=True)
 
 
 @pytest.mark.parametrize("operation", WITH_QUESTIONS)
-def test_what_is_asked_otherwise_is_refused_as_described(
+def test_what_is_requested_otherwise_is_refused_as_described(
     api: tuple[Described, Known], operation: str
 ) -> None:
     examine(api, operation, examples=3, valid=False)

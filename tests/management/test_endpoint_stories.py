@@ -95,7 +95,7 @@ async def test_it_serves_a_moment_after_it_was_made() -> None:
 
 
 @story
-async def test_where_no_kind_of_computer_was_asked_for_the_one_that_it_runs_on_is_told() -> None:
+async def test_where_no_kind_of_computer_was_requested_the_one_that_it_runs_on_is_reported() -> None:
     async with at_work() as (api, _), asyncio.TaskGroup() as tasks:
         made = await api.made("/endpoints", templateId=await template(api), workersMin=1)
         assert made["computeType"] == "CPU", "there is only a CPU"

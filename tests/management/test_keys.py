@@ -176,7 +176,7 @@ async def test_what_was_read_before_a_key_was_revoked_is_not_remembered(
 
 
 @story
-async def test_when_a_key_was_used_is_stored_once_a_minute_beside_the_calls() -> None:
+async def test_when_a_key_was_used_is_stored_once_a_minute_alongside_the_calls() -> None:
     async with managed(endpoint()) as api:
         key = await api.made("/keys")
         api.run()

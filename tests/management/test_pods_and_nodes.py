@@ -167,7 +167,7 @@ async def test_another_control_process_finds_everything_again() -> None:
 
 
 @story
-async def test_a_commit_in_doubt_is_found_by_the_nodes_next_hello() -> None:
+async def test_an_uncertain_commit_is_found_by_the_nodes_next_hello() -> None:
     async with joined("node-1") as (api, _, tasks):
         api.world.commits.uncertain = 2  # the audit's is the first
         await refused(api, "/pods", 503, imageName=IMAGE)

@@ -50,19 +50,19 @@ def planted(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 
 @planted
-def workers_are_given_more_than_they_told(patch: Patch) -> None:
+def workers_are_given_more_than_they_reported(patch: Patch) -> None:
     """The agent goes by what the endpoint allows."""
     patch(Worker, "_allowed", lambda self, slots: self.spec.concurrency)
 
 
 @planted
-def a_span_told_again_is_billed_again(patch: Patch) -> None:
+def a_span_reported_again_is_billed_again(patch: Patch) -> None:
     stored = usage._stored
     patch(usage, "_stored", lambda *span: stored(*span) or True)
 
 
 @planted
-def of_a_span_told_again_the_first_stands(patch: Patch) -> None:
+def of_a_span_reported_again_the_first_stands(patch: Patch) -> None:
     patch(usage, "_grown", lambda *_: [])
     _often(patch, faults.a_clone_has_an_older_disk)
 
@@ -291,7 +291,7 @@ def a_webhook_says_something_else_each_time(patch: Patch) -> None:
 
 
 @planted
-def two_ends_of_a_job_are_told_under_one_id(patch: Patch) -> None:
+def two_ends_of_a_job_are_reported_under_one_id(patch: Patch) -> None:
     patch(webhooks, "delivery_id", lambda job, attempt, state, ended_at: f"msg_{job}")
 
 

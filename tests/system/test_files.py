@@ -29,7 +29,7 @@ def test_a_file_becomes_a_url_that_gives_its_bytes(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_may_not_be_handed_over_is_refused_with_a_sentence(stack: Stack, name: str) -> None:
+def test_what_may_not_be_handed_over_is_refused_with_a_message(stack: Stack, name: str) -> None:
     target = stack.folder / "secret"
     target.write_text("another's")
     record = stack.runsync(name.replace("_", "-"), {"target": str(target)})

@@ -119,7 +119,7 @@ def test_a_full_object_store_holds_results_and_refuses_large_inputs(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_no_room_at_the_start_is_a_sentence_and_spoils_nothing(tmp_path: Path) -> None:
+def test_no_room_at_the_start_is_a_message_and_spoils_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", OBJECTS_MIB) as disk:
         disk.fill()
         stack = Stack(tmp_path, ECHO)

@@ -128,7 +128,7 @@ def test_a_bucket_that_cannot_be_reached_is_the_jobs_reason_while_it_is_tried(st
         secret_is_nowhere(stack, bucket["accessSecret"])
 
 
-def test_a_callers_bucket_that_refuses_its_key_fails_the_job_with_a_sentence(stack: Stack) -> None:
+def test_a_callers_bucket_that_refuses_its_key_fails_the_job_with_a_message(stack: Stack) -> None:
     bucket = own_bucket(stack) | {"accessSecret": "not-the-secret-at-all"}
     record = run(stack, bucket, "for the caller")
     assert record["status"] == "FAILED", record

@@ -69,7 +69,7 @@ def test_a_large_input_reaches_the_handler_whole(stack: Stack) -> None:
 SIZES = [10, 3_000_000, 10, 10, 3_000_000, 3_000_000, 999_000, 10]
 
 
-def test_large_and_small_pieces_are_streamed_in_their_order(stack: Stack) -> None:
+def test_large_and_small_chunks_are_streamed_in_their_order(stack: Stack) -> None:
     job = stack.run("pieces", {"sizes": SIZES})
     found: list[tuple[int, int]] = []
     while True:

@@ -52,7 +52,7 @@ def image_of(stack: Stack, **job_input: Any) -> tuple[dict[str, Any], bytes]:
     return record, fetched(record["output"]["image_url"]).raise_for_status().content
 
 
-def test_a_prompt_becomes_a_picture_with_previews_on_the_way(stack: Stack, tmp_path: Path) -> None:
+def test_a_prompt_becomes_an_image_with_previews_on_the_way(stack: Stack, tmp_path: Path) -> None:
     job_input = SMALL | {"width": 1024, "height": 1024, "seed": 7, "image_format": "png"}
     job = stack.run("text-to-image", job_input)
     chunks: list[dict[str, Any]] = []
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(stack: Stack
     assert first != other
 
 
-def test_minus_one_draws_another_seed_each_time_and_tells_it(stack: Stack) -> None:
+def test_minus_one_draws_another_seed_each_time_and_reports_it(stack: Stack) -> None:
     (first, drawn), (second, _) = image_of(stack, seed=-1), image_of(stack)
     assert first["output"]["seed"] != second["output"]["seed"]
     assert image_of(stack, seed=first["output"]["seed"])[1] == drawn
@@ -150,7 +150,7 @@ def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
     assert image_of(stack, seed=3)[0]["status"] == "COMPLETED"
 
 
-def test_the_official_openai_clients_make_the_same_pictures(stack: Stack, tmp_path: Path) -> None:
+def test_the_official_openai_clients_make_the_same_images(stack: Stack, tmp_path: Path) -> None:
     """`seed` and `num_inference_steps` are ours; the Python client sends such fields as `extra_body`."""
     wanted = [image_of(stack, seed=seed)[1] for seed in (7, 8)]
     job_input = {"model": "any", "prompt": SMALL["prompt"], "size": "256x256", "n": 2}

@@ -68,7 +68,7 @@ def test_openai_requests_pass_through(stack: Stack) -> None:
     assert record["output"][0]["data"] == [{"id": "tiny", "object": "model"}]
 
 
-def test_openai_pieces_stay_text_of_events(stack: Stack) -> None:
+def test_openai_chunks_stay_text_of_events(stack: Stack) -> None:
     job = stack.run("llm", {**CHAT, "openai_input": {"model": "tiny", "messages": MESSAGES, "stream": True}})
     reported = streamed(stack, "llm", job)
     assert reported[-1] == "data: [DONE]\n\n"
@@ -88,7 +88,7 @@ def test_an_error_that_is_yielded_fails_the_job(stack: Stack) -> None:
 # ---- images
 
 
-def test_a_picture_in_base64_from_a_model_that_is_loaded_once(stack: Stack) -> None:
+def test_an_image_in_base64_from_a_model_that_is_loaded_once(stack: Stack) -> None:
     first, second = (stack.runsync("pictures", {"prompt": name})["output"] for name in ("cats", "dogs"))
     assert base64.b64decode(first["image"]) == b"a picture of cats"
     assert base64.b64decode(second["image"]) == b"a picture of dogs"

@@ -157,7 +157,7 @@ def test_a_volume_and_the_nodes_record(stack: Stack) -> None:
     assert ("at /runpod-volume" in facts["volumes"]) == (reported["volume"] == "/runpod-volume")
 
 
-def test_half_of_a_choice_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_half_of_a_choice_is_reported_with_a_message(tmp_path: Path) -> None:
     for options, message in (
         (
             ["--worker-users", "5-2"],

@@ -17,7 +17,7 @@ MEMORY_MIB = 64
 
 
 @pytest.mark.slow
-def test_strangers_take_no_memory_and_no_session(tmp_path: Path) -> None:
+def test_unauthenticated_callers_take_no_memory_and_no_session(tmp_path: Path) -> None:
     found = measure(tmp_path, 10.0)
     assert found["memory_more_mib"] < MEMORY_MIB
     assert found["sessions_lost"] == 0

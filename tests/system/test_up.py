@@ -154,7 +154,7 @@ def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_worker_that_keeps_ending_is_told_with_its_reason_and_its_log(tmp_path: Path) -> None:
+def test_a_worker_that_keeps_ending_is_reported_with_its_reason_and_its_log(tmp_path: Path) -> None:
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers" / "broken.py").write_text(
         "print('about to import', flush=True)\nimport no_such_module_at_all\n"

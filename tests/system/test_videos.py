@@ -88,7 +88,7 @@ def failed(stack: Stack, wanted: dict[str, Any]) -> str:
     return str(record["error"])
 
 
-def test_each_piece_adds_to_what_can_be_played(stack: Stack, stoker: Client, files: dict[str, str]) -> None:
+def test_each_chunk_adds_to_what_can_be_played(stack: Stack, stoker: Client, files: dict[str, str]) -> None:
     job = stoker.run(ENDPOINT, video_input(files, audio=files["two-chunks"])).id
     content, playable, steps = b"", [], []
     for event in stoker.events(ENDPOINT, job):
@@ -152,14 +152,14 @@ def test_another_size_is_refused_before_it_is_queued(
     assert stack.http.get(f"/{ENDPOINT}/status/{body['id']}").status_code == 404
 
 
-def test_a_marked_picture_is_flagged_and_not_paid_for(stack: Stack, files: dict[str, str]) -> None:
+def test_a_marked_image_is_flagged_and_not_paid_for(stack: Stack, files: dict[str, str]) -> None:
     error = failed(stack, video_input(files, image=files["marked"]))
     assert "safety checker flagged the image" in error
     completed(stack, files)
     free(stack)
 
 
-def test_a_piece_can_be_played_while_the_film_is_made_and_a_cancel_frees_the_worker_soon(
+def test_a_chunk_can_be_played_while_the_video_is_made_and_a_cancel_frees_the_worker_soon(
     stack: Stack, stoker: Client, files: dict[str, str]
 ) -> None:
     job = stoker.run(ENDPOINT, video_input(files, audio=files["long"])).id

@@ -95,7 +95,9 @@ def test_a_private_address_is_not_called_where_the_operator_did_not_allow_it(tmp
 
 
 @pytest.mark.slow
-def test_a_receiver_that_fails_twice_is_asked_again_also_by_a_control_that_was_killed(tmp_path: Path) -> None:
+def test_a_receiver_that_fails_twice_is_called_again_also_by_a_control_that_was_killed(
+    tmp_path: Path,
+) -> None:
     with (
         receiver(500, 503) as hook,
         running(tmp_path, PRIVATE_TOO, queue_endpoint("echo", "echo.py")) as stack,

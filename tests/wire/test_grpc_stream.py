@@ -58,7 +58,7 @@ async def test_loopback_in_the_clear(host: str, serving: Any) -> None:
     await server.stop()
 
 
-async def test_no_proxy_of_the_environment_hears_what_stays_here(
+async def test_no_proxy_of_the_environment_receives_what_stays_here(
     serving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as proxy:

@@ -76,7 +76,7 @@ async def test_logs_are_behind_the_same_door(serving: Any, sessions: Any) -> Non
     assert sessions.peers == []
 
 
-async def test_strangers_are_few_and_hold_up_nobody_who_is_known() -> None:
+async def test_unauthenticated_callers_are_few_and_hold_up_nobody_who_is_known() -> None:
     checks: asyncio.Queue[None] = asyncio.Queue()
     answer = asyncio.Event()
 
@@ -104,7 +104,7 @@ async def test_strangers_are_few_and_hold_up_nobody_who_is_known() -> None:
     assert await callers.admit(b"one more", "ipv4:10.0.0.1:99") == "this token is not known"
 
 
-async def test_many_strangers_are_one_line_of_the_log(
+async def test_many_unauthenticated_callers_are_one_line_of_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unauthenticated, "REFUSED_S", 0.0)

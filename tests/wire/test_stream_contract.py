@@ -126,7 +126,7 @@ async def test_after_the_end_nothing_goes(pair: Pair, side: str) -> None:
             await end.receive()
 
 
-async def test_the_other_side_hears_why_control_ended(pair: Pair) -> None:
+async def test_the_other_side_learns_why_control_ended(pair: Pair) -> None:
     pair.control.end("another agent took over")
     with pytest.raises(StreamEnded, match="another agent took over"):
         await pair.agent.receive()

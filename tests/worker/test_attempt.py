@@ -120,7 +120,7 @@ def test_a_job_is_what_its_attempt_says(tmp_path: Path) -> None:
 # ---- the scratch folder
 
 
-def test_a_scratch_folder_is_made_when_it_is_first_asked_for(tmp_path: Path) -> None:
+def test_a_scratch_folder_is_made_when_it_is_first_requested(tmp_path: Path) -> None:
     attempt = Recorder(scratch=str(tmp_path / "j.1")).attempt
     attempt.emit({"no": "file"})
     assert os.listdir(tmp_path) == []

@@ -139,7 +139,7 @@ def test_after_an_interrupted_send_nothing_more_is_sent() -> None:
         theirs.close()
 
 
-def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
+def test_a_large_chunk_waits_until_it_is_taken_and_others_are_received_meanwhile(
     ends: tuple[Channel, socket.socket],
 ) -> None:
     channel, agent = ends
@@ -162,7 +162,7 @@ def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
     assert reported.get_nowait() == "stop"
 
 
-def test_a_piece_that_was_taken_before_its_sender_looked(ends: tuple[Channel, socket.socket]) -> None:
+def test_a_chunk_that_was_taken_before_its_sender_looked(ends: tuple[Channel, socket.socket]) -> None:
     channel, agent = ends
     agent.sendall(encode(Frame("took", {"job": "j", "attempt": 1, "n": 0}))[0])
     assert polled(channel) == []

@@ -79,7 +79,7 @@ def test_a_cancelled_job_gives_back_what_its_frames_held(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "by", ["cancelled, while another error was handled", "cancelled, because of another error"]
 )
-def test_what_the_frames_of_an_error_before_it_held_is_given_back(
+def test_what_the_frames_of_an_error_before_it_held_is_returned(
     monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """A loop that is stopped deep within a network: the job's own end is raised where that is caught."""

@@ -20,7 +20,7 @@ def raised(error: BaseException) -> BaseException:
         return caught
 
 
-def test_an_ordinary_exception_tells_type_message_and_place() -> None:
+def test_an_ordinary_exception_reports_type_message_and_place() -> None:
     text = describe(raised(ValueError("seven is too many")))
     first, *rest = text.splitlines()
     assert first == "ValueError: seven is too many"

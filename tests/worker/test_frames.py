@@ -84,7 +84,7 @@ def test_a_body_goes_by_memfd_only_above_the_inline_limit() -> None:
     ],
     ids=["body", "header"],
 )
-def test_what_is_too_large_is_refused_in_words(frame: Frame, message: str) -> None:
+def test_what_is_too_large_is_refused_with_a_message(frame: Frame, message: str) -> None:
     with pytest.raises(FrameError, match=message):
         encode(frame)
 

@@ -297,7 +297,7 @@ def server() -> Iterator[str]:
     serving.server_close()
 
 
-def test_a_local_job_uses_the_network_if_asked(server: str) -> None:
+def test_a_local_job_uses_the_network_if_requested(server: str) -> None:
     assert fetch(f"{server}/a", network=True)[4] == "audio/mpeg"
     with pytest.raises(InputRefused, match="answered 404") as caught:
         fetch(f"{server}/b", network=True)

@@ -197,7 +197,7 @@ def test_an_output_that_cannot_be_sent_raises() -> None:
         _ = LocalJob(lambda job: {"x": object()}).run().output
 
 
-def test_what_a_device_tells_is_documented() -> None:
+def test_what_a_device_has_is_documented() -> None:
     reported = {name for name in dir(Device) if not name.startswith("_")}
     page = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
     for name in reported:
@@ -309,7 +309,7 @@ def test_an_output_that_no_frame_can_hold_arrives_all_the_same() -> None:
     assert (local.error, len(local.output), local.files) == (None, BODY_MAX, [])
 
 
-def test_beside_files_an_output_has_the_limit_of_a_frame() -> None:
+def test_alongside_files_an_output_has_the_limit_of_a_frame() -> None:
     def handler(job: Job) -> Any:
         (job.scratch / "a.txt").write_text("a")
         return [File(job.scratch / "a.txt"), "x" * BODY_MAX]
@@ -327,7 +327,7 @@ def test_beside_files_an_output_has_the_limit_of_a_frame() -> None:
         ("pixels", True, "the quantity of pixels must be a whole number from 0, not True"),
     ],
 )
-def test_a_wrong_measure_is_refused_in_words(metric: Any, quantity: Any, message: str) -> None:
+def test_a_wrong_measure_is_refused_with_a_message(metric: Any, quantity: Any, message: str) -> None:
     assert LocalJob(lambda job: job.measure(metric, quantity)).run().error == message
 
 
@@ -369,7 +369,7 @@ def test_a_handler_may_send_from_threads_and_its_chunks_stay_numbered(tmp_path: 
     assert all(chunk["name"] == chunk["file"].name for chunk in local.chunks)
 
 
-def test_a_refused_file_fails_the_job_in_words(tmp_path: Path) -> None:
+def test_a_refused_file_fails_the_job_with_a_message(tmp_path: Path) -> None:
     outside = tmp_path / "x"
     outside.write_text("x")
     scratch = tmp_path / "scratch"

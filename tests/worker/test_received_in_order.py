@@ -79,7 +79,7 @@ class Inbox(deque[Frame]):
         return super().__len__()
 
 
-def test_a_job_that_a_left_behind_thread_hears_of_is_run(ends: tuple[Channel, socket.socket]) -> None:
+def test_a_job_that_a_left_behind_thread_sees_is_run(ends: tuple[Channel, socket.socket]) -> None:
     """It asked whether its own job, which ended in this moment, was cancelled."""
     channel, agent = ends
     lock = Receiving()
@@ -99,7 +99,7 @@ def test_a_job_that_a_left_behind_thread_hears_of_is_run(ends: tuple[Channel, so
     assert ran == [RUN.job]
 
 
-def test_a_cancel_that_a_thread_hears_while_its_job_begins_is_heard(
+def test_a_cancel_that_a_thread_receives_while_its_job_begins_is_received(
     ends: tuple[Channel, socket.socket],
 ) -> None:
     channel, agent = ends

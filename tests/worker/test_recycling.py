@@ -277,7 +277,7 @@ def test_a_generator_asks_for_a_fresh_worker(agent: Any) -> None:
     assert [frame.kind for frame in agent.until_end()] == ["chunk", "retire", "done"]
 
 
-def test_a_local_job_tells_whether_its_worker_would_go() -> None:
+def test_a_local_job_reports_whether_its_worker_would_go() -> None:
     def handler(job: Any) -> dict[str, Any]:
         return {"refresh_worker": bool(job.input), "y": 2}
 

@@ -146,7 +146,7 @@ class SetupIsData:
         (SetupIsData, "SetupIsData.setup must be a plain method setup(self, device)"),
     ],
 )
-def test_a_wrong_shape_is_refused_in_words(target: Any, message: str) -> None:
+def test_a_wrong_shape_is_refused_with_a_message(target: Any, message: str) -> None:
     with pytest.raises(RegistrationError) as caught:
         register(target)
     assert message in str(caught.value)
@@ -217,7 +217,7 @@ def test_a_module_is_loaded_by_its_name() -> None:
         ("{}/does_not_parse.py:handler", "does_not_parse.py cannot be imported: SyntaxError: "),
     ],
 )
-def test_a_handler_that_cannot_be_loaded_is_refused_in_words(spec: str, message: str) -> None:
+def test_a_handler_that_cannot_be_loaded_is_refused_with_a_message(spec: str, message: str) -> None:
     with pytest.raises(RegistrationError) as caught:
         load(spec.format(HANDLERS))
     assert message in str(caught.value)

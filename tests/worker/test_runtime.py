@@ -23,7 +23,7 @@ def read_and_close(frame: Frame) -> bytes:
     return data
 
 
-def test_ready_tells_what_the_handler_is(start_worker: Any) -> None:
+def test_ready_reports_what_the_handler_is(start_worker: Any) -> None:
     ready = start_worker("echo.py:handler").setup(concurrency=8)
     assert ready.kind == "ready"
     assert isinstance(ready.fields["setup_ms"], int)
@@ -31,7 +31,7 @@ def test_ready_tells_what_the_handler_is(start_worker: Any) -> None:
     assert start_worker("generator.py:handler").setup().fields["generator"] is True
 
 
-def test_ready_tells_what_a_class_says_that_it_serves(start_worker: Any) -> None:
+def test_ready_reports_what_a_class_says_that_it_serves(start_worker: Any) -> None:
     ready = start_worker("class_with_setup.py:Handler").setup()
     assert ready.fields["serves"] == "a count of jobs� on gpu"
     assert "serves" not in start_worker("echo.py:handler").setup().fields
@@ -116,7 +116,7 @@ LARGE = 3_000_000
     ("handler", "job_input"),
     [("emits_large.py", {}), ("async_emits_large.py", {}), ("async_emits_large.py", {"from": "thread"})],
 )
-def test_after_a_large_piece_nothing_is_emitted_until_it_is_taken(
+def test_after_a_large_chunk_nothing_is_emitted_until_it_is_taken(
     start_worker: Any, handler: str, job_input: dict[str, str]
 ) -> None:
     agent = start_worker(f"{handler}:handler")
@@ -178,7 +178,7 @@ def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
         ("nan.py", "output.loss is nan, which JSON cannot hold"),
     ],
 )
-def test_an_output_that_cannot_be_sent_fails_the_job_in_one_sentence(
+def test_an_output_that_cannot_be_sent_fails_the_job_with_one_message(
     start_worker: Any, handler: str, message: str
 ) -> None:
     agent = start_worker(f"{handler}:handler")
@@ -320,7 +320,7 @@ def test_an_output_of_many_megabytes_passes(start_worker: Any, size: int) -> Non
     assert (done.kind, len(done.body)) == ("done", size + len('{"text":""}'))
 
 
-def test_a_piece_that_no_frame_can_hold_goes_as_a_file(start_worker: Any) -> None:
+def test_a_chunk_that_no_frame_can_hold_goes_as_a_file(start_worker: Any) -> None:
     agent = start_worker("emits_large.py:handler")
     agent.setup()
     agent.run(json.dumps({"sizes": [70_000_000]}).encode())

@@ -48,7 +48,7 @@ def test_a_cancel_ends_a_generator_that_knows_nothing_of_it(start_worker: Any, h
     assert failed.fields["error"] == "cancelled: asked"
 
 
-def test_a_cancel_is_heard_by_a_handler_that_waits_for_its_piece_to_be_taken(start_worker: Any) -> None:
+def test_a_cancel_is_received_by_a_handler_that_waits_for_its_chunk_to_be_taken(start_worker: Any) -> None:
     agent = start_worker("emits_large.py:handler")
     agent.setup()
     agent.run(b'{"sizes": [3000000, 10]}')
@@ -61,7 +61,7 @@ def test_a_cancel_is_heard_by_a_handler_that_waits_for_its_piece_to_be_taken(sta
     assert agent.until_end()[-1].kind == "done"
 
 
-def test_an_async_handler_hears_the_other_jobs_while_a_thread_waits_for_a_piece(start_worker: Any) -> None:
+def test_an_async_handler_receives_the_other_jobs_while_a_thread_waits_for_a_chunk(start_worker: Any) -> None:
     agent = start_worker("async_emits_large.py:handler")
     agent.setup(concurrency=4)
     agent.run(b'{"sizes": [3000000], "from": "thread"}', job="waits")
@@ -262,7 +262,9 @@ def test_sigint_is_ignored(start_worker: Any) -> None:
 @pytest.mark.parametrize(
     ("handler", "status"), [("kills_itself.py", -signal.SIGKILL), ("crashes.py", -signal.SIGSEGV)]
 )
-def test_a_handler_that_dies_is_told_by_its_status(start_worker: Any, handler: str, status: int) -> None:
+def test_a_handler_that_dies_is_recognised_by_its_status(
+    start_worker: Any, handler: str, status: int
+) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
     agent.run()
@@ -301,7 +303,7 @@ def test_a_program_that_the_handler_starts_does_not_hold_the_socket(start_worker
     ],
     ids=["no setup", "no frame", "too early"],
 )
-def test_an_agent_that_breaks_the_protocol_is_left_with_a_sentence(start_worker: Any, sent: bytes) -> None:
+def test_an_agent_that_breaks_the_protocol_is_left_with_a_message(start_worker: Any, sent: bytes) -> None:
     agent = start_worker("echo.py:handler")
     agent.sock.sendall(sent)
     assert agent.wait() == -signal.SIGKILL

@@ -120,7 +120,7 @@ def test_a_cancel_that_comes_with_its_run_keeps_a_thread_from_it(start_worker: A
     assert agent.next().fields["error"] == "cancelled: at once"
 
 
-def test_generators_on_threads_keep_the_order_of_their_pieces(start_worker: Any) -> None:
+def test_generators_on_threads_keep_the_order_of_their_chunks(start_worker: Any) -> None:
     agent = start_worker("generator.py:handler")
     agent.setup(concurrency=2)
     agent.run(b'{"count": 200}', job="a")
@@ -144,7 +144,7 @@ def test_a_cancel_ends_a_generator_on_a_thread(start_worker: Any) -> None:
     assert agent.until_end()[-1].fields["error"] == "cancelled: asked"
 
 
-def test_each_thread_waits_for_its_own_piece_to_be_taken(start_worker: Any) -> None:
+def test_each_thread_waits_for_its_own_chunk_to_be_taken(start_worker: Any) -> None:
     agent = start_worker("emits_large.py:handler")
     agent.setup(concurrency=2)
     for job in ("a", "b"):
@@ -247,7 +247,7 @@ def news(agent: Any, *slots: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("handler", CHOOSERS)
-def test_a_modifier_chooses_and_its_number_is_told_before_the_slot_is_free(
+def test_a_modifier_chooses_and_its_number_is_reported_before_the_slot_is_free(
     start_worker: Any, handler: str
 ) -> None:
     agent = start_worker(handler)
@@ -278,7 +278,7 @@ def test_a_modifier_that_answers_nonsense_is_logged_once_and_changes_nothing(
     assert len(reported) == 7
 
 
-def test_where_one_at_a_time_is_allowed_a_modifier_is_not_asked(start_worker: Any) -> None:
+def test_where_one_at_a_time_is_allowed_a_modifier_is_not_called(start_worker: Any) -> None:
     for handler in CHOOSERS:
         agent = start_worker(handler)
         assert agent.setup(concurrency=1).fields["concurrency"] == 1
@@ -308,7 +308,7 @@ def test_a_lower_number_lets_the_jobs_that_run_end(start_worker: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("mode", ["", "async "])
-def test_a_modifier_is_asked_in_the_context_of_setup(start_worker: Any, tmp_path: Path, mode: str) -> None:
+def test_a_modifier_is_called_in_the_context_of_setup(start_worker: Any, tmp_path: Path, mode: str) -> None:
     path = tmp_path / "looks_where.py"
     path.write_text(
         "from contextvars import ContextVar\n"

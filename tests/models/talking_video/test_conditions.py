@@ -86,7 +86,7 @@ def test_audio_and_silence_are_projected(video_pipeline: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "somebody speaks to the camera"])
-def test_words_are_those_of_the_text_alone_and_zeros_after_it(video_pipeline: Any, text: str) -> None:
+def test_tokens_are_those_of_the_text_alone_and_zeros_after_it(video_pipeline: Any, text: str) -> None:
     ids = video_pipeline.tokenizer([text], add_special_tokens=True, return_tensors="pt").input_ids
     with torch.inference_mode():
         alone = video_pipeline.text_encoder(ids).last_hidden_state

@@ -230,7 +230,7 @@ def test_it_can_be_played_before_the_second_chunk_begins(made: Result) -> None:
     assert sound.shape[1] / rate > len(frames) / 25 - 0.1
 
 
-def test_pieces_follow_each_other_to_the_end(made: Result) -> None:
+def test_chunks_follow_each_other_to_the_end(made: Result) -> None:
     frames = [chunk["video"]["frame"] for chunk in made.job.chunks]
     assert frames == sorted(frames)
     assert (frames[0], frames[-1]) == (17, FRAMES)
