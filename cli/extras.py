@@ -22,6 +22,7 @@ NEEDS = {
     "control": ("control",),
     "agent": ("agent",),
     "key": ("control",),
+    "model": ("client", "models"),
     "weights": ("client", "models"),
 }
 """The extras of a command, by its name. All other commands call a service."""

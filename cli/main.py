@@ -25,6 +25,7 @@ from stoker.cli.jobs.app import app as job_app
 from stoker.cli.manage import resource_app
 from stoker.cli.manage.key_app import app as key_app
 from stoker.cli.manage.weights_app import app as weights_app
+from stoker.cli.model.app import app as model_app
 from stoker.cli.options import (
     DATA_DIR,
     URL,
@@ -61,6 +62,7 @@ app = typer.Typer(
 app.add_typer(job_app, name="job")
 app.add_typer(key_app, name="key")
 app.add_typer(weights_app, name="weights")
+app.add_typer(model_app, name="model")
 app.command(
     epilog=examples(
         "stoker predict caption.py:handler --set text=hello",

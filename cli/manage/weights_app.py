@@ -42,7 +42,7 @@ def show(
     "lock",
     epilog=examples(
         "stoker weights lock flux-1-dev",
-        "stoker weights lock ours --from /data/ours --lock ours.lock --licence Apache-2.0",
+        "stoker weights lock ours --from /data/ours --lock ours.lock",
     ),
 )
 def lock(

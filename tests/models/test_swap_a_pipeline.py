@@ -134,6 +134,8 @@ def test_the_package_adds_a_pipeline_with_an_input_of_its_own(
     (endpoint,) = declared_endpoints(load_config(None), [arguments[-1]], variables)
     assert endpoint.run.schema is not None
     check_input(endpoint.run.schema, SMALL | {"paper": "on grey paper"})
+    ((_, arguments),) = commands("model")
+    stoker(arguments)
     monkeypatch.setenv("STOKER_PIPELINE", endpoint.run.env["STOKER_PIPELINE"])
     handler = TextToImage()
     handler.setup(Device())

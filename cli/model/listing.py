@@ -1,0 +1,77 @@
+"""`stoker model list` and `stoker model show`. Loads no model library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stoker.cli import tables
+from stoker.cli.errors import CliError
+from stoker.models import weights
+from stoker.models.hosted import MODELS
+from stoker.models.interface import PipelineEntry
+from stoker.models.registry import UnknownPipeline, known_pipelines, pipeline
+
+COLUMNS = ("name", "model", "weights", "licence", "about")
+
+
+def known(name: str) -> PipelineEntry:
+    """The pipeline of this name. Raises CliError."""
+    try:
+        return pipeline(name)
+    except UnknownPipeline as error:
+        raise CliError(str(error)) from None
+
+
+def show_all(*, as_json: bool) -> None:
+    records = [_summary(entry) for entry in known_pipelines()]
+    tables.show(COLUMNS, [[record[name] for name in COLUMNS] for record in records], records, as_json=as_json)
+
+
+def show_one(name: str, *, as_json: bool) -> None:
+    record = _record(known(name))
+    rows = [
+        [field.replace("_", " "), str(value)] for field, value in record.items() if value not in (None, {})
+    ]
+    tables.show((), rows, record, as_json=as_json)
+
+
+def _summary(entry: PipelineEntry) -> dict[str, str]:
+    try:
+        locked = weights.read_lock(entry.lock).entry(entry.weights)
+    except weights.WeightsError as error:
+        return _texts(entry, str(error), "")
+    if locked.is_built:
+        return _texts(entry, "made when they are needed", locked.licence)
+    lacking = weights.lacking(locked, weights.weights_folder() / locked.name)
+    return _texts(entry, lacking or "here", locked.licence)
+
+
+def _texts(entry: PipelineEntry, state: str, licence: str) -> dict[str, str]:
+    return dict(zip(COLUMNS, (entry.name, entry.model, state, licence, entry.about), strict=True))
+
+
+def _record(entry: PipelineEntry) -> dict[str, Any]:
+    model = MODELS[entry.model]
+    schema = model.schema if model.schema_for is None else model.schema_for(entry)
+    image = model.schema_for is not None
+    return {
+        **_summary(entry),
+        "steps": entry.defaults.steps if image else None,
+        "guidance": entry.defaults.guidance if image else None,
+        "negative_prompt": entry.defaults.negative_prompt if image else None,
+        "profile": entry.profile,
+        "inputs": {field: _bounds(rule) for field, rule in schema["properties"].items()},
+        "prices": {price["metric"]: f"{price['nano_usd'] / 1e9:.9f} USD" for price in model.prices},
+    }
+
+
+def _bounds(rule: dict[str, Any]) -> str:
+    """A field's type with what is allowed, as in "integer 256 to 1536, divisible by 64"."""
+    text: str = rule["type"]
+    if "enum" in rule:
+        text = " or ".join(rule["enum"])
+    if "minimum" in rule and "maximum" in rule:
+        text += f" {rule['minimum']} to {rule['maximum']}"
+    if "multipleOf" in rule:
+        text += f", divisible by {rule['multipleOf']}"
+    return text

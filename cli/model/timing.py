@@ -1,0 +1,139 @@
+"""`stoker model run` and `stoker model bench`: a pipeline in this process, with the time of each stage.
+
+    set-up      the weights are verified, the pipeline is loaded and warmed up
+    first step  the prompt is read, and the first step made
+    steps       the others
+    finish      the last step's latents become a file
+
+The handler is the one that a worker runs, on this machine's first GPU, else on its CPU. Peak memory is the
+GPU's, as torch counts it, else this process's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from stoker.cli import tables
+from stoker.cli.errors import CliError
+from stoker.cli.model.listing import known
+from stoker.cli.predict.device import first_device
+from stoker.cli.predict.run import save_files
+from stoker.models.hosted import MODELS
+from stoker.models.interface import PipelineEntry
+from stoker.worker.sdk import Device
+from stoker.worker.testing import LocalJob
+
+PROMPT = "a lighthouse on a cliff at dawn"
+STAGES = ("first step", "steps", "finish")
+
+
+def run(
+    name: str, typed: Mapping[str, Any], out: Path, console: Console, *, use_gpu: bool, as_json: bool
+) -> None:
+    """Saves the files of the output in `out`. Raises CliError if the job fails."""
+    entry, device, handler, set_up_s = _set_up(name, use_gpu=use_gpu)
+    job, stages = _timed(handler, typed, device, shown=not as_json)
+    output = save_files(job.result(), out)
+    record = _record(entry, device, {"set-up": set_up_s, **stages}, len(job.progress)) | {"output": output}
+    _print(record, console, as_json=as_json)
+
+
+def bench(
+    name: str, typed: Mapping[str, Any], runs: int, console: Console, *, use_gpu: bool, as_json: bool
+) -> None:
+    """One job warms the pipeline up; the median of the others is printed. Raises CliError if a job fails."""
+    entry, device, handler, set_up_s = _set_up(name, use_gpu=use_gpu)
+    _timed(handler, typed, device, shown=False)
+    found = [_timed(handler, typed, device, shown=False) for _ in range(runs)]
+    medians = {stage: statistics.median(stages[stage] for _, stages in found) for stage in STAGES}
+    totals = [sum(stages.values()) for _, stages in found]
+    record = _record(entry, device, {"set-up": set_up_s, **medians}, len(found[0][0].progress))
+    record |= {
+        "runs": runs,
+        "job_s": statistics.median(totals),
+        "least_s": min(totals),
+        "most_s": max(totals),
+    }
+    _print(record, console, as_json=as_json)
+
+
+def _set_up(name: str, *, use_gpu: bool) -> tuple[PipelineEntry, Device, Any, float]:
+    entry = known(name)
+    model = MODELS[entry.model]
+    device = first_device(os.environ) if use_gpu else Device()
+    os.environ.update(model.env)
+    os.environ["STOKER_PIPELINE"] = entry.name
+    module, _, handler_name = model.handler.partition(":")
+    begun = time.perf_counter()
+    handler = getattr(importlib.import_module(module), handler_name)()
+    handler.setup(device)
+    return entry, device, handler, time.perf_counter() - begun
+
+
+def _timed(
+    handler: Any, typed: Mapping[str, Any], device: Device, *, shown: bool
+) -> tuple[LocalJob, dict[str, float]]:
+    """The job and the seconds of its stages. Raises CliError if it fails."""
+    times: list[float] = []
+
+    def on_progress(value: Any) -> None:
+        times.append(time.perf_counter())
+        if shown:
+            print("  ".join(f"{field} {number}" for field, number in value.items()), file=sys.stderr)
+
+    job = LocalJob(
+        handler.run, {"prompt": PROMPT, **typed}, device=device, network=True, on_progress=on_progress
+    )
+    begun = time.perf_counter()
+    job.run()
+    ended = time.perf_counter()
+    if job.error is not None:
+        raise CliError(job.error)
+    stages = (times[0] - begun, times[-1] - times[0], ended - times[-1])
+    return job, dict(zip(STAGES, stages, strict=True))
+
+
+def _record(entry: PipelineEntry, device: Device, stages: Mapping[str, float], steps: int) -> dict[str, Any]:
+    return {
+        "pipeline": entry.name,
+        "made_up_weights": entry.made_up,
+        "device": device.name,
+        "steps": steps,
+        "stages_s": dict(stages),
+        "peak_memory_bytes": _peak_bytes(device),
+    }
+
+
+def _peak_bytes(device: Device) -> int:
+    if device.kind == "cpu":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    import torch
+
+    return int(torch.cuda.max_memory_allocated())
+
+
+def _print(record: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
+    if as_json:
+        tables.print_json(record)
+        return
+    console.print(f"{record['pipeline']} on {record['device']}, {record['steps']} steps")
+    for stage, seconds in record["stages_s"].items():
+        console.print(f"  {stage:<12}{seconds:9.3f} s")
+    if "job_s" in record:
+        runs, median, least, most = (record[name] for name in ("runs", "job_s", "least_s", "most_s"))
+        console.print(f"  {'job':<12}{median:9.3f} s, the median of {runs}; {least:.3f} to {most:.3f}")
+    console.print(f"  {'peak memory':<12}{record['peak_memory_bytes'] / 2**20:9.0f} MiB")
+    if record["made_up_weights"]:
+        console.print("  the weights are made up and small: this says nothing about the real model's time")
+    if "output" in record:
+        tables.print_json(record["output"])

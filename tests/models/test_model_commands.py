@@ -1,0 +1,113 @@
+"""`stoker model`: lists, shows, runs and times pipelines without a platform."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.cli.main import main
+from stoker.models.registry import PIPELINES
+
+SMALL = ("--set", "width=256", "--set", "height=256", "--set", "num_inference_steps=3", "--cpu")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("STOKER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path / "w"))
+    monkeypatch.setenv("STOKER_PIPELINE", "")
+
+
+def stoker(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["model", *arguments])
+    printed = capfd.readouterr()
+    assert ended.value.code is None or isinstance(ended.value.code, int)
+    return ended.value.code or 0, printed.out, printed.err
+
+
+def records(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code, out, err = stoker(capfd, *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_the_list_has_every_pipeline_and_what_its_weights_need(capfd: pytest.CaptureFixture[str]) -> None:
+    found = {record["name"]: record for record in records(capfd, "list")}
+    assert list(found) == list(PIPELINES)
+    assert "stoker weights fetch flux-1-schnell" in found["flux-1-schnell"]["weights"]
+    assert found["flux-tiny"]["weights"] == "made when they are needed"
+    assert found["sdxl"]["licence"] == "CreativeML Open RAIL++-M"
+
+
+def test_one_is_shown_with_defaults_inputs_and_price(capfd: pytest.CaptureFixture[str]) -> None:
+    found = records(capfd, "show", "sdxl")
+    assert (found["steps"], found["guidance"], found["negative_prompt"]) == (50, 5.0, True)
+    assert found["inputs"]["width"] == "integer 256 to 1536, divisible by 64"
+    assert found["prices"] == {"output_pixels": "0.000000020 USD"}
+    assert "steps" in stoker(capfd, "show", "sdxl")[1]
+    assert records(capfd, "show", "talk-tiny")["steps"] is None
+
+
+def test_an_unknown_name_is_answered_with_the_known(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = stoker(capfd, "run", "dall-e")
+    assert (code, "there is no pipeline 'dall-e'; registered are flux-1-dev" in err) == (1, True)
+
+
+def test_weights_that_are_not_here_are_named(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = stoker(capfd, "run", "sdxl", "--cpu")
+    assert (code, "stoker weights fetch sdxl" in " ".join(err.split())) == (1, True), err
+
+
+def test_a_run_shows_progress_and_where_the_time_went(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_small_preview(monkeypatch)
+    code, out, err = stoker(capfd, "run", "flux-tiny", *SMALL)
+    assert code == 0, err
+    assert [f"step {step}  steps 3" in err for step in (1, 2, 3)] == [True] * 3
+    for stage in ("set-up", "first step", "steps", "finish", "peak memory"):
+        assert f"  {stage} " in out, out
+    assert "the weights are made up" in out
+    assert list(Path("out").glob("*.jpeg"))
+
+
+def test_a_bench_gives_the_median_of_its_runs(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_small_preview(monkeypatch)
+    found = records(capfd, "bench", "flux-tiny", "--runs", "2", *SMALL)
+    assert (found["pipeline"], found["runs"], found["steps"], found["made_up_weights"]) == (
+        "flux-tiny",
+        2,
+        3,
+        True,
+    )
+    assert list(found["stages_s"]) == ["set-up", "first step", "steps", "finish"]
+    assert 0 < found["least_s"] <= found["job_s"] <= found["most_s"]
+    assert found["peak_memory_bytes"] > 50 << 20
+
+
+def test_a_wrong_input_is_one_sentence(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_small_preview(monkeypatch)
+    code, _, err = stoker(capfd, "run", "flux-tiny", "--cpu", "--set", "width=1000")
+    assert (code, "width: 1000 is not allowed" in err, "Traceback" in err) == (1, True, False), err
+
+
+def one_small_preview(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from stoker.models.text_to_image import previews
+
+    torch.set_num_threads(1)
+    monkeypatch.setattr(previews, "_FIT_SIDE", 256)
+    monkeypatch.setattr(previews, "_FIT_PROMPTS", ("a red flower",))
