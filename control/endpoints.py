@@ -32,7 +32,7 @@ class Endpoints:
     def find(self, account: str, endpoint: str, *, of_queue: bool = True) -> Endpoint:
         """The caller's endpoint under this id or alias. `of_queue`: it must take jobs. Raises NotFound and
         BadRequest."""
-        found = self.named(endpoint)
+        found = self.by_id.get(self._aliases.get(endpoint, endpoint))
         if found is None or found.account != account:
             raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it belongs to another account")
         if of_queue and found.type == LOAD_BALANCER:

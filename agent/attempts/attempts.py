@@ -113,7 +113,7 @@ class Attempts:
     def _prepare(self, attempt: RunningAttempt) -> str:
         """Makes its scratch folder; returns why there is none."""
         try:
-            attempt.scratch = attempt.scratch or self._scratch.prepare(attempt.key, attempt.worker.name)
+            attempt.scratch = attempt.scratch or self._scratch.prepare(attempt.key, attempt.assign.worker)
         except OSError as error:
             return f"no scratch folder could be made: {error.strerror or error}"
         return ""

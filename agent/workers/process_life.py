@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from stoker.agent.interfaces import SpawnFailed, WorkerProcess
-from stoker.agent.logs.tail import TailListener
 from stoker.agent.workers import process_machine, restarts
 from stoker.agent.workers.recycling import RecycleWatch
 from stoker.agent.workers.runs_ahead import RunsAhead
@@ -44,13 +43,6 @@ class ProcessLife:
     @property
     def room_ahead(self) -> int:
         return self.ahead.room if isinstance(self.state, process_machine.Ready) else 0
-
-    def run(self, key: AttemptKey, frame: Frame) -> TailListener:
-        self.known.add(key)
-        listener = self.process.tail.listen()
-        self.process.send(frame)
-        self.ahead.send_in_turn(key)
-        return listener
 
     def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
         self.known.add(key)

@@ -27,9 +27,10 @@ _READ_MAX = 4096
 
 class RunsAhead:
     """Of one worker process. `fd`, which the process is given, is where it takes permissions; None where each
-    run is sent in its turn. `most`: how many the process takes ahead; 0 until it is ready. `prints`: its jobs
-    print. Nothing is sent ahead then: what a job prints first could not be told from what the one before it
-    printed last."""
+    run is sent in its turn. `most`: how many the process takes ahead; 0 until it is ready. `current` has its
+    slot; `sent` are those that were sent ahead, and have not ended. `withdrawn`: some were taken back, and it
+    may not have dropped them yet. `prints`: its jobs print. Nothing is sent ahead then: what a job prints
+    first could not be told from what the one before it printed last."""
 
     def __init__(self, *, enabled: bool = False) -> None:
         self.fd: int | None = None
@@ -39,51 +40,46 @@ class RunsAhead:
                 self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.most = 0
         self.prints = False
-        self._sent: list[AttemptKey] = []  # ahead, and not ended
-        self._current: AttemptKey | None = None
-        self._withdrawn = False
+        self.sent: list[AttemptKey] = []
+        self.current: AttemptKey | None = None
+        self.withdrawn = False
         self._clears: AttemptKey | None = None
 
     @property
     def room(self) -> int:
         """How many more runs may be sent ahead."""
-        if self.fd is None or self.prints or self._withdrawn:
+        if self.fd is None or self.prints or self.withdrawn:
             return 0
-        return self.most - len(self._sent) + (self._current in self._sent)
+        return self.most - len(self.sent) + (self.current in self.sent)
 
     def send(self, key: AttemptKey) -> None:
         """To be called before the run is sent: a run without a permission is dropped."""
-        self._sent.append(key)
+        self.sent.append(key)
         os.write(self._write, _PERMISSION)
 
-    def send_in_turn(self, key: AttemptKey) -> None:
-        if self._withdrawn:
-            self._clears = key
+    def clear_after(self, key: AttemptKey) -> None:
+        """This one is sent in its turn: once it has ended, what was withdrawn is dropped."""
+        self._clears = key
 
-    def begin(self, key: AttemptKey) -> None:
-        """It has its worker's slot."""
-        self._current = key
-
-    def end(self, key: AttemptKey, following: AttemptKey | None) -> None:
-        """It has left the worker, and the following has its slot."""
-        self._current = following
-        if key in self._sent:
-            self._sent.remove(key)
+    def end(self, key: AttemptKey) -> None:
+        """It has left the worker."""
+        if key in self.sent:
+            self.sent.remove(key)
         if key == self._clears:
-            self._withdrawn, self._clears = False, None
+            self.withdrawn, self._clears = False, None
 
     def withdraw(self) -> list[AttemptKey]:
         """Those that were sent ahead and that the process has not begun, and will not."""
-        if not self._sent or self.fd is None:
+        if not self.sent or self.fd is None:
             return []
         left = 0
         with contextlib.suppress(BlockingIOError):
             left = len(os.read(self.fd, _READ_MAX))
         if not left:
             return []
-        self._withdrawn = True
-        kept = max(len(self._sent) - left, 0)
-        withdrawn, self._sent = self._sent[kept:], self._sent[:kept]
+        self.withdrawn = True
+        kept = max(len(self.sent) - left, 0)
+        withdrawn, self.sent = self.sent[kept:], self.sent[:kept]
         return withdrawn
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ class Worker:
         if len(self.running) < life.slots:
             self.running.add(key)
             self.occupied_at = at
-            life.ahead.begin(key)
+            life.ahead.current = key
             if len(self.running) == 1:
                 self._metering.step(usage.Jobs(at, 1))
         elif may_wait(self.spec) and len(self.waiting) < WAITING_MOST:
@@ -115,7 +115,14 @@ class Worker:
     def run(self, key: AttemptKey, frame: Frame) -> TailListener | None:
         """Sends the run frame. Returns what listens to the process from before the job on; None where there
         is no process. Raises FrameError for an input over the limit of a frame."""
-        return None if self._life is None else self._life.run(key, frame)
+        if (life := self._life) is None:
+            return None
+        life.known.add(key)
+        listener = life.process.tail.listen()
+        life.process.send(frame)
+        if life.ahead.withdrawn:
+            life.ahead.clear_after(key)
+        return listener
 
     def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
         """Sends the run frame of one that waits; only where there is `room_ahead`."""
@@ -157,8 +164,10 @@ class Worker:
             del self.waiting[following]
             self.running.add(following)
             self.occupied_at = at
-        if self._life is not None:
-            self._life.ahead.end(key, following)
+        if (life := self._life) is not None:
+            life.ahead.current = following
+            if life.ahead.sent or life.ahead.withdrawn:
+                life.ahead.end(key)
         if not self.running:
             self._metering.step(usage.Jobs(at, 0))
         if key in self._held_by:

@@ -222,8 +222,7 @@ class NodeReports:
                 case VolumeUsed() as used:
                     self._volume_used(used)
                 case Outcome(job=job, attempt=attempt, end="completed" | "failed", execution_ms=ms):
-                    self._cluster.ran(AttemptKey(job, attempt), ms / 1000)
-                    freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
+                    freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock(), ms / 1000))
                 case Outcome(job=job, attempt=attempt) | Released(job=job, attempt=attempt):
                     freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
                 case Refused(job, attempt, reason):

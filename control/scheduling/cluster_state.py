@@ -90,7 +90,7 @@ class PlacedWorker:
     def room(self, depth: int, now: float) -> int:
         """How many jobs it may be given: its free slots; and where jobs may lie ahead of it, so many behind
         the one that runs, unless that has run for long already."""
-        if not depth or self.state != "ready" or self.retiring or not takes_ahead(self.spec):
+        if self.state != "ready" or self.retiring or not takes_ahead(self.spec):
             return self.free
         if any(now - since > PATIENCE_S for since in self.busy.values()):
             return 0
@@ -239,9 +239,13 @@ class ClusterState:
         """Free slots of its workers and room ahead of them, reserved until `settle`. Workers of any version
         have some: an old one serves until it is replaced."""
         run_s = self.throughputs[endpoint].run_s
-        depth = ahead.depth(run_s)
+        depth = ahead.depth(run_s) if ahead.MOST else 0
         workers = self._of_endpoint.get(endpoint, {})
-        rooms = {name: room for name, worker in workers.items() if (room := worker.room(depth, now))}
+        rooms = {
+            name: room
+            for name, worker in workers.items()
+            if (room := worker.room(depth, now) if depth else worker.free)
+        }
         free = [workers[name] for name in rooms]
         offered = [(worker, min(rooms[worker.worker], most)) for worker in free]
         if len(free) > 1:
@@ -270,15 +274,17 @@ class ClusterState:
                 self.throughputs[held.endpoint].begun += 1
                 self._busy_at[key] = name
 
-    def release(self, key: AttemptKey, at: float) -> str | None:
+    def release(self, key: AttemptKey, at: float, ran_s: float | None = None) -> str | None:
         """Frees the attempt's slot or place, once; returns the worker's endpoint if there was one to free.
-        The first that lay ahead has the slot then."""
+        The first that lay ahead has the slot then. `ran_s`: how long its handler ran, to its end."""
         held = self.workers.get(self._busy_at.pop(key, ""))
         if held is None:
             return None
         held.ahead.pop(key, None)
+        throughput = self.throughputs[held.endpoint]
+        if ran_s is not None:
+            throughput.run_s = averaged(throughput.run_s, ran_s)
         if key in held.busy:
-            throughput = self.throughputs[held.endpoint]
             throughput.job_s = averaged(throughput.job_s, at - held.busy.pop(key))
         if held.ahead and len(held.busy) < held.concurrency:
             following = next(iter(held.ahead))
@@ -317,12 +323,6 @@ class ClusterState:
         """The endpoint's jobs that lie ahead of its workers, and since when."""
         workers = self._of_endpoint.get(endpoint, {}).values()
         return {key: at for worker in workers for key, at in worker.ahead.items()}
-
-    def ran(self, key: AttemptKey, seconds: float) -> None:
-        """Its handler ran so long, to its end. To be called before `release`."""
-        if (held := self.workers.get(self._busy_at.get(key, ""))) is not None:
-            throughput = self.throughputs[held.endpoint]
-            throughput.run_s = averaged(throughput.run_s, seconds)
 
     def handed_back(self, key: AttemptKey) -> None:
         """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too. To be

@@ -158,7 +158,8 @@ def test_one_that_is_handed_back_ends_the_giving() -> None:
         cluster.release(key(n), 0.06)
     assert give(cluster, 9, now=0.06, first=3) == ["b"], "only free slots are given"
     for n in range(8):
-        cluster.ran(key(0), 0.001)
+        cluster.release(key(0), 0.06, ran_s=0.001)
+        cluster.settle((), {key(0): "a"}, 0.06)
         short = ahead.depth(cluster.throughputs["e"].run_s)
         assert (short > 0) == (n >= 4), "it takes a few short ones to trust them again"
 

@@ -54,7 +54,7 @@ class SyncLoop:
             frame = self._inbox.popleft()
             if frame.kind == "stop":
                 return
-            if frame.kind == "run" and self._may_begin(frame):
+            if frame.kind == "run" and ("ahead" not in frame.fields or self._may_begin()):
                 attempt = Attempt(frame, self)
                 self._current = attempt  # first: a thread that the handler left may receive a cancel now
                 for early in tuple(self._inbox):  # its cancel may have come with it
@@ -64,10 +64,8 @@ class SyncLoop:
                 run_attempt(self._call, attempt, frame.body, aggregate=self._aggregate, put_back=put_back)
                 self._current = None
 
-    def _may_begin(self, run: Frame) -> bool:
-        """One that has asked to be replaced begins nothing that was sent ahead."""
-        if "ahead" not in run.fields:
-            return True
+    def _may_begin(self) -> bool:
+        """Whether it may begin a run that was sent ahead; not once it has asked to be replaced."""
         if self._permissions is None or self._retires:
             return False
         try:
