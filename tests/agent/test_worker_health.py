@@ -6,7 +6,7 @@ import asyncio
 
 from stoker.agent.workers.recycle_policy import Footprint
 from stoker.testing.fake_spawner import Start
-from stoker.wire.messages import Outcome, Refused, WorkerState
+from stoker.wire.messages import Outcome, Refused, Usage, WorkerState
 from stoker.worker.frames import Frame
 
 SLOW = b'{"run_s": 60}'
@@ -315,5 +315,33 @@ def test_a_replacement_after_good_work_makes_up_for_a_bad_start(play, a_worker, 
         await host.control.worker_is("w1", "unhealthy")
         host.spawner.starts["e1"] = Start()
         await host.control.worker_is("w1", "ready")
+
+    play(story)
+
+
+# ---- http workers
+
+
+def test_an_http_worker_leaves_the_rotation_and_comes_back(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker(kind="http", command=("server",)))
+        process = host.spawner.of("w1")
+        process.emit(Frame("unfit", {"reason": "its health check answers 500"}))
+        assert (await host.control.worker_is("w1", "unhealthy")).reason == "its health check answers 500"
+        process.emit(Frame("fit"))
+        await host.control.worker_is("w1", "ready")
+        ready = ("ready", "")
+        assert states_and_ends(host) == [ready, ("unhealthy", "its health check answers 500"), ready]
+        assert len(host.spawner.spawned) == 1
+
+    play(story)
+
+
+def test_an_http_worker_that_is_ready_counts_as_running(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker(kind="http", command=("server",)))
+        await asyncio.sleep(200.0)
+        assert {body.state for body in host.control.bodies(Usage)} <= {"starting", "running"}
+        assert any(body.state == "running" for body in host.control.bodies(Usage))
 
     play(story)

@@ -79,6 +79,33 @@ def test_an_image_is_a_protocol_worker_of_its_own_command(folder: Path) -> None:
     assert (endpoint.run.kind, endpoint.run.command) == ("protocol", ("python", "h.py"))
 
 
+def test_a_load_balancing_endpoint_runs_a_server(folder: Path) -> None:
+    balanced = 'type = "LOAD_BALANCER"'
+    for text in (ROOTS + PROGRAM, IMAGE):
+        (endpoint,) = to_endpoints(load(folder, text + balanced))
+        assert (endpoint.type, endpoint.run.kind, endpoint.scaler_type) == (
+            "LOAD_BALANCER",
+            "http",
+            "REQUEST_COUNT",
+        )
+    for text in (ROOTS + ECHO, IMAGE + 'handler = "/app/h.py:run"\n'):
+        with pytest.raises(ConfigError, match="runs an HTTP server and no handler"):
+            load(folder, text + balanced)
+    with pytest.raises(ConfigError, match="must be REQUEST_COUNT"):
+        load(folder, ROOTS + PROGRAM + balanced + '\nscalerType = "QUEUE_DELAY"')
+
+
+@pytest.mark.parametrize("domain", ["example.org", "lb.a-b.example.org", "internal", ""])
+def test_a_domain_of_the_gateway(folder: Path, domain: str) -> None:
+    assert load(folder, f'gateway_domain = "{domain}"').gateway_domain == domain
+
+
+@pytest.mark.parametrize("domain", [".example.org", "Example.org", "example.org:80", "a b", "https://x"])
+def test_no_domain(folder: Path, domain: str) -> None:
+    with pytest.raises(ConfigError, match="gateway_domain"):
+        load(folder, f'gateway_domain = "{domain}"')
+
+
 def test_an_image_with_a_handler_is_a_python_worker(folder: Path) -> None:
     text = IMAGE.replace("concurrency = 4", 'handler = "/app/h.py:run"')
     (endpoint,) = to_endpoints(load(folder, text))

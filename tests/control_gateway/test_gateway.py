@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h11
@@ -129,6 +130,33 @@ async def test_it_is_scaled_by_its_requests_in_flight() -> None:
         go.set()
         await asyncio.sleep(60.0)
         assert len(s.agent.specs) == 1
+
+
+@story
+async def test_scaled_down_under_load_no_request_fails() -> None:
+    go = asyncio.Event()
+
+    async def held(served: Served) -> None:
+        await go.wait()
+        served.respond(b"done")
+
+    async with site(held, workers_max=2, workers_min=2) as s, asyncio.TaskGroup() as tasks:
+        workers = set(await s.ready(2))
+        running = [tasks.create_task(s.get()) for _ in range(8)]
+        await asyncio.sleep(1.0)
+        plane = s.w.plane
+        plane.endpoints.put(replace(plane.endpoints.by_id["app"], workers_max=1, workers_min=1))
+        plane.scaling.wake.set()
+        await asyncio.sleep(30.0)
+        assert set(s.agent.specs) == workers
+        later = tasks.create_task(s.get())
+        await asyncio.sleep(1.0)
+        go.set()
+        answers = [await one for one in running]
+        assert {one.status for one in answers} == {200}
+        assert {one.headers["x-runpod-worker-id"] for one in answers} == workers
+        await asyncio.sleep(5.0)
+        assert set(s.agent.specs) == {later.result().headers["x-runpod-worker-id"]}
 
 
 @story
