@@ -35,8 +35,8 @@ HERE = Path(__file__).parent
 scripted = load_module("rogue_agent_tests", HERE.parent / "agent" / "conftest.py")
 
 RIGHT = {
-    "concurrency": 1, "serves": "x", "n": 0, "error": "x", "reason": "x", "lost": False, "name": "a",
-    "media_type": "a/b",
+    "concurrency": 1, "serves": "x", "ahead": 0, "n": 0, "error": "x", "reason": "x", "lost": False,
+    "name": "a", "media_type": "a/b",
     "url": "http://x", "max_bytes": 1, "timeout_s": 1, "has_output": True, "in_file": False, "files": 0,
     "metrics": {}, "retryable": False,
 }  # fmt: skip
