@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from stoker.wire.messages import AttemptKey
+from stoker.wire.records import record
 from stoker.worker.errors import clean
 from stoker.worker.frames import INLINE_MAX, Frame, FrameError
 
@@ -47,7 +48,7 @@ class BrokenProtocol(FrameError):
 # ---- messages -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ready:
     """`serves`: what it reports that it runs. `ahead`: how many runs it takes before their turn."""
 
@@ -57,19 +58,19 @@ class Ready:
     key: None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SetupFailed:
     error: str
     key: None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Slots:
     n: int
     key: None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Retire:
     """`lost`: the context of its device is lost, with all that runs there except the job `key`."""
 
@@ -78,13 +79,13 @@ class Retire:
     key: AttemptKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Progress:
     key: AttemptKey
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Chunk:
     """`fd`, if any, holds the chunk instead of `body`; the receiver closes it."""
 
@@ -94,7 +95,7 @@ class Chunk:
     fd: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class File:
     """The receiver closes `fd`."""
 
@@ -105,7 +106,7 @@ class File:
     fd: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Done:
     key: AttemptKey
     body: bytes
@@ -115,7 +116,7 @@ class Done:
     metrics: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Failed:
     """`body`: the output that the handler returned together with its error."""
 
@@ -125,7 +126,7 @@ class Failed:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Fetch:
     key: AttemptKey
     n: int
@@ -134,18 +135,18 @@ class Fetch:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Begun:
     key: AttemptKey
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Returned:
     key: AttemptKey
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Unfit:
     """It is out of rotation until it is fit again."""
 
@@ -153,7 +154,7 @@ class Unfit:
     key: None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Fit:
     key: None = None
 
@@ -167,7 +168,7 @@ WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | Unfit | Fit | 
 _MISSING: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Field:
     """What one field may be. A `text` is for people: it is cleaned and cut. A `name` is refused instead of
     altered. `most` is the greatest number, or the most characters."""
@@ -213,7 +214,7 @@ class Field:
                 return f"an object of at most {self.most} quantities"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FrameRule:
     """What one kind of frame must look like. `body` and `descriptor`: whether it comes with one. `program`:
     only the agent's own end of a program sends it."""

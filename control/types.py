@@ -7,7 +7,7 @@ How a view reads on the wire is `control.jobs.records`; how it is stored is `con
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from stoker.control.rules.access import ALL, Access
@@ -17,12 +17,13 @@ from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.submissions import Once, S3Config
 from stoker.control.rules.validation import AssignedAttempt
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
+from stoker.wire.records import record
 
 LOAD_BALANCER = "LOAD_BALANCER"
 """The type of an endpoint whose workers serve HTTP; the other type is QUEUE."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class EndpointVersion:
     """What a worker runs: data, fixed once stored. Of a protocol worker `handler` is its command's folder;
     where there is an `image`, the worker is a container of it."""
@@ -47,7 +48,7 @@ class EndpointVersion:
     disk_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Endpoint:
     """`origin`: "file", declared in the configuration, or "api". `template` is the id of the one that it was
     made from. `requested` holds what else the management API was asked for, to be told again."""
@@ -80,7 +81,7 @@ class Endpoint:
         return self.scaler_value if self.type == LOAD_BALANCER else None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Template:
     """What endpoints and pods are made from. `fields` are the management API's, under their names there."""
 
@@ -91,7 +92,7 @@ class Template:
     created_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class JobView:
     """A stored job as its caller may see it. `logs` are the last lines of an attempt that failed."""
 
@@ -119,7 +120,7 @@ class JobView:
         return self.state in TERMINAL
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NewJob:
     id: str
     account: str
@@ -139,7 +140,7 @@ class NewJob:
     once: Once | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Slot:
     """Room for `free` more jobs of `endpoint` on one worker, held by one session of a node."""
 
@@ -150,7 +151,7 @@ class Slot:
     free: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Claimed:
     """A job that was just moved to IN_PROGRESS, with all that its Assign needs."""
 
@@ -168,7 +169,7 @@ class Claimed:
     s3: S3Config | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UploadRight:
     """What a node may use of the object store for an attempt: the endpoint names the prefix."""
 
@@ -176,7 +177,7 @@ class UploadRight:
     input_key: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Changed:
     """A job whose row changed: who waits for it is told. `cancel` names an attempt that must stop.
 
@@ -193,7 +194,7 @@ class Changed:
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Submitted:
     """`repeated`: the idempotency key was known, and `view` is the job of its first use."""
 
@@ -202,7 +203,7 @@ class Submitted:
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class EndpointHealth:
     """The eleven counters of `/health`; `unhealthy_devices` are those on which no worker is placed, and why.
     `reason`: why workers are throttled. `serves`: what the workers that are ready say that they run."""
@@ -223,7 +224,7 @@ class EndpointHealth:
     serves: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReportsApplied:
     """What a batch of reports did: jobs that changed, and attempts that are stale and must stop.
 
@@ -238,7 +239,7 @@ class ReportsApplied:
     pods: tuple[WantedPod, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reconciled:
     """What a node's Hello led to: which of its attempts go on, which must stop, which jobs changed. The node
     may still report on the `assigned` ones."""
@@ -249,7 +250,7 @@ class Reconciled:
     assigned: Mapping[AttemptKey, AssignedAttempt] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class QueueSample:
     """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`. Of the
     others, the one that waits longest does so since `waiting_since`, which lies ahead while all back off.
@@ -262,7 +263,7 @@ class QueueSample:
     waiting_since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Counted:
     """An endpoint's living jobs. `exact` is False where counting stopped at its limit."""
 
@@ -271,7 +272,7 @@ class Counted:
     exact: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Listing:
     """Which records of an endpoint are wanted, newest first. `before`: the cursor of an earlier page."""
 
@@ -281,7 +282,7 @@ class Listing:
     before: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Page:
     """`cursor` is where the next page begins; None where there is none."""
 
@@ -289,7 +290,7 @@ class Page:
     cursor: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UploadedFile:
     """A caller's file in the object store: a URL to be named in inputs, until `expires_at`."""
 
@@ -299,7 +300,7 @@ class UploadedFile:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Delivery:
     """A webhook that is due: the job's record as it was when it ended, and its input. `id` stays the same.
     `whose`: the account of its job, and the host that receives it."""
@@ -313,7 +314,7 @@ class Delivery:
     input_ref: Ref | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KeyRecord:
     """A key or join token as it is listed; its secret half is known to its owner only.
 
@@ -332,7 +333,7 @@ class KeyRecord:
     uses_left: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AuditLine:
     """`status` is None where the service went away before it answered."""
 

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from stoker.wire.messages import End
+from stoker.wire.records import record
 
 Backlog = Literal["", "moving", "stuck"]
 """Chunks of the stream that are not reported yet: none; being stored; or the object store has just failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     """How it ends. `given_back`: it goes back to the queue, and the attempt is not counted. `at_once`: it can
     be given out again without a pause."""
@@ -32,28 +32,28 @@ COMPLETED = Verdict("completed")
 # ---- events ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RoomAhead:
     """Its run may lie in its worker's socket, behind the one that runs."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Next:
     """The one before it has left their worker."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Withdrawn:
     """Its worker had not begun the run that lay in its socket, and will not."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HandBack:
     """It is not to wait for its worker any more."""
 
@@ -61,25 +61,25 @@ class HandBack:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Fetched:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FetchFailed:
     at: float
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Begun:
     """The handler has the job only now, so its execution time starts here."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Done:
     """The handler returned. `upload`: files, or an output too large for a message, must be uploaded."""
 
@@ -88,7 +88,7 @@ class Done:
     backlog: Backlog = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HandlerFailed:
     at: float
     error: str
@@ -96,7 +96,7 @@ class HandlerFailed:
     backlog: Backlog = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Stop:
     """End it with this verdict: a cancel, a refused file, the agent's shutdown."""
 
@@ -104,21 +104,21 @@ class Stop:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LeaseLost:
     """The node may no longer run its attempts. Those that have left their worker go on."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Dropped:
     """Control wants neither the work nor its reports."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WorkerGone:
     """The process was reaped. `planned`: the agent ended it for another reason than this attempt."""
 
@@ -128,14 +128,14 @@ class WorkerGone:
     backlog: Backlog = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ChunksUploaded:
     """No chunk of the stream waits any more."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ChunkFailed:
     """A chunk could not be uploaded. Unless this is `retryable`, all that wait are dropped."""
 
@@ -144,24 +144,24 @@ class ChunkFailed:
     retryable: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Uploaded:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UploadFailed:
     at: float
     error: str
     retryable: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Acked:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tick:
     at: float
 
@@ -192,79 +192,79 @@ Event: TypeAlias = (
 # ---- commands -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Fetch:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SendRun:
     """It begins."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SendAhead:
     """Put its run into the worker's socket; it does not begin."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Begin:
     """It begins; its run was sent ahead."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Withdraw:
     """Take back what lies in the worker's socket. Those that the worker has not begun are `Withdrawn`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SendCancel:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TerminateWorker:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReleaseSlot:
     """Its slot, or its place behind the one that runs, is free; its scratch folder is removed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReportUploading:
     """Tell control that the slot is free and the upload begun."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReportDelay:
     """Tell control why the upload is late."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Upload:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StopTransfer:
     """Chunks that wait are dropped."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReportOutcome:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ReportReleased:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Forget:
     """Forget the attempt. `reports`: those in the outbox, too."""
 

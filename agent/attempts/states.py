@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from stoker.agent.attempts.events import Dropped, HandBack, LeaseLost, Stop, Verdict
+from stoker.wire.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Waiting:
     """Its worker runs another attempt, and this one is next, or behind the next. It is not begun: `timeout_s`
     is counted from when it runs.
@@ -24,7 +24,7 @@ class Waiting:
     end: Stop | LeaseLost | Dropped | HandBack | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Fetching:
     """Its input is being fetched; it holds a slot. `timeout_s` is counted from when it runs."""
 
@@ -32,14 +32,14 @@ class Fetching:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Running:
     started: float
     deadline: float
     ttl_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cancelling:
     """The cancel frame is sent. A verdict of None: nobody wants a report."""
 
@@ -47,14 +47,14 @@ class Cancelling:
     verdict: Verdict | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Terminating:
     """Its worker is being ended by signals."""
 
     verdict: Verdict | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Uploading:
     """The handler is done and the slot free. The ttl still counts, executionTimeout does not."""
 
@@ -64,7 +64,7 @@ class Uploading:
     last_error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Flushing:
     """The handler is done, the slot free, and chunks of the stream wait to be reported before the verdict.
 
@@ -77,14 +77,14 @@ class Flushing:
     last_error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reporting:
     """The outcome is in the outbox."""
 
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Over:
     """Nothing is left to do."""
 

@@ -11,7 +11,8 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from stoker.wire.records import record
 
 LINE_MAX = 8192
 KEPT = 100
@@ -87,7 +88,7 @@ class LogTail:
         return tuple(map(_text, self.kept))[-KEPT:]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TailListener:
     """What is printed from the line `begin` on. It may be made and used after the worker's death, too."""
 

@@ -15,7 +15,7 @@ Pure: no clock, no disk, no stream. The shell is `agent.reports.reports`; the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stoker.wire.messages import (
     AttemptKey,
@@ -32,6 +32,7 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
+from stoker.wire.records import record
 
 BATCH_BYTES = 200 * 1024
 """One message on the wire is at most 256 KiB; a single larger report is cut into fragments there."""
@@ -47,7 +48,7 @@ DISK_BYTES_PER_S = 8 * 1024 * 1024
 _OVERHEAD = 160
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Item:
     """`size`: about how many bytes it takes on the wire."""
 
@@ -57,7 +58,7 @@ class Item:
     body: ReportBody
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PendingProgress:
     """An attempt's progress: `value` waits to leave, not before `due`; None: nothing waits."""
 
@@ -66,7 +67,7 @@ class PendingProgress:
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Outbox:
     """Several are made for each job, most of them without `replace`: it costs more than all the rest.
 

@@ -15,6 +15,7 @@ from stoker.agent.uploads import outputs
 from stoker.outbound.errors import OutboundError
 from stoker.wire import names
 from stoker.wire.messages import Artifact, Grant, Ref
+from stoker.wire.records import record
 
 OUTPUT_MAX = 1_000_000
 """The largest output in bytes that is part of the job's record; a larger one is put into the object store."""
@@ -23,7 +24,7 @@ FETCH_FIRST_S = 0.2
 FETCH_LONGEST_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HandedFile:
     """A file that a handler handed over, checked and open. The owner of this object closes it."""
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +17,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.errors import ControlError, InvalidInput, TooMany, Unauthorized, Unavailable
+from stoker.wire.records import record
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ WRITTEN = "stoker.written"
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Answer:
     """`after` runs once the socket has taken the whole body, and not where the caller left before.
 

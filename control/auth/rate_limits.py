@@ -20,6 +20,7 @@ from types import MappingProxyType
 from pyrate_limiter import InMemoryBucket, Rate, RateItem
 
 from stoker.control.errors import TooMany
+from stoker.wire.records import record
 
 WINDOW_MS = 10_000
 WINDOW_S = WINDOW_MS // 1000
@@ -28,7 +29,7 @@ _COUNTED_MS = WINDOW_MS - 1
 """The bucket counts what is as old as its interval, too."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Limit:
     """Requests in a window; requests inside at once, where that is limited."""
 

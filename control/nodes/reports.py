@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
@@ -43,12 +42,13 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
+from stoker.wire.records import record
 from stoker.wire.streams import StreamEnded
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Committed:
     reported: ReportsApplied
     claimed: tuple[Claimed, ...]

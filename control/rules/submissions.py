@@ -7,7 +7,7 @@ Nothing is clamped and nothing is filled in. What `input` holds is the endpoint'
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
 from stoker.outbound.addresses import refusal_before_lookup
+from stoker.wire.records import record
 
 EXECUTION_TIMEOUT_MS = (5_000, 604_800_000)
 TTL_MS = (10_000, 604_800_000)
@@ -26,7 +27,7 @@ MAX_VALUE_CHARACTERS = 100
 """Characters of a wrong value that an error repeats."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class S3Config:
     """A caller's own bucket. The secret is encrypted at rest and never logged."""
 
@@ -37,7 +38,7 @@ class S3Config:
     object_path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Once:
     """An idempotency key, and a digest of the request that it came with."""
 
@@ -45,7 +46,7 @@ class Once:
     fingerprint: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Submission:
     """A checked submission body. `input` is the JSON text of its `input` value."""
 

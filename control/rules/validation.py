@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -40,6 +40,7 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
+from stoker.wire.records import record
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class InvalidReport(Exception):
     """The node may not report this; the text names the field, the value, and what is allowed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AssignedWorker:
     """`slots`: how many jobs it may take at once, as its endpoint allows."""
 
@@ -73,7 +74,7 @@ class AssignedWorker:
     devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AssignedAttempt:
     """`prefix`: where all that it uploads lies; "" where that is not known any more, and nothing may be
     named. `worker` is None, and `prices` are, where they are not known any more. With `own_bucket` its files

@@ -24,6 +24,7 @@ from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import NodeRoom, takes
 from stoker.control.types import Slot
 from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, WorkerSpec
+from stoker.wire.records import record
 
 NEWEST = 0.2
 """The weight of the newest in an average: after ten others, a tenth of what was first is left."""
@@ -106,7 +107,7 @@ class PlacedWorker:
         return self.state == "ready" and not self.jobs
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PlacedPod:
     """A pod's hold on devices of its node. It lasts as long as the pod is placed there, connected or not."""
 
@@ -332,7 +333,7 @@ class ClusterState:
             throughput.run_s = max(throughput.run_s or 0.0, PATIENCE_S)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NodeLoad:
     """All jobs that a node has, of any endpoint, and how many devices carry them."""
 

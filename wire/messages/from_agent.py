@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from stoker.wire.messages.shared import AttemptKey, Device, DeviceSample, Ref
+from stoker.wire.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HeldWorker:
     worker: str
     endpoint: str
@@ -20,7 +21,7 @@ class HeldWorker:
     serves: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HeldAttempt:
     job: str
     attempt: int
@@ -32,7 +33,7 @@ class HeldAttempt:
         return AttemptKey(self.job, self.attempt)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HeldPod:
     """`version` and `restarts` are those of the PodSpec that the container was made and last started for."""
 
@@ -42,7 +43,7 @@ class HeldPod:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GatewayAddress:
     """How control reaches the http workers of a node: HTTP CONNECT to a worker's name at this port, with the
     token as bearer. The address is the one that the session comes from."""
@@ -51,7 +52,7 @@ class GatewayAddress:
     token: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Hello:
     protocol: int
     node: str
@@ -68,20 +69,20 @@ class Hello:
     gateway: GatewayAddress | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Beat:
     number: int
     samples: tuple[DeviceSample, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Progress:
     job: str
     attempt: int
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Chunk:
     """One chunk of partial output. A chunk over 1 MB is the object `ref`, and `value` is empty."""
 
@@ -92,7 +93,7 @@ class Chunk:
     ref: Ref | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Uploading:
     """The handler has returned, and its results are being uploaded. `why`: the error of the last try, if
     any."""
@@ -102,7 +103,7 @@ class Uploading:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Released:
     """The attempt no longer holds a slot of its worker."""
 
@@ -110,7 +111,7 @@ class Released:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Span:
     """One priced measurement: `quantity` in `unit`, and its price in billionths of a US dollar."""
 
@@ -120,7 +121,7 @@ class Span:
     nano_usd: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Artifact:
     key: str
     size: int
@@ -128,7 +129,7 @@ class Artifact:
     media_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Outcome:
     job: str
     attempt: int
@@ -146,7 +147,7 @@ class Outcome:
     log_first: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WorkerState:
     """`slots`: how many attempts the worker takes at once now; None while unknown. `serves`: what the worker
     says that it runs."""
@@ -161,7 +162,7 @@ class WorkerState:
     serves: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Refused:
     """The agent could not take this Assign, or gives it back; the attempt is not counted. `at_once`: it needs
     no pause before it is given out again: the node is about to leave, or it only waited for its worker."""
@@ -172,7 +173,7 @@ class Refused:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PortMapping:
     """A port of a pod, and the host's port that is mapped to it."""
 
@@ -181,7 +182,7 @@ class PortMapping:
     protocol: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PodState:
     """The state of a pod's container, from the engine. `version` and `restarts` are those of the PodSpec that
     this state answers."""
@@ -197,7 +198,7 @@ class PodState:
     log_tail: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VolumeUsed:
     """How much a network volume holds on this node. `gone`: its folder was removed, as requested."""
 
@@ -206,7 +207,7 @@ class VolumeUsed:
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Usage:
     """A period in which a worker or a pod held its devices in one state. Control computes its cost. Periods
     of one owner do not overlap, and (owner, boot, n) identifies a period: one that is reported again is the
@@ -233,7 +234,7 @@ WANTED_MOST = 100
 """The most requests in one SignAsk."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Wanted:
     """A request to the platform's object store that an agent wants signed.
 
@@ -252,7 +253,7 @@ class Wanted:
     part: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SignAsk:
     """Answered by the SignAnswer of the same number, in the same session. Sending it twice has no effect."""
 
@@ -267,13 +268,13 @@ ReportBody: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Report:
     number: int
     body: ReportBody
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FromAgent:
     hello: Hello | None = None
     beat: Beat | None = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from stoker.wire.messages.shared import AttemptKey, Ref
+from stoker.wire.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop."""
 
@@ -19,12 +20,12 @@ class Welcome:
     stop: tuple[AttemptKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Refusal:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WorkerLimits:
     """Limits of one worker with all its processes. None: the node's own limit, if it has one."""
 
@@ -34,7 +35,7 @@ class WorkerLimits:
     files: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RegistryAuth:
     """The login that an image is pulled with. The password is never logged."""
 
@@ -42,7 +43,7 @@ class RegistryAuth:
     password: str = field(repr=False, default="")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WorkerSpec:
     """`kind` is "python", "protocol" or "http". Those of the latter two are `command`, started in the folder
     `handler`.
@@ -77,7 +78,7 @@ class WorkerSpec:
     hidden: tuple[str, ...] = field(repr=False, default=())
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PodPort:
     """`protocol` is http, tcp or udp."""
 
@@ -85,7 +86,7 @@ class PodPort:
     protocol: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PodSpec:
     """A container that runs for its user, not for jobs. `wish` is RUNNING, EXITED or TERMINATED. Pods that
     are not listed do not change.
@@ -115,7 +116,7 @@ class PodSpec:
     hidden: tuple[str, ...] = field(repr=False, default=())
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VolumeSpec:
     """A network volume of this node, which the agent measures. `gone`: its folder must be removed."""
 
@@ -124,7 +125,7 @@ class VolumeSpec:
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Desired:
     revision: int
     workers: tuple[WorkerSpec, ...] = ()
@@ -132,13 +133,13 @@ class Desired:
     volumes: tuple[VolumeSpec, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ack:
     report: int
     beat: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Signed:
     """A signed request: anybody may send it, with these headers, until it expires. It is never logged."""
 
@@ -146,7 +147,7 @@ class Signed:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SignAnswer:
     """The signed requests in the order of the SignAsk; or why nothing is signed, and whether to ask again."""
 
@@ -156,7 +157,7 @@ class SignAnswer:
     signed: tuple[Signed, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Grant:
     """The right to write below one prefix of one bucket, for one attempt of an account's job.
 
@@ -181,7 +182,7 @@ class Grant:
         return not self.access_id
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Price:
     """The price of one unit of `metric`, which the handler measures, in billionths of a US dollar."""
 
@@ -189,7 +190,7 @@ class Price:
     nano_usd: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Assign:
     """`private_inputs`: the handler may fetch inputs from private addresses."""
 
@@ -206,14 +207,14 @@ class Assign:
     private_inputs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cancel:
     job: str
     attempt: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FromControl:
     """`credential` answers a Hello with a join token, alone: what the node comes back with."""
 

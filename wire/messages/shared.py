@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from stoker.wire.records import record
 
 PROTOCOL = 1
 """This side's protocol version. Control accepts it and the one before."""
@@ -25,7 +26,7 @@ def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:
     return theirs >= 1 and ours - 1 <= theirs <= ours
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Device:
     uuid: str
     kind: str
@@ -36,7 +37,7 @@ class Device:
     driver: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DeviceSample:
     """One sample of a device, in bytes, percent, degrees Celsius and watts. What the driver does not report
     is None.
@@ -53,13 +54,13 @@ class DeviceSample:
     ill: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AttemptKey:
     job: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ref:
     """The object that holds a payload over 1 MB."""
 
