@@ -11,7 +11,6 @@ import gc
 import logging
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +31,8 @@ from stoker.cli.options import (
     AgentTlsCa,
     AgentTlsCert,
     BehindProxy,
+    BillBucket,
+    Billed,
     ConfigFile,
     Database,
     DataDir,
@@ -42,6 +43,7 @@ from stoker.cli.options import (
     OtherEndpoint,
     Port,
     ReadyFd,
+    Size,
     TlsCert,
     TlsClientCa,
     TlsKey,
@@ -70,26 +72,6 @@ app.command(
     )
 )(predict)
 resource_app.add_to(app)
-
-
-class Billed(StrEnum):
-    endpoint = "endpoint"
-    pod = "pod"
-    volume = "volume"
-
-
-class Size(StrEnum):
-    small = "480p"
-    large = "720p"
-
-
-class BillBucket(StrEnum):
-    hour = "hour"
-    day = "day"
-    week = "week"
-    month = "month"
-    year = "year"
-
 
 IMAGES, VIDEOS = HOSTED = ("text-to-image", "talking-video")
 NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")

@@ -1,15 +1,36 @@
-"""Options of more than one command."""
+"""Options of more than one command, and the fixed choices that some options offer."""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from stoker.cli.errors import CliError
+
+
+class Billed(StrEnum):
+    endpoint = "endpoint"
+    pod = "pod"
+    volume = "volume"
+
+
+class Size(StrEnum):
+    small = "480p"
+    large = "720p"
+
+
+class BillBucket(StrEnum):
+    hour = "hour"
+    day = "day"
+    week = "week"
+    month = "month"
+    year = "year"
+
 
 DATA_DIR = Path(".stoker")
 URL = "http://127.0.0.1:8000"

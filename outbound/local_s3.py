@@ -263,12 +263,12 @@ class LocalS3:
             self.changed.notify_all()
 
 
-async def _end(process: asyncio.subprocess.Process, patience: float) -> bytes:
+async def _end(process: asyncio.subprocess.Process, patience_s: float) -> bytes:
     """Returns the rest of its output. Reading to the end also closes the pipe."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(patience_s):
             await process.wait()
     except TimeoutError:
         with suppress(ProcessLookupError):

@@ -77,12 +77,12 @@ def open_client(
     return client
 
 
-def transfer_config(part_size: int) -> TransferConfig:
+def transfer_config(part_bytes: int) -> TransferConfig:
     """Uploads files larger than one part in parts, in order, three at once: servers may buffer early
     parts."""
     return TransferConfig(
-        multipart_threshold=part_size + 1,
-        multipart_chunksize=part_size,
+        multipart_threshold=part_bytes + 1,
+        multipart_chunksize=part_bytes,
         max_concurrency=3,
         use_threads=True,
         preferred_transfer_client="classic",

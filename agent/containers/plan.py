@@ -55,7 +55,7 @@ class ContainerLimits:
     """The limits of each container; None means no limit. `nproc` is set to what the host allows, because
     podman's default of a million processes may exceed it."""
 
-    memory: int | None = None
+    memory_bytes: int | None = None
     cpus: float | None = None
     pids: int = 4096
     nofile: int = 4096
@@ -67,7 +67,7 @@ class ContainerLimits:
             return self
         return replace(
             self,
-            memory=self.memory if limits.memory_bytes is None else limits.memory_bytes,
+            memory_bytes=self.memory_bytes if limits.memory_bytes is None else limits.memory_bytes,
             cpus=self.cpus if limits.cpus is None else limits.cpus,
             pids=self.pids if limits.pids is None else limits.pids,
             nofile=self.nofile if limits.files is None else limits.files,
@@ -210,7 +210,7 @@ class ContainerExit:
 
 
 def describe_container_exit(
-    ended: ContainerExit, killed: str | None, *, terminated: bool, memory: int | None
+    ended: ContainerExit, killed: str | None, *, terminated: bool, memory_bytes: int | None
 ) -> tuple[int, str]:
     """Returns the exit status in subprocess's form, and the reason. Engines report an end by signal n as
     128 + n."""
@@ -218,10 +218,10 @@ def describe_container_exit(
     if (
         killed is None
         and status != 0
-        and (ended.oom_killed or (status == -signal.SIGKILL and memory is not None))
+        and (ended.oom_killed or (status == -signal.SIGKILL and memory_bytes is not None))
     ):
         sure = "killed: out of memory" if ended.oom_killed else "killed, likely out of memory"
-        limit = f" (limit {memory >> 20} MiB)" if memory is not None else ""
+        limit = f" (limit {memory_bytes >> 20} MiB)" if memory_bytes is not None else ""
         return status, f"{sure}{limit}"
     if ended.error:
         return status, f"the container did not run: {ended.error}"

@@ -63,7 +63,7 @@ class Container:
     plan: Callable[[str], ContainerPlan]
     name: str
     folder: Path | None
-    memory: int | None
+    memory_bytes: int | None
     gpus: int = 0
 
 
@@ -223,8 +223,10 @@ class ContainerProcess:
         return self._describe(ContainerExit(128 + (signal.SIGKILL if self._killed else signal.SIGTERM)))
 
     def _describe(self, ended: ContainerExit) -> tuple[int, str]:
-        memory = self._container.memory
-        return describe_container_exit(ended, self._killed, terminated=self._terminated, memory=memory)
+        memory_bytes = self._container.memory_bytes
+        return describe_container_exit(
+            ended, self._killed, terminated=self._terminated, memory_bytes=memory_bytes
+        )
 
 
 class FrameListener:

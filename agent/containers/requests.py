@@ -48,8 +48,8 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
         "ShmSize": SHM_BYTES,
         "Ulimits": [{"Name": "nofile", "Soft": limits.nofile, "Hard": limits.nofile}],
     }
-    if limits.memory is not None:
-        config |= {"Memory": limits.memory, "MemorySwap": limits.memory}
+    if limits.memory_bytes is not None:
+        config |= {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes}
     if plan.groups:
         config["GroupAdd"] = [str(group) for group in plan.groups]
     if limits.cpus is not None:
@@ -103,8 +103,8 @@ def r_limits(limits: ContainerLimits) -> list[dict[str, Any]]:
 
 def resource_limits(limits: ContainerLimits) -> dict[str, Any]:
     resources: dict[str, Any] = {"pids": {"limit": limits.pids}}
-    if limits.memory is not None:
-        resources["memory"] = {"limit": limits.memory, "swap": limits.memory}
+    if limits.memory_bytes is not None:
+        resources["memory"] = {"limit": limits.memory_bytes, "swap": limits.memory_bytes}
     if limits.cpus is not None:
         resources["cpu"] = {"period": CPU_PERIOD_US, "quota": max(round(limits.cpus * CPU_PERIOD_US), 1000)}
     return resources

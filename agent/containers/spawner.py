@@ -100,7 +100,7 @@ class ContainerSpawner:
                 lambda image: plan(spec, device, image, added, paths, limits),
                 f"stoker-{name}",
                 frames,
-                limits.of(spec.limits).memory,
+                limits.of(spec.limits).memory_bytes,
                 _gpus(spec, device),
             )
             process = ContainerProcess(container, self._engine, self.images, watcher, LogTail())

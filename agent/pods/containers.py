@@ -228,7 +228,7 @@ class PodContainers:
         memory = found["HostConfig"].get("Memory") or None
         code = int(state["ExitCode"])
         ended = ContainerExit(code, bool(state.get("OOMKilled")), str(state.get("Error") or ""))
-        _, why = describe_container_exit(ended, None, terminated=False, memory=memory)
+        _, why = describe_container_exit(ended, None, terminated=False, memory_bytes=memory)
         return Ended(version, code, why, self._taken(client, state["FinishedAt"]), _tail(client, name))
 
     def _taken(self, client: Any, finished: str) -> bool:

@@ -187,8 +187,8 @@ def _host_config(plan: PodPlan) -> dict[str, Any]:
         "ShmSize": SHM_BYTES,
         "Ulimits": [{"Name": "nofile", "Soft": limits.nofile, "Hard": limits.nofile}],
     }
-    if limits.memory is not None:
-        config |= {"Memory": limits.memory, "MemorySwap": limits.memory}
+    if limits.memory_bytes is not None:
+        config |= {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes}
     if limits.cpus is not None:
         config["NanoCpus"] = round(limits.cpus * 1e9)
     if mount := _docker_mount(plan):

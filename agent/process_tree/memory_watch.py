@@ -34,12 +34,12 @@ class MemoryWatch:
 
     def __init__(
         self,
-        limit: int,
+        limit_bytes: int,
         members: Callable[[], Iterable[int]],
         over: Callable[[], None],
         uid: int | None = None,
     ) -> None:
-        self._limit, self._members, self._over, self._uid = limit, members, over, uid
+        self._limit, self._members, self._over, self._uid = limit_bytes, members, over, uid
         self._loop = asyncio.get_running_loop()
         self._known: tuple[int, ...] = ()
         self._search_at = 0.0
@@ -73,13 +73,13 @@ class MemoryWatch:
         self._timer.cancel()
 
 
-def is_over(pids: Sequence[int], limit: int, uid: int | None = None) -> bool:
+def is_over(pids: Sequence[int], limit_bytes: int, uid: int | None = None) -> bool:
     hidden = hidden_memory(pids, uid)
     cheap = sum(used(pid, "status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
-    if cheap + hidden.total <= limit:
+    if cheap + hidden.total <= limit_bytes:
         return False
     own = sum(used(pid, "smaps_rollup", (b"Pss_Anon:",)) + mapped_uncounted(pid, hidden) for pid in pids)
-    return own + hidden.total > limit
+    return own + hidden.total > limit_bytes
 
 
 def used(pid: int, file: str, names: Iterable[bytes]) -> int:

@@ -45,13 +45,13 @@ GIVE_UP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a worker is shut in with, as far as its end needs it. `memory` is its limit in bytes; `watched`:
+    """What a worker is shut in with, as far as its end needs it. `memory_bytes` is its limit; `watched`:
     the agent itself keeps it to that. `uid` is its user, where that is nobody else's."""
 
     cgroup: Cgroup | None = None
     uid: int | None = None
     wrapped: bool = False
-    memory: int | None = None
+    memory_bytes: int | None = None
     watched: bool = False
 
 
@@ -85,8 +85,8 @@ class LocalProcess:
             self._frames = FrameSocket(channels.ours, self._loop, watcher.on_frame, watcher.on_broken)
         self._log = LogPipe(channels.log_read, self._loop, tail)
         self._memory: MemoryWatch | None = None
-        if bounds.watched and bounds.memory is not None:
-            self._memory = MemoryWatch(bounds.memory, self._members, self._out_of_memory, bounds.uid)
+        if bounds.watched and bounds.memory_bytes is not None:
+            self._memory = MemoryWatch(bounds.memory_bytes, self._members, self._out_of_memory, bounds.uid)
         self._loop.add_reader(self._pidfd, self._exited)
 
     @property
@@ -144,8 +144,8 @@ class LocalProcess:
         self._kill(self._memory_limit_text())
 
     def _memory_limit_text(self) -> str:
-        assert self._bounds.memory is not None
-        return f"killed: out of memory (limit {self._bounds.memory >> 20} MiB)"
+        assert self._bounds.memory_bytes is not None
+        return f"killed: out of memory (limit {self._bounds.memory_bytes >> 20} MiB)"
 
     def _kill_cgroup(self) -> None:
         """Noting who was in it: the orphans among them are the agent's to reap."""
@@ -207,6 +207,6 @@ class LocalProcess:
     def _kernel_killed(self) -> str | None:
         """Why the kernel killed it, where that is known."""
         cgroup = self._bounds.cgroup
-        if cgroup is None or self._bounds.memory is None or not cgroup.oom_kills:
+        if cgroup is None or self._bounds.memory_bytes is None or not cgroup.oom_kills:
             return None
         return self._memory_limit_text()

@@ -149,7 +149,7 @@ class WorkerResources:
             cgroup=kept.cgroup,
             uid=kept.user[0] if kept.user is not None and self._users.own and not forked else None,
             wrapped=bool(kept.plan.wrapper),
-            memory=None if spec.limits is None else spec.limits.memory_bytes,
+            memory_bytes=None if spec.limits is None else spec.limits.memory_bytes,
             watched=kept.plan.watched is not None,
         )
 

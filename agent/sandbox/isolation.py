@@ -192,7 +192,9 @@ def _cgroup(limits: WorkerLimits, controllers: frozenset[str]) -> dict[str, str]
     return made
 
 
-def _wrapper(host: Host, paths: SandboxPaths, mount: Mount | None, memory: int | None) -> tuple[str, ...]:
+def _wrapper(
+    host: Host, paths: SandboxPaths, mount: Mount | None, memory_bytes: int | None
+) -> tuple[str, ...]:
     """Returns the command of bubblewrap.
 
     The worker gets a root of its own with the host's folders, so that mount points can be created in it. It
@@ -207,8 +209,8 @@ def _wrapper(host: Host, paths: SandboxPaths, mount: Mount | None, memory: int |
         elif name not in ("dev", "tmp") and f"/{name}" != MOUNT_POINT:
             made += ["--bind" if name == "proc" else "--ro-bind", f"/{name}", f"/{name}"]
     made += ["--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp"]  # its own
-    if memory is not None and host.sizes_tmpfs:
-        made += ["--size", str(memory)]
+    if memory_bytes is not None and host.sizes_tmpfs:
+        made += ["--size", str(memory_bytes)]
     made += ["--tmpfs", "/dev/shm"]
     for path in _hidden_by_tmp(paths.readable):
         made += ["--ro-bind", path, path]

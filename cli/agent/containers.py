@@ -181,7 +181,7 @@ def container_limits(variables: Mapping[str, str]) -> ContainerLimits:
     pids = _number(variables, PIDS, 8, 1 << 22)
     pid_max = int(PID_MAX.read_text())
     return ContainerLimits(
-        memory=None if memory is None else int(memory) << 20,
+        memory_bytes=None if memory is None else int(memory) << 20,
         cpus=cpus,
         pids=4096 if pids is None else int(pids),
         nofile=_at_most(NOFILE_MAX, resource.RLIMIT_NOFILE),

@@ -38,7 +38,7 @@ from stoker.wire.streams import ControlLogs, ControlStream, StreamEnded
 
 log = logging.getLogger(__name__)
 
-WINDOW = 64 * 1024
+WINDOW_BYTES = 64 * 1024
 """Bytes of one stream that are on their way, or lie unread."""
 
 STREAMS_MAX = 4
@@ -54,8 +54,8 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_MAX),
     # What a stranger sends is not read; what of it lies in buffers nevertheless is bounded by these.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", WINDOW),
-    ("grpc.experimental.tcp_max_read_chunk_size", WINDOW),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+    ("grpc.experimental.tcp_max_read_chunk_size", WINDOW_BYTES),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.max_metadata_size", METADATA_MAX),
     ("grpc.absolute_max_metadata_size", METADATA_MAX),
@@ -115,18 +115,18 @@ class GrpcServer:
         self._streams: dict[asyncio.Task[None], GrpcControlStream | GrpcControlLogs] = {}
         self._stopping = False
 
-    async def stop(self, grace: float = 5.0) -> None:
-        """Ends every stream with a message; a handler still there after `grace` seconds is cancelled."""
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Ends every stream with a message; a handler still there after `grace_s` is cancelled."""
         self._stopping = True
         handlers = list(self._streams)
         for stream in list(self._streams.values()):
             stream.end("control is stopping")
         if handlers:
-            await asyncio.wait(handlers, timeout=grace)
+            await asyncio.wait(handlers, timeout=grace_s)
         for handler in handlers:
             handler.cancel()
         await asyncio.gather(*handlers, return_exceptions=True)
-        await self._server.stop(grace)
+        await self._server.stop(grace_s)
 
     async def session(self, _requests: object, context: Any) -> None:
         """One call. It ends when its stream is over and written; gRPC cancels it when the peer is lost."""

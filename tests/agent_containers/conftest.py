@@ -143,7 +143,7 @@ async def host(
     monkeypatch.setattr(spawner, "CLOSE_S", PATIENCE_S)
     volumes = tmp_path / "volumes"
     volumes.mkdir()
-    limits = ContainerLimits(memory=256 << 20, pids=64, nproc=4096)
+    limits = ContainerLimits(memory_bytes=256 << 20, pids=64, nproc=4096)
     made = Host(engine, tmp_path / "data", limits=limits, volumes=HostFolder(volumes, volumes))
     yield made
     await made.spawner.close()

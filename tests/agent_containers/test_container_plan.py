@@ -53,7 +53,7 @@ SPECS = st.builds(
 )
 LIMITS = st.builds(
     ContainerLimits,
-    memory=st.none() | st.integers(1 << 24, 1 << 40),
+    memory_bytes=st.none() | st.integers(1 << 24, 1 << 40),
     cpus=st.none() | st.floats(0.01, 512),
     pids=st.integers(8, 1 << 20),
     nofile=st.integers(1024, 65536),
@@ -99,7 +99,7 @@ def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, lim
     assert len(environment(request)) == len(request["Env"]), "each name once"
     assert host["Init"] is True
     assert "Privileged" not in host
-    assert host.get("Memory") == host.get("MemorySwap") == held.memory
+    assert host.get("Memory") == host.get("MemorySwap") == held.memory_bytes
     assert (host["PidsLimit"], "NanoCpus" in host) == (held.pids, held.cpus is not None)
     devices = [one for wanted in host.get("DeviceRequests", ()) for one in wanted["DeviceIDs"]]
     assert devices == (["nvidia.com/gpu=GPU-1"] if device is GPU else [])
@@ -136,7 +136,7 @@ def test_both_engines_receive_the_same_request(
 
 
 def test_an_endpoints_limits_come_before_the_nodes() -> None:
-    node = ContainerLimits(memory=1 << 30, cpus=2.0, pids=100, nofile=4096, nproc=7)
+    node = ContainerLimits(memory_bytes=1 << 30, cpus=2.0, pids=100, nofile=4096, nproc=7)
     assert node.of(None) == node
     assert node.of(WorkerLimits()) == node
     own = WorkerLimits(memory_bytes=2 << 30, cpus=0.5, pids=50, files=512)
@@ -259,13 +259,13 @@ MIB = 1 << 20
 def test_ends(
     ended: ContainerExit, killed: str | None, terminated: bool, memory: int | None, expected: object
 ) -> None:
-    assert describe_container_exit(ended, killed, terminated=terminated, memory=memory) == expected
+    assert describe_container_exit(ended, killed, terminated=terminated, memory_bytes=memory) == expected
 
 
 @given(st.integers(0, 255), st.booleans(), st.none() | st.just("killed by the agent"), st.booleans())
 def test_any_end_has_a_description(code: int, oom: bool, killed: str | None, terminated: bool) -> None:
     status, reason = describe_container_exit(
-        ContainerExit(code, oom), killed, terminated=terminated, memory=None
+        ContainerExit(code, oom), killed, terminated=terminated, memory_bytes=None
     )
     assert reason
     assert (status < 0) == (128 < code < 128 + signal.NSIG)

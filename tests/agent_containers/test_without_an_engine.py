@@ -205,8 +205,8 @@ def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
 
 def test_limits() -> None:
     limits = container_limits({"STOKER_CONTAINER_MEMORY_MB": "512", "STOKER_CONTAINER_CPUS": "1.5"})
-    assert (limits.memory, limits.cpus, limits.pids) == (512 << 20, 1.5, 4096)
-    assert container_limits({}).memory is None
+    assert (limits.memory_bytes, limits.cpus, limits.pids) == (512 << 20, 1.5, 4096)
+    assert container_limits({}).memory_bytes is None
     assert limits.nproc is not None
     assert limits.nproc <= int(Path("/proc/sys/kernel/pid_max").read_text()), "podman may give no more"
     for value in ("much", "0", "nan", "-1", ""):

@@ -22,10 +22,10 @@ from typing import NoReturn
 from stoker.worker.between_jobs.process_state import flush_output
 from stoker.worker.frames import Frame, FrameError, FrameReader, encode, is_large_chunk, with_body
 
-_READ_SIZE = 64 * 1024
+_READ_BYTES = 64 * 1024
 _WAIT = int(socket.MSG_CMSG_CLOEXEC)
 _DO_NOT_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-_ANCILLARY_SIZE = socket.CMSG_SPACE(4 * 4)  # four descriptors; the agent sends at most a memfd at a time
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # four descriptors; the agent sends at most a memfd at a time
 
 _IN_FLIGHT_S = 0.002
 
@@ -148,7 +148,7 @@ class Channel:
     def _read(self, flags: int, *, keep_took: bool = True) -> list[Frame]:
         """Reads once. Keeps each `took` for the thread that sent the chunk, or else returns it, too."""
         try:
-            data, ancillary, _, _ = self._sock.recvmsg(_READ_SIZE, _ANCILLARY_SIZE, flags)
+            data, ancillary, _, _ = self._sock.recvmsg(_READ_BYTES, _ANCILLARY_BYTES, flags)
         except ConnectionResetError:
             raise AgentGone from None
         except OSError as error:
