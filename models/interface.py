@@ -7,20 +7,24 @@
                                 │ after each step: Step(number, of, estimate)
                                 └─ on_step raises to stop, and generate passes that exception on
 
-The handler, the previews and `stoker model` know a pipeline by these types only. The inputs of a job, their
+    TalkingVideoPipeline   generate(parameters, on_step, go_on) ──> frames, as they are made
+
+The handlers and the previews know a pipeline by these types only. The inputs of a job, their
 bounds and their price are the hosted model's (its `declaration`): they stay the same when the pipeline
 changes, and each pipeline fills in its own defaults. `docs/swap-a-pipeline.md` adds one step by step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from PIL import Image
 
 
@@ -82,16 +86,71 @@ class ImagePipeline(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class VideoParameters:
+    """One talking video. `image` (H, W, 3): bytes, already in the size that the pipeline generates.
+    `samples`: the normalized audio on disk, mono, 16 kHz, with its level (`Samples` of the talking video's
+    `audio.speech`). `frames`: how many the video has, 25 a second."""
+
+    prompt: str
+    size: str
+    seed: int
+    image: NDArray[np.uint8]
+    samples: Any
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class VideoStep:
+    """One finished step of one chunk of the video, both counted from 1."""
+
+    chunk: int
+    chunks: int
+    number: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFrames:
+    """Frames of the video: (n, 3, H, W) from -1 to 1, on the CPU. `first` is the number of the first;
+    `ends_chunk`: these are the last of their chunk."""
+
+    first: int
+    pixels: torch.Tensor
+    ends_chunk: bool
+
+
+class TalkingVideoPipeline(Protocol):
+    """A pipeline on its device, for one job at a time; made like an ImagePipeline."""
+
+    @property
+    def shrink(self) -> int:
+        """The sides of the video divided by those of the frames that it generates."""
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """A message for each size that does not fit on this device."""
+
+    def generate(
+        self,
+        parameters: VideoParameters,
+        on_step: Callable[[VideoStep], None],
+        go_on: Callable[[], bool],
+    ) -> Iterator[VideoFrames]:
+        """Yields all frames in order, as they are made. Raises what `on_step` raises; ends early once `go_on`
+        returns False, which it may ask within a step."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineEntry:
     """A named way to run a hosted model.
 
-    `model` is the hosted model that it runs; `load` the class of the pipeline, whose module loads torch only
-    when it is called; `options` its further arguments. `weights` is an entry of weights.lock, which also
-    names the licence, or of the file `lock` if that is given. `defaults` and `inputs` are for image
-    pipelines: the inputs that it takes besides those of the hosted model, or with other bounds, as JSON
-    Schema by name.
-    `profile` is the set of speed-ups (`exact`: none that changes the output). `made_up`: Stoker makes its
-    weights itself. They are small, and the output shows that all parts work, not what the prompt describes.
+    `model` is the hosted model that it runs; `load` the class of the pipeline, whose module loads torch
+    only when it is called (None: InfiniteTalk, for talking videos); `options` its further arguments.
+    `weights` is an entry of weights.lock, which also names the licence, or of the file `lock` if that is
+    given. `defaults` and `inputs` are for image pipelines: the inputs that it takes besides those of the
+    hosted model, or with other bounds, as JSON Schema by name. `profile` is the set of speed-ups
+    (`exact`: none that changes the output). `made_up`: Stoker makes its weights itself. They are small,
+    and the output shows that all parts work, not what the prompt describes.
     """
 
     name: str
@@ -117,9 +176,10 @@ class PipelineEntry:
         return f"{self.name}{', whose weights are made up' if self.made_up else ''} ({self.about})"
 
 
-def load(entry: PipelineEntry, folder: Path, device: str) -> Any:
-    """The pipeline of an entry, with its verified weights, on a torch device. Raises LookupError if the entry
-    has no class."""
-    if entry.load is None:
+def load(entry: PipelineEntry, folder: Path, device: str, otherwise: Callable[..., Any] | None = None) -> Any:
+    """The pipeline of an entry, with its verified weights, on a torch device. `otherwise` makes that of an
+    entry without a class. Raises LookupError if there is none."""
+    made = entry.load or otherwise
+    if made is None:
         raise LookupError(f"the pipeline {entry.name} names no class that loads it")
-    return entry.load(folder, device, **entry.options)
+    return made(folder, device, **entry.options)

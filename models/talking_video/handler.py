@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import os
 from collections.abc import Iterator
@@ -21,13 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stoker
-from stoker.models import libraries, selection, weights
+from stoker.models import interface, libraries, selection, weights
 from stoker.models.checked_input import InvalidInput
+from stoker.models.interface import TalkingVideoPipeline, VideoFrames, VideoParameters, VideoStep
 from stoker.models.talking_video.declaration import DECLARATION, METRICS
+from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
 from stoker.models.talking_video.request import VideoRequest
-from stoker.models.talking_video.sampling.chunks import FPS, count
-from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.chunks import FPS
 from stoker.worker import Device, File, HandlerError, InputRefused, Job
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from stoker.models.talking_video.audio.normalization import NormalizedAudio
-    from stoker.models.talking_video.pipeline import Frames, Scene, Step
     from stoker.models.talking_video.video.sizes import Bucket
     from stoker.models.talking_video.video.video_file import VideoFile
 
@@ -62,15 +63,17 @@ class TalkingVideo:
     """
 
     def setup(self, device: Device) -> None:
-        from stoker.models.talking_video import loading, safety
+        from stoker.models.talking_video import safety
 
         self.limits = VideoLimits.parse(os.environ.get(ENVIRONMENT, ""))
         selected = selection.select(DECLARATION, device)
         self.entry, self._weights = selected.pipeline, selected.weights
         self.serves = self.entry.description
-        self.profile = PROFILES[self.entry.profile]
         self.device = device.torch_device
-        self.pipeline = loading.load(selected.folder, self.device, self.profile)
+        otherwise = functools.partial(InfiniteTalk, profile=self.entry.profile)
+        self.pipeline: TalkingVideoPipeline = interface.load(
+            self.entry, selected.folder, self.device, otherwise
+        )
         _, folder = weights.ready(
             os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT, weights.weights_folder()
         )
@@ -86,9 +89,8 @@ class TalkingVideo:
         inputs, seed = self._inputs(job, request), seed_of(job.id)
         if request.enable_safety_checker:
             self._check_safety(inputs.pixels[None], "the image")
-        scene = self._scene(request, inputs)
         with self._video_file(job, request, inputs, seed) as file:
-            self._generate(job, request, inputs, scene, seed, file)
+            self._generate(job, request, inputs, seed, file)
             path, last = file.finish()
         self._emit(job, last, inputs.audio.frames)
         job.measure(METRICS[request.size], 1)
@@ -101,7 +103,7 @@ class TalkingVideo:
         try:
             fetched = job.fetch(request.image, max_bytes=self.limits.image_bytes)
             whole = image.opened(fetched.path, self.limits)
-            bucket, pixels = image.cut(whole, request.size, self.profile.shrink)
+            bucket, pixels = image.cut(whole, request.size, self.pipeline.shrink)
         except InputRefused as error:
             raise HandlerError(f"Invalid image URL: {error}", retryable=error.retryable) from error
         except image.InvalidImage as error:
@@ -114,14 +116,6 @@ class TalkingVideo:
         except normalization.InvalidAudio as error:
             raise HandlerError(f"Invalid audio: {error}") from error
         return VideoInputs(bucket, pixels, audio, fetched.path)
-
-    def _scene(self, request: VideoRequest, inputs: VideoInputs) -> Scene:
-        import torch
-
-        from stoker.models.talking_video.pipeline import encode_scene
-
-        frame = torch.from_numpy(inputs.pixels.copy()).permute(2, 0, 1).float() / 127.5 - 1.0
-        return encode_scene(self.pipeline, request.prompt, frame)
 
     @contextlib.contextmanager
     def _video_file(
@@ -154,50 +148,33 @@ class TalkingVideo:
         }
 
     def _generate(
-        self, job: Job, request: VideoRequest, inputs: VideoInputs, scene: Scene, seed: int, file: VideoFile
+        self, job: Job, request: VideoRequest, inputs: VideoInputs, seed: int, file: VideoFile
     ) -> None:
-        from stoker.models.talking_video.audio.speech import EncodedSpeech
-        from stoker.models.talking_video.pipeline import generate
         from stoker.models.talking_video.sampling.sampling import Stopped
 
-        speech = EncodedSpeech(self.pipeline.speech_encoder, inputs.audio.samples, inputs.audio.frames)
-        chunks = count(speech.frames, self.profile.shape)
+        parameters = VideoParameters(
+            request.prompt, request.size, seed, inputs.pixels, inputs.audio.samples, inputs.audio.frames
+        )
 
-        def on_step(step: Step) -> bool:
-            progress = {
-                "chunk": step.chunk.index + 1,
-                "chunks": chunks,
-                "step": step.number,
-                "steps": step.of,
-            }
-            job.progress(progress)
-            return not job.cancelled
+        def on_step(step: VideoStep) -> None:
+            job.progress({"chunk": step.chunk, "chunks": step.chunks, "step": step.number, "steps": step.of})
 
         emitted = 0
         try:
-            for frames in generate(
-                self.pipeline,
-                scene,
-                speech,
-                self.profile,
-                request.size,
-                seed,
-                on_step,
-                lambda: not job.cancelled,
-            ):
+            for frames in self.pipeline.generate(parameters, on_step, lambda: not job.cancelled):
                 job.raise_if_cancelled()
                 if request.enable_safety_checker:
                     self._check_frames(frames)
                 file.add(_pixels(frames, inputs.bucket))
                 added = frames.first + len(frames.pixels)
-                if added - emitted >= FPS or added == frames.chunk.output.stop:
+                if added - emitted >= FPS or frames.ends_chunk:
                     self._emit(job, file.take(), added)
                     emitted = added
         except Stopped:
             job.raise_if_cancelled()
             raise
 
-    def _check_frames(self, frames: Frames) -> None:
+    def _check_frames(self, frames: VideoFrames) -> None:
         """Checks one frame of each second, before any of them is sent."""
         for number, pixels in enumerate(frames.pixels, start=frames.first):
             if number % FPS == 0:
@@ -218,7 +195,7 @@ def seed_of(job: str) -> int:
     return int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big")
 
 
-def _pixels(frames: Frames, bucket: Bucket) -> NDArray[np.uint8]:
+def _pixels(frames: VideoFrames, bucket: Bucket) -> NDArray[np.uint8]:
     """The frames as bytes, in the size of the video."""
     import torch
 

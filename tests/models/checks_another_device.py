@@ -62,8 +62,10 @@ def a_video(name: str, folder: Path) -> None:
     Job.fetch = lambda job, url, **limits: fetch(job, str(folder / Path(url).name), **limits)  # type: ignore[method-assign]
     model = TalkingVideo()
     model.setup(Gpu(name))  # type: ignore[arg-type]
-    model.profile = replace(model.profile, steps=1, shrink=2)
-    lies_there(model.pipeline.network, model.pipeline.autoencoder, model.pipeline.text_encoder)
+    model.pipeline.profile = replace(model.pipeline.profile, steps=1, shrink=2)
+    lies_there(
+        model.pipeline.parts.network, model.pipeline.parts.autoencoder, model.pipeline.parts.text_encoder
+    )
     job_input = {"prompt": "somebody speaks", "size": "480p", **made_inputs(folder)}
     job = LocalJob(model.run, job_input).run()
     assert job.error is None, job.error

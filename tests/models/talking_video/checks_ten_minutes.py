@@ -66,7 +66,7 @@ def main(folder: Path) -> None:
     fetch = Job.fetch
     Job.fetch = lambda job, url, **limits: fetch(job, str(folder / url.rpartition("/")[2]), **limits)  # type: ignore[method-assign]
     looks, model = Looks(), loaded(folder)
-    for part in model.pipeline.speech_encoder.modules():
+    for part in model.pipeline.parts.speech_encoder.modules():
         part.register_forward_hook(looks.while_hearing)
 
     def on_chunk(chunk: Any) -> None:
@@ -92,7 +92,9 @@ def loaded(folder: Path) -> TalkingVideo:
     model = TalkingVideo()
     model.setup(Device())
     shape = ChunkShape(whole_tail=False)
-    model.profile = replace(model.profile, steps=1, guidance=Guidance(1.0, 1.0), shape=shape, shrink=2)
+    model.pipeline.profile = replace(
+        model.pipeline.profile, steps=1, guidance=Guidance(1.0, 1.0), shape=shape, shrink=2
+    )
     return model
 
 

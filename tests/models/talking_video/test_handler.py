@@ -98,7 +98,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TalkingVideo:
             patch.delenv(name, raising=False)
         model = TalkingVideo()
         model.setup(Device())
-    model.profile = replace(model.profile, shrink=10)
+    model.pipeline.profile = replace(model.pipeline.profile, shrink=10)
     return model
 
 
@@ -496,7 +496,7 @@ def test_a_cancel_inside_a_step_ends_it_there(model: TalkingVideo, request_: dic
         entered.append(1)
         job.cancel()
 
-    hook = model.pipeline.network.blocks[0].register_forward_pre_hook(cancel)
+    hook = model.pipeline.parts.network.blocks[0].register_forward_pre_hook(cancel)
     try:
         job.run()
     finally:

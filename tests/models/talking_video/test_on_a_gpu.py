@@ -33,7 +33,7 @@ def talk(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     write_sound(tmp_path / "voice.wav", tone(28_665, 22_050), 22_050)
     model = TalkingVideo()
     model.setup(gpu)
-    model.profile = replace(model.profile, shrink=10)
+    model.pipeline.profile = replace(model.pipeline.profile, shrink=10)
 
     def run() -> LocalJob:
         urls = {"image": "http://here/face.png", "audio": "http://here/voice.wav"}
@@ -52,9 +52,9 @@ def test_a_video_on_a_gpu(talk: Any) -> None:
     import torch
 
     for name in ("network", "autoencoder", "text_encoder", "image_encoder", "speech_encoder"):
-        part = getattr(talk.model.pipeline, name)
+        part = getattr(talk.model.pipeline.parts, name)
         assert {parameter.device.type for parameter in part.parameters()} == {"cuda"}
-    assert talk.model.pipeline.network.dtype == torch.bfloat16
+    assert talk.model.pipeline.parts.network.dtype == torch.bfloat16
     first, again = talk(), talk()
     assert (first.error, again.error) == (None, None)
     video_files = [frames_of(job.output["video_url"].path) for job in (first, again)]
