@@ -7,10 +7,11 @@ socket 20-34 ms, by memfd 5 ms), sealed, so that reading it takes bounded time w
 that the handler made as an open descriptor, never as a name.
 
     agent                         worker
-      setup  ------------------->         once, first
-             <-------------------  ready (concurrency: its slots, serves?) | setup_failed
+      setup  ------------------->         once, first (+descriptor: its permissions for runs ahead)
+             <-------------------  ready (concurrency: its slots, serves?, ahead?: runs) | setup_failed
              <-------------------  slots (n)  from now on it takes so many at once; what runs may end
-      run    ------------------->         body: the input; more.s3Config: the caller's bucket
+      run    ------------------->         body: the input; more.s3Config: the caller's bucket; ahead?: before
+                                          its turn, it begins with a permission, and is dropped without one
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-MOST = 0
-"""Jobs ahead of one worker, however short they are. An agent takes 8. At 0 nothing lies ahead."""
+MOST = 8
+"""Jobs ahead of one worker, however short they are. Its agent takes no more. At 0 nothing lies ahead."""
 
 WAIT_S = 0.02
 """How long the jobs may take together that are given to a busy worker."""

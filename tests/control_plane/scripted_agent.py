@@ -155,9 +155,10 @@ class ScriptedAgent:
             await self.hear()
         return self.assigns.pop(0)
 
-    async def completes(self, assign: Assign, output: bytes = b'{"ok":true}') -> None:
+    async def completes(self, assign: Assign, output: bytes = b'{"ok":true}', *, ms: int = 7) -> None:
+        """`ms`: how long it ran."""
         await self.report(
-            Outcome(assign.job, assign.attempt, assign.worker, "completed", output, execution_ms=7)
+            Outcome(assign.job, assign.attempt, assign.worker, "completed", output, execution_ms=ms)
         )
 
     async def leaves(self) -> None:

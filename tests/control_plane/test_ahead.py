@@ -1,17 +1,25 @@
 """Jobs that lie ahead of a busy worker: how many, which worker, and what becomes of them."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import World, endpoint, one, story, world
+from scripted_agent import CPU, ScriptedAgent
+
 from stoker.control.rules import ahead
+from stoker.control.rules.events import JobState
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
-from stoker.wire.messages import AttemptKey, WorkerSpec
+from stoker.control.types import Listing
+from stoker.wire.messages import Assign, AttemptKey, HeldAttempt, HeldWorker, Refused, WorkerSpec
 
 MOST = 8
 seconds = st.one_of(st.none(), st.floats(0.0, 100.0))
@@ -29,8 +37,8 @@ def worker(name: str, **fields: object) -> PlacedWorker:
 
 def cluster_of(*workers: PlacedWorker, run_s: float | None = 0.001) -> ClusterState:
     cluster = ClusterState()
-    for one in workers:
-        cluster.add_worker(one)
+    for added in workers:
+        cluster.add_worker(added)
     cluster.throughputs["e"].run_s = run_s
     return cluster
 
@@ -182,9 +190,6 @@ class AheadMachine(RuleBasedStateMachine):
         self.lists: dict[str, list[AttemptKey]] = {"a": [], "b": []}
         self.now, self.made = 0.0, 0
 
-    def passes(self, by: float) -> None:
-        self.now += by
-
     @rule(jobs=st.integers(1, 12), by=st.sampled_from([0.0, 0.01, 0.1]))
     def give(self, jobs: int, by: float) -> None:
         self.now += by
@@ -222,3 +227,93 @@ class AheadMachine(RuleBasedStateMachine):
 
 TestAhead: Callable[[], object] = AheadMachine.TestCase
 TestAhead.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)  # type: ignore[attr-defined]
+
+
+# ---- as callers, scaling and nodes see them
+
+
+async def short_jobs(w: World, agent: ScriptedAgent, number: int) -> list[Assign]:
+    """So many jobs, all given to the only worker: the first runs, the others lie ahead."""
+    await w.plane.commands.submit(w.echo, one(), sync=False)
+    await agent.completes(await agent.assigned(), ms=1)
+    await agent.listen(0.1)
+    for n in range(number):
+        await w.plane.commands.submit(w.echo, one(n), sync=False)
+    return [await agent.assigned() for _ in range(number)]
+
+
+async def states(w: World, assigns: list[Assign]) -> list[str]:
+    return [(await w.plane.queries.status(w.echo, one.job)).state.value for one in assigns]
+
+
+@story
+async def test_a_job_that_lies_ahead_is_in_the_queue_to_its_caller() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        assigns = await short_jobs(w, agent, 3)
+        assert await states(w, assigns) == ["IN_PROGRESS", "IN_QUEUE", "IN_QUEUE"]
+        view = await w.plane.queries.status(w.echo, assigns[1].job)
+        assert (view.reason, view.delay_ms) == ("every worker is busy", None)
+        health = await w.plane.queries.health(w.echo)
+        assert (health.in_queue, health.in_progress, health.running) == (2, 1, 1)
+        listed = (await w.plane.queries.requests(w.echo, Listing(state=JobState.IN_PROGRESS))).views
+        assert [view.id for view in listed] == [assigns[0].job]
+        await agent.completes(assigns[0], ms=1)
+        await agent.listen(0.1)
+        assert await states(w, assigns) == ["COMPLETED", "IN_PROGRESS", "IN_QUEUE"]
+
+
+@story
+async def test_a_purge_cancels_what_lies_ahead_and_not_what_runs() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        assigns = await short_jobs(w, agent, 3)
+        assert await w.plane.commands.purge(w.echo) == 2
+        stopped = {cancel.job for cancel in (await agent.hear()).cancels}
+        assert stopped == {assign.job for assign in assigns[1:]}
+        assert await states(w, assigns) == ["IN_PROGRESS", "CANCELLED", "CANCELLED"]
+        await agent.completes(assigns[0], ms=1)
+        assert (await w.plane.queries.wait(w.echo, assigns[0].job, 10)).state is JobState.COMPLETED
+
+
+@story
+async def test_what_is_handed_back_goes_to_another_worker_at_once_and_is_not_counted() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        first, second = await short_jobs(w, agent, 2)
+        await agent.report(Refused(second.job, second.attempt, "the job before it takes long", at_once=True))
+        await agent.listen(0.2)
+        assert not agent.assigns, "its only worker is busy, and nothing lies ahead any more"
+        assert (await w.plane.queries.status(w.echo, second.job)).state is JobState.IN_QUEUE
+        await agent.completes(first, ms=60)
+        again = await agent.assigned()
+        assert (again.job, again.attempt) == (second.job, 2)
+        await agent.completes(again, ms=60)
+        view = await w.plane.queries.wait(w.echo, second.job, 10)
+        assert (view.state, view.retries) == (JobState.COMPLETED, 0)
+
+
+@story
+async def test_a_node_that_comes_back_goes_on_with_what_waits_there() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        (name,) = await agent.ready_workers()
+        assigns = await short_jobs(w, agent, 3)
+        await agent.leaves()
+        held = [HeldAttempt(one.job, one.attempt, name, "waiting") for one in assigns]
+        held[0] = replace(held[0], phase="running")
+        worker = HeldWorker(name, "echo", 1, "ready", (CPU.uuid,))
+        welcome = (await agent.connect(tasks, workers=[worker], attempts=held)).welcome
+        assert welcome is not None
+        assert set(welcome.keep) == {one.key for one in held}
+        assert await states(w, assigns) == ["IN_PROGRESS", "IN_QUEUE", "IN_QUEUE"]
+        for assign in assigns:
+            await agent.completes(assign, ms=1)
+            assert (await w.plane.queries.wait(w.echo, assign.job, 10)).attempt == 1

@@ -76,7 +76,7 @@ async def test_one_slot_takes_queued_jobs_one_after_the_other_in_order() -> None
             assign = await agent.assigned()
             assert not agent.assigns
             seen.append(assign.job)
-            await agent.completes(assign)
+            await agent.completes(assign, ms=1000)
         assert seen == jobs
 
 

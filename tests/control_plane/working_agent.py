@@ -82,6 +82,6 @@ class WorkingAgent(ScriptedAgent):
         await asyncio.sleep(self.job_s)
         self.jobs[assign.worker] -= 1
         self.ran[self.held[assign.worker].version] += 1
-        await self.completes(assign)
+        await self.completes(assign, ms=round(self.job_s * 1000))
         if assign.worker not in self.specs:
             await self._ends(assign.worker)

@@ -20,6 +20,7 @@ from stoker.agent.attempts import waiting
 from stoker.agent.attempts.attempts import Attempts
 from stoker.agent.attempts.events import HandBack, Verdict
 from stoker.agent.link.lease import Lease
+from stoker.agent.node import Agent
 from stoker.agent.reports import outbox
 from stoker.agent.reports.reports import Reports
 from stoker.agent.workers.worker import Worker
@@ -352,6 +353,7 @@ def the_time_of_what_waits_counts_from_its_arrival(patch: Patch) -> None:
 def a_hello_leaves_out_what_waits(patch: Patch) -> None:
     real = Attempts.held
     patch(Attempts, "held", lambda self: tuple(one for one in real(self) if one.phase != "waiting"))
+    patch(Agent, "_back_off", lambda *_, **__: 0.001)  # it is back before they are handed back
 
 
 @planted

@@ -145,6 +145,7 @@ def _endpoints(world: World, rng: Random) -> None:
 async def _short_jobs_turn_long(world: World, rng: Random) -> None:
     """Many short jobs, of which some lie ahead of a worker; some take long, or kill their worker."""
     await asyncio.sleep(rng.random() * 10.0)
+    breaks_often = rng.random() < 0.3
     for _ in range(rng.choice([1, 2])):
         for _ in range(4):  # how long they take is learnt
             world.ask([SHORT], endpoint=TURNS)
@@ -153,6 +154,8 @@ async def _short_jobs_turn_long(world: World, rng: Random) -> None:
             script = rng.choice([SHORT, SHORT, SHORT, SHORT, LONG, {**SHORT, "exit": -11}])
             world.ask([script, SHORT], 100.0, endpoint=TURNS)
             await asyncio.sleep(rng.choice([0.0, 0.0, 0.01]))
+            if breaks_often and rng.random() < 0.2:
+                world.network.drop(rng.choice(world.hosts).name)
         await asyncio.sleep(rng.random() * 4.0)
 
 
