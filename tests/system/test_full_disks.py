@@ -41,6 +41,24 @@ def until_logged(stack: Stack, name: str, message: str, endpoint: str, job: str)
     return stack.status(endpoint, job)
 
 
+def first_refused(stack: Stack, message: str) -> str:
+    """A job of `echo` that the agent refuses with this message. It looks at its disk once a second at most:
+    jobs that come sooner are still run."""
+    while (job := stack.run("echo", {"x": 1})) and not refused_or_done(stack, message, job):
+        pass
+    return job
+
+
+def refused_or_done(stack: Stack, message: str, job: str) -> bool:
+    """Waits until either; returns whether it was refused."""
+
+    def known() -> bool:
+        return message in stack.log("control") or stack.status("echo", job)["status"] == "COMPLETED"
+
+    until(known, PATIENCE_S, f"{message!r} in the log of control", lambda: stack.end_of_log("control"))
+    return message in stack.log("control")
+
+
 def fill_the_store(stack: Stack) -> tuple[list[str], str]:
     """Submits until the smallest job is refused; returns the ids that were accepted until then, and the
     sentence. A large one is refused while there may be room for what an end needs."""
@@ -83,8 +101,7 @@ def test_a_host_without_room_takes_no_job_until_there_is_some(tmp_path: Path) ->
     with small_disk(tmp_path / "agent", 80) as disk, running(tmp_path, ECHO) as stack:
         assert stack.runsync("echo", {"x": 0})["status"] == "COMPLETED"
         disk.fill(leave=(8 << 20) + (1 << 19))  # for what the agent writes meanwhile
-        job = stack.run("echo", {"x": 1})
-        until_logged(stack, "control", "8 MiB are free, 64 MiB are needed", "echo", job)
+        job = first_refused(stack, "8 MiB are free, 64 MiB are needed")
         # It is offered again each second and refused at once; in between it reads IN_PROGRESS for a moment.
         until(lambda: stack.status("echo", job)["status"] == "IN_QUEUE", PATIENCE_S, "a job that waits")
         disk.clear()
