@@ -1,7 +1,7 @@
 """Splits an encoded message into fragments that fit into a transport message, and joins them again. Pure.
 
-Fragments of one message follow each other on an ordered stream, with nothing between them; a reader that
-loses one loses the stream.
+A stream refuses transport messages over MESSAGE_MAX. Fragments of one message follow each other on an ordered
+stream, with nothing between them; a reader that loses one loses the stream.
 
     idle --fragment--> gathering --last fragment--> idle, with the message
                            |---- a whole message, or more than the total ----> FragmentError

@@ -15,6 +15,7 @@ from stoker.control.store.billing.bills import (
 from stoker.control.store.billing.samples import count_jobs, queue_sample, read_counters
 from stoker.control.store.billing.usage import USAGE_LIFE_S, forget_usage, usage_due
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
+from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
 from stoker.control.store.jobs.orders import (
     cancel,
@@ -26,7 +27,7 @@ from stoker.control.store.jobs.orders import (
     retry,
     shorten,
 )
-from stoker.control.store.jobs.orphans import forget_orphans, leftovers, note_orphans, noted
+from stoker.control.store.jobs.orphan_objects import forget_orphans, leftovers, note_orphans, noted
 from stoker.control.store.jobs.queries import (
     advance,
     chunks,
@@ -37,7 +38,6 @@ from stoker.control.store.jobs.queries import (
     view,
 )
 from stoker.control.store.jobs.reports import apply_reports
-from stoker.control.store.jobs.sweep import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.webhooks import (
     due_webhook,
     next_webhook_at,
@@ -54,15 +54,13 @@ from stoker.control.store.nodes.assigned_workers import (
 from stoker.control.store.nodes.nodes import (
     add_node,
     close_session,
-    drop_attempt,
-    lost_nodes,
     open_session,
     reconcile,
-    requeue_node,
     take_over,
     touch_node,
     upload_right,
 )
+from stoker.control.store.nodes.requeue import drop_attempt, lost_nodes, requeue_node
 from stoker.control.store.resources.audit import begin_audit, end_audit, list_audit, sweep_audit
 from stoker.control.store.resources.endpoints import (
     deleted_endpoints,

@@ -29,11 +29,11 @@ from stoker.control.rules.submissions import Once
 from stoker.control.store.database.statements import STATEMENTS
 from stoker.control.store.jobs import idempotency as store_idempotency
 from stoker.control.store.jobs import orders as store_orders
-from stoker.control.store.jobs import orphans as store_leftovers
+from stoker.control.store.jobs import orphan_objects as store_orphans
 from stoker.control.store.jobs import reports as store_reports
 from stoker.control.store.jobs import webhooks as store_webhooks
 from stoker.control.store.jobs.webhooks import delivery_id
-from stoker.control.store.nodes import nodes as store_nodes
+from stoker.control.store.nodes import requeue as store_requeue
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Ref, Refused
 
 NODES = st.sampled_from(["n1", "n2"])
@@ -576,11 +576,11 @@ ELSEWHERE = {
     "a life is lengthened": (store_orders, "_SHORTEN", "AND ttl_at > :until", ""),
     "a handler's failures are not counted": (store_reports, "_REQUEUE", "= :handler_failures", "= 0"),
     "nobody knows why it waits": (store_reports, "_REQUEUE", "reason = :reason", "reason = NULL"),
-    "nor after its node was lost": (store_nodes, "_LOSE", "reason = :reason", "reason = NULL"),
-    "a given up job still waits for a reason": (store_nodes, "_GIVE_UP", "reason = NULL,", ""),
-    "what a webhook names is deleted": (store_leftovers, "_NAMED", "WHERE job = :job", "WHERE 1 = 0"),
+    "nor after its node was lost": (store_requeue, "_LOSE", "reason = :reason", "reason = NULL"),
+    "a given up job still waits for a reason": (store_requeue, "_GIVE_UP", "reason = NULL,", ""),
+    "what a webhook names is deleted": (store_orphans, "_NAMED", "WHERE job = :job", "WHERE 1 = 0"),
     "what a record names is deleted": (
-        store_leftovers,
+        store_orphans,
         "_NAMED",
         "inputs.ref_key, results.ref_key",
         "NULL, NULL",
@@ -615,7 +615,7 @@ def test_a_broken_statement_of_a_module_is_noticed(
         walks(new_bench, WALKS["sqlite"])
 
 
-ENDINGS = (store_reports, store_orders, store_nodes)
+ENDINGS = (store_reports, store_orders, store_requeue)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -1,7 +1,7 @@
-"""What time takes: jobs past their expiry, idempotency keys past their day, artifacts past their seven days.
+"""Deletes what has expired: jobs, idempotency keys after 24 hours, artifacts after seven days.
 
 Deletions in the object store come after the commit, and must not be lost in a crash: `expired_artifacts`
-lists until `forget_artifacts` is told; what jobs leave there is noted (`orphans`).
+lists until `forget_artifacts` is told; what jobs leave there is noted (`orphan_objects`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import artifacts, chunks, inputs, jobs, results
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.idempotency import sweep_keys
-from stoker.control.store.jobs.orphans import has_delivered, note_orphans, prefixes, release
+from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
 from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
 

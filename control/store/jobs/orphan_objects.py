@@ -1,8 +1,8 @@
-"""What no record names any more, and lies in the object store still.
+"""Objects in the object store that no record names any more.
 
-It is noted in the transaction that gave it up, listed until it is deleted there, and then forgotten, so that
-no crash loses it. A spilled payload may be named by several rows: by its job, and by the webhooks that tell
-of its ends. It is noted once the last of them is gone.
+Each is noted in the transaction that gave it up, listed until it is deleted there, and then forgotten, so
+that no crash loses it. A spilled payload may be named by several rows: by its job, and by the webhooks that
+tell of its ends. It is noted once the last of them is gone.
 """
 
 from __future__ import annotations

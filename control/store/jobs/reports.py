@@ -20,7 +20,7 @@ from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK, ref_columns
-from stoker.control.store.jobs.orphans import prefixes, release
+from stoker.control.store.jobs.orphan_objects import prefixes, release
 from stoker.control.store.jobs.webhooks import note_end
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used

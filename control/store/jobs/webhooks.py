@@ -18,7 +18,7 @@ from sqlalchemy import select
 from stoker.control.rules.events import JobState
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import webhooks
-from stoker.control.store.jobs.orphans import release
+from stoker.control.store.jobs.orphan_objects import release
 from stoker.control.store.resources.keys import Entropy
 from stoker.control.types import Delivery, JobView
 from stoker.wire.messages import Ref
