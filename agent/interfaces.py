@@ -62,6 +62,10 @@ class WorkerProcess(Protocol):
     @property
     def pid(self) -> int: ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet. Its last frames may come after that."""
+
     def send(self, frame: Frame) -> None:
         """Buffered, never blocks; silently dropped after death."""
 

@@ -122,6 +122,7 @@ class FakeProcess:
         self.sent: list[Frame] = []
         self.signals: list[str] = []
         self.gone = False
+        self.alive = True
         self.paused = False
         self.reaped = asyncio.Event()
         self._start = start
@@ -217,7 +218,7 @@ class FakeProcess:
 
     def _reap(self) -> None:
         assert self._exit is not None
-        self.paused = False
+        self.alive = self.paused = False
         self._deliver()
         self._leave()
         self._watcher.on_exit(self._exit)

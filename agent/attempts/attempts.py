@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from stoker.agent import worker_frames
@@ -174,12 +174,13 @@ class Attempts:
 
     # -- what workers send
 
-    def on_exit(self, worker: Worker, why: str, planned: bool) -> None:
-        """The worker's process was reaped; or it cannot be, and its attempts do not wait for that."""
+    def on_exit(self, worker: Worker, why: str, planned: bool, unbegun: Collection[AttemptKey] = ()) -> None:
+        """The worker's process was reaped; or it cannot be, and its attempts do not wait for that. `unbegun`
+        were sent ahead: it had not come to them, although the end of the one before was known."""
         reason = why if planned else f"the worker died: {why}"
         for key in [*worker.waiting, *worker.running]:
             if (attempt := self._attempts.get(key)) is not None:
-                self._worker_gone(attempt, reason, planned=planned)
+                self._worker_gone(attempt, reason, planned=planned or key in unbegun)
 
     def on_message(self, worker: Worker, message: worker_frames.JobMessage | worker_frames.Retire) -> None:
         """Of an attempt whose verdict is fixed, only its end counts."""

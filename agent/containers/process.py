@@ -101,6 +101,10 @@ class ContainerProcess:
         """0: the agent cannot signal a process of the container directly."""
         return 0
 
+    @property
+    def alive(self) -> bool:
+        return not self._over
+
     def send(self, frame: Frame) -> None:
         if self._frames is not None and not self._over:
             self._frames.send(frame)

@@ -85,6 +85,10 @@ class HttpProcess:
     def pid(self) -> int:
         return self.child.pid
 
+    @property
+    def alive(self) -> bool:
+        return self.child.alive
+
     def send(self, frame: Frame) -> None:
         if frame.kind == "stop":
             self._ports.close(self._spec.worker, self.child.terminate)

@@ -94,7 +94,7 @@ class LocalProcess:
         return self._child.pid
 
     @property
-    def _alive(self) -> bool:
+    def alive(self) -> bool:
         return self._child.returncode is None
 
     def send(self, frame: Frame) -> None:
@@ -111,7 +111,7 @@ class LocalProcess:
             self._frames.resume()
 
     def terminate(self) -> None:
-        if self._alive:
+        if self.alive:
             self._terminated = True
             if not (self._bounds.wrapped and self._terminate_wrapped()):
                 self._signal_group(signal.SIGTERM)
@@ -127,7 +127,7 @@ class LocalProcess:
         self._kill("killed by the agent")
 
     def _kill(self, why: str) -> None:
-        if self._alive and self._killed is None:
+        if self.alive and self._killed is None:
             self._killed = why
             self._kill_cgroup()
             # Looked at before anyone dies: a child of a dead process can no longer be told from another's.

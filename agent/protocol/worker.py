@@ -144,6 +144,10 @@ class ProtocolProcess:
     def pid(self) -> int:
         return self.child.pid
 
+    @property
+    def alive(self) -> bool:
+        return self.child.alive
+
     def send(self, frame: Frame) -> None:
         now = self._loop.time()
         match frame.kind:

@@ -44,6 +44,11 @@ class ProcessLife:
     def room_ahead(self) -> int:
         return self.ahead.room if isinstance(self.state, process_machine.Ready) else 0
 
+    def may_begin(self, key: AttemptKey) -> bool:
+        """Whether the process can run it, or may have: what was sent ahead to one that has ended is in doubt
+        until it is withdrawn."""
+        return self.process.alive or key in self.ahead.sent
+
     def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
         self.known.add(key)
         self.ahead.send(key)

@@ -34,16 +34,28 @@ class RunsAhead:
 
     def __init__(self, *, enabled: bool = False) -> None:
         self.fd: int | None = None
-        self._write = -1
+        self._read = self._write = -1
         if enabled:
             with contextlib.suppress(OSError):  # no descriptor is left
-                self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+                self._open()
         self.most = 0
         self.prints = False
         self.sent: list[AttemptKey] = []
         self.current: AttemptKey | None = None
         self.withdrawn = False
         self._clears: AttemptKey | None = None
+
+    def _open(self) -> None:
+        """The agent reads through a file description of its own: on the one that the worker is given, the
+        worker could make reads block."""
+        theirs, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._read = os.open(f"/proc/self/fd/{theirs}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            os.close(theirs)
+            os.close(write)
+            raise
+        self.fd, self._write = theirs, write
 
     @property
     def room(self) -> int:
@@ -74,7 +86,7 @@ class RunsAhead:
             return []
         left = 0
         with contextlib.suppress(BlockingIOError):
-            left = len(os.read(self.fd, _READ_MAX))
+            left = len(os.read(self._read, _READ_MAX))
         if not left:
             return []
         self.withdrawn = True
@@ -85,6 +97,6 @@ class RunsAhead:
     def close(self) -> None:
         """Its process has ended."""
         if self.fd is not None:
-            os.close(self.fd)
-            os.close(self._write)
+            for fd in (self.fd, self._read, self._write):
+                os.close(fd)
             self.fd = None

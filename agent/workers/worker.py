@@ -100,6 +100,8 @@ class Worker:
         life = self._life
         if life is None or not isinstance(life.state, process_machine.Ready):
             return f"worker {self.name} is {self._phase}"
+        if not life.process.alive:
+            return f"the process of worker {self.name} has ended"
         if len(self.running) < life.slots:
             self.running.add(key)
             self.occupied_at = at
@@ -154,17 +156,21 @@ class Worker:
                 life.recycling.job_ended()
 
     def release(self, key: AttemptKey, at: float) -> AttemptKey | None:
-        """The attempt's slot, or its place, is free. Returns the one that has the slot now, if one waited."""
+        """The attempt's slot, or its place, is free. Returns the one that has the slot now, if one waited
+        that the process may begin or have begun."""
         if key in self.waiting:
             del self.waiting[key]
             return None
         self.running.discard(key)
+        life = self._life
         following = next(iter(self.waiting), None)
+        if following is not None and (life is None or not life.may_begin(following)):
+            following = None
         if following is not None:
             del self.waiting[following]
             self.running.add(following)
             self.occupied_at = at
-        if (life := self._life) is not None:
+        if life is not None:
             life.ahead.current = following
             if life.ahead.sent or life.ahead.withdrawn:
                 life.ahead.end(key)
@@ -172,7 +178,7 @@ class Worker:
             self._metering.step(usage.Jobs(at, 0))
         if key in self._held_by:
             self.hold(key, held=False)
-        if not self.running and self._life and isinstance(self._life.state, process_machine.Draining):
+        if not self.running and life is not None and isinstance(life.state, process_machine.Draining):
             self._step(process_machine.Idle(at))
         return following
 
@@ -398,11 +404,12 @@ class Worker:
         self._alarm.set(None)
         if life.recycling is not None:
             life.recycling.close()
+        unbegun = life.withdraw()
         life.ahead.close()
         log_tail = attempt_log.last_lines(exit.log_tail, self.secrets)
         after = restart_event(exited, life, self.running)
         self._after_exit(after, log_tail, is_cause=exited.is_cause)
-        self._context.on_exit(self, exited.why, exited.planned)
+        self._context.on_exit(self, exited.why, exited.planned, unbegun)
 
     def _after_exit(self, event: restarts.Event, log_tail: tuple[str, ...], *, is_cause: bool = True) -> None:
         if not self.wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -12,7 +12,7 @@ from stoker.agent.devices.watch import DeviceWatch
 from stoker.agent.interfaces import Spawner
 from stoker.agent.workers.process_machine import StopLadder
 from stoker.agent.workers.recycling import Measure, Spawn
-from stoker.wire.messages import Device, Usage, WorkerState
+from stoker.wire.messages import AttemptKey, Device, Usage, WorkerState
 
 W = TypeVar("W", bound=DeviceWorker)
 
@@ -20,9 +20,9 @@ W = TypeVar("W", bound=DeviceWorker)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext(Generic[W]):
     """Of workers of the class W. `on_message` is called for each message about a job, `on_exit` once for each
-    process, after its messages; `on_closed` when attempts wait for a worker that takes nothing new; `on_gone`
-    when nobody wants the worker any more and it has no process. `spawn` runs a coroutine in the agent's task
-    group."""
+    process, after its messages, with the runs that it was sent ahead and has not begun; `on_closed` when
+    attempts wait for a worker that takes nothing new; `on_gone` when nobody wants the worker any more and it
+    has no process. `spawn` runs a coroutine in the agent's task group."""
 
     spawner: Spawner
     devices: DeviceWatch[W]
@@ -30,7 +30,7 @@ class WorkerContext(Generic[W]):
     find_device: Callable[[str], Device | None]
     report: Callable[[WorkerState | Usage], object]
     on_message: Callable[[W, worker_frames.JobMessage | worker_frames.Retire], None]
-    on_exit: Callable[[W, str, bool], None]
+    on_exit: Callable[[W, str, bool, Collection[AttemptKey]], None]
     on_closed: Callable[[W, str], None]
     on_gone: Callable[[W], None]
     paused: Callable[[], bool]

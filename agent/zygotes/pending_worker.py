@@ -40,6 +40,10 @@ class PendingWorker:
         """The process id, or 0 before there is a process."""
         return 0 if self._process is None else self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        return not self._over if self._process is None else self._process.alive
+
     def begin(self, make: Make) -> bool:
         """Starts its process and returns True, or calls the watcher's `on_exit` and returns False."""
         try:

@@ -168,6 +168,59 @@ def test_a_death_counts_for_the_one_that_ran(play, a_worker, a_job):
     play(story)
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_death_between_two_jobs_counts_for_none(play, a_worker, a_job, known, large):
+    """The end of the one before is `known` before the process dies, or is read of the dead one. A large input
+    is sent in its turn."""
+
+    async def story(host):
+        await host.control.ready(a_worker())
+        second = json.dumps("x" * 40_000).encode() if large and not known else SHORT
+        await host.control.assign(a_job("j0", SHORT), a_job("j1", second), a_job("j2"), a_job("j3"))
+        await host.holds_work()
+        process = host.spawner.of("w1")
+        process.emit(about("done", "j0", files=0, metrics={}, has_output=False))
+        if known:
+            await host.control.outcome("j0")
+        process.exit(-11)
+        for n in range(1, 4):
+            await host.control.refused(f"j{n}")
+            assert not host.control.about(Outcome, f"j{n}")
+        assert (await host.control.outcome("j0")).end == "completed"
+        assert begun(process) == ["j0"]
+
+    play(story)
+
+
+def test_what_a_process_had_ended_before_its_death_is_kept(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(
+            a_job("j0", SHORT), a_job("j1"), a_job("j2", b'{"run_s": 0.001, "exit": -11}'), a_job("j3")
+        )
+        await host.holds_work()
+        process = host.spawner.of("w1")
+        process.pause()
+        for job in ("j0", "j1"):
+            assert (await host.control.outcome(job)).end == "completed"
+        assert (await host.control.outcome("j2")).end == "lost", "it ran"
+        await host.control.refused("j3")
+        assert begun(process) == ["j0", "j1", "j2"]
+
+    play(story)
+
+
+def test_a_process_that_has_ended_is_given_nothing(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.of("w1").alive = False
+        await host.control.assign(a_job("j0"))
+        assert "has ended" in (await host.control.refused("j0")).reason
+
+    play(story)
+
+
 def test_a_hello_lists_what_waits(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())

@@ -41,6 +41,18 @@ async def test_the_real_runtime_echoes(python_worker: Any) -> None:
     assert (await watcher.exit).reason == "exited with code 0"
 
 
+async def test_the_last_frames_of_one_that_has_ended_come_when_it_is_not_alive(
+    start: Any, new_watcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[bool] = []
+    monkeypatch.setattr(new_watcher, "on_frame", lambda self, _: alive.append(self.process.alive))
+    process, watcher = start('say("ready")')
+    assert process.alive
+    process.pause()
+    await watcher.exit
+    assert alive == [False]
+
+
 # ---- what a worker is given -------------------------------------------------------------------
 
 
