@@ -104,7 +104,7 @@ class Plane:
         )
         self.nodes = self._nodes(waiters, changes, pods, volumes)
         self.sweeper = Sweeper(
-            settings, commits, artifacts, scaling, dispatch, sessions, changes, requests, clock
+            settings, commits, artifacts, cluster, scaling, dispatch, sessions, changes, requests, clock
         )
         self.live_logs = LiveLogs(self.nodes.speaks)
         self.queries = JobQueries(

@@ -21,6 +21,7 @@ from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.joining import revoked_nodes
 from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import WorkerScaling
@@ -50,6 +51,7 @@ class Sweeper:
         settings: PlaneSettings,
         commits: Commits,
         artifacts: Artifacts,
+        cluster: ClusterState,
         scaling: WorkerScaling,
         dispatch: Dispatch,
         sessions: NodeSessions,
@@ -60,6 +62,7 @@ class Sweeper:
         self._settings = settings
         self._commits = commits
         self._artifacts = artifacts
+        self._cluster = cluster
         self._scaling = scaling
         self._dispatch = dispatch
         self._sessions = sessions
@@ -102,10 +105,10 @@ class Sweeper:
                 return
 
     async def _expire_sessions(self) -> None:
-        now = self._clock()
+        now, ahead = self._clock(), self._cluster.all_ahead()
 
         def lose(conn: Conn) -> tuple[dict[str, int], tuple[Changed, ...]]:
-            lost, changed = store.lost_nodes(conn, now - self._settings.silence_s, now)
+            lost, changed = store.lost_nodes(conn, now - self._settings.silence_s, now, ahead)
             return lost, store.noted(conn, changed)
 
         lost, changed = await self._commits.commit(lose)

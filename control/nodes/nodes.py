@@ -46,6 +46,7 @@ from stoker.control.store.database.commits import Commits
 from stoker.control.types import Changed, Reconciled
 from stoker.wire.messages import (
     PROTOCOL,
+    AttemptKey,
     FromControl,
     HeldWorker,
     Hello,
@@ -72,9 +73,12 @@ workers that it was given."""
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
+    """`ahead`: the jobs that lay ahead of a worker then."""
+
     node: str
     session: int
     at: float
+    ahead: frozenset[AttemptKey]
 
 
 class Nodes:
@@ -137,11 +141,13 @@ class Nodes:
         reason = await opened.run()
         log.info("session %d of node %s is over: %s", opened.session, opened.node, reason)
         if self._sessions.remove(opened):
+            ahead = self._cluster.all_ahead()
             self._cluster.remove_node(opened.node, opened.session)
             if self._sessions.stopping:
                 return  # it comes back to the next process, with what it holds
             self._scaling.wake.set()
-            self._broken.put_nowait(_Broken(opened.node, opened.session, asyncio.get_running_loop().time()))
+            at = asyncio.get_running_loop().time()
+            self._broken.put_nowait(_Broken(opened.node, opened.session, at, ahead))
             await self._close(opened)
 
     async def _close(self, session: NodeSession) -> None:
@@ -335,7 +341,8 @@ class Nodes:
 
             def requeue(conn: Conn, broken: _Broken = broken, now: float = now) -> tuple[Changed, ...]:
                 why = "its connection broke"
-                return store.noted(conn, store.requeue_node(conn, broken.node, broken.session, now, why))
+                back = store.requeue_node(conn, broken.node, broken.session, now, why, broken.ahead)
+                return store.noted(conn, back)
 
             try:
                 self._changes.apply(await self._commits.commit(requeue))

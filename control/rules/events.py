@@ -26,7 +26,8 @@ TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, J
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Waits. `holder` is the node that may still end the last attempt; `suspect`: that node was lost."""
+    """Waits. `holder` is the node that may still end the last attempt; `suspect`: that node was lost,
+    and the attempt had begun."""
 
     not_before: float
     holder: str | None = None
@@ -121,9 +122,12 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
+    """`ahead`: the job lay ahead of a worker there."""
+
     at: float
     node: str
     why: str
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

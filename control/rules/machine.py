@@ -25,7 +25,8 @@ generated from `MOVES`, and `step` is the oracle that the store is tested agains
   caller: a purge cancels it, too.
 - `lost` ends, lost nodes and errors that were raised as retryable count to `max_attempts`; a handler's other
   errors to `handler_retries`; a refusal and an attempt that its node does not know of to nothing. A lost node
-  counts when the job is claimed again: until then the node may come back and resume.
+  counts when the job is claimed again: until then the node may come back and resume. For a job that lay ahead
+  of a worker there it does not count, as far as this process knew it.
 """
 
 from __future__ import annotations
@@ -290,15 +291,15 @@ def _lose(job: Job, event: Dropped | NodeLost) -> Stepped:
         return _again(job, after_drop(event.node, job.assigned, event.at), event.at)
     if not _may(job, "lose", event.node):
         return job, ()
-    again = after_loss(event.node, event.why, job.counts, job.assigned, event.at)
-    return _again(job, again, event.at, suspect=event.node)
+    again = after_loss(event.node, event.why, job.counts, job.assigned, event.at, ahead=event.ahead)
+    return _again(job, again, event.at, lost=event.node, suspect=not event.ahead)
 
 
-def _again(job: Job, again: Again, at: float, suspect: str | None = None) -> Stepped:
-    """Back to the queue, or failed. A suspect node keeps the attempt open, as it may come back."""
+def _again(job: Job, again: Again, at: float, lost: str | None = None, *, suspect: bool = False) -> Stepped:
+    """Back to the queue, or failed. A lost node keeps the attempt open, as it may come back."""
     if again.not_before is None:
         return _finish(job, Failed(at, again.why))
-    state = Queued(again.not_before, suspect, suspect is not None)
+    state = Queued(again.not_before, lost, suspect)
     job = replace(job, state=state, reason=again.why)
     return job, (Publish(JobState.IN_QUEUE), Retry(again.not_before))
 

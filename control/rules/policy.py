@@ -83,11 +83,14 @@ def after_refusal(refused: int, why: str, at: float, *, at_once: bool = False) -
     return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
 
 
-def after_loss(node: str, why: str, counts: Counts, assigned: int, at: float) -> Again:
-    """The node that ran it fell silent, or its stream broke. `assigned`: how often it was given out."""
+def after_loss(
+    node: str, why: str, counts: Counts, assigned: int, at: float, *, ahead: bool = False
+) -> Again:
+    """The node that held it fell silent, or its stream broke. `assigned`: how often it was given out.
+    `ahead`: it lay ahead of a worker, so this is no failure of it."""
     counted = counts.failures + 1
     lost = f"node {node} was lost: {why}"
-    if counted >= counts.max_attempts:
+    if not ahead and counted >= counts.max_attempts:
         return Again(None, _gave_up(lost, counted))
     again = after_drop(node, assigned, at)
     return again if again.not_before is None else Again(again.not_before, lost)

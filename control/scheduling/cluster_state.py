@@ -325,6 +325,10 @@ class ClusterState:
         workers = self._of_endpoint.get(endpoint, {}).values()
         return {key: at for worker in workers for key, at in worker.ahead.items()}
 
+    def all_ahead(self) -> frozenset[AttemptKey]:
+        """The jobs that lie ahead of any worker."""
+        return frozenset(key for worker in self.workers.values() for key in worker.ahead)
+
     def handed_back(self, key: AttemptKey) -> None:
         """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too. To be
         called before `release`."""

@@ -1,5 +1,6 @@
 """Jobs that lie ahead of a busy worker: how many, which worker, and what becomes of them."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import CPU, ScriptedAgent
 
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules import ahead
 from stoker.control.rules.events import JobState
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
@@ -317,3 +319,38 @@ async def test_a_node_that_comes_back_goes_on_with_what_waits_there() -> None:
         for assign in assigns:
             await agent.completes(assign, ms=1)
             assert (await w.plane.queries.wait(w.echo, assign.job, 10)).attempt == 1
+
+
+@story
+async def test_the_loss_of_a_node_is_no_failure_of_what_lay_ahead_there() -> None:
+    async with world(endpoint(workers_min=1, max_attempts=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        (name,) = await agent.ready_workers()
+        assigns = await short_jobs(w, agent, 3)
+        await agent.leaves()
+        await asyncio.sleep(PlaneSettings().broken_s + 1)
+        assert await states(w, assigns) == ["FAILED", "IN_QUEUE", "IN_QUEUE"]
+        held = [HeldAttempt(one.job, one.attempt, name, "waiting") for one in assigns]
+        worker = HeldWorker(name, "echo", 1, "ready", (CPU.uuid,))
+        welcome = (await agent.connect(tasks, workers=[worker], attempts=held)).welcome
+        assert welcome is not None
+        assert [key.job for key in welcome.keep] == [one.job for one in assigns[1:]]
+        for assign in assigns[1:]:
+            await agent.completes(assign, ms=1)
+            assert (await w.plane.queries.wait(w.echo, assign.job, 10)).attempt == 1
+
+
+@story
+async def test_nor_is_its_silence() -> None:
+    async with world(endpoint(workers_min=1, max_attempts=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        for number in range(13):  # control must have watched for a minute
+            await asyncio.sleep(5)
+            await agent.beat(number)
+        assigns = await short_jobs(w, agent, 3)
+        w.moved += 100.0
+        assert "by the clock of control" in await agent.cut_off()
+        assert await states(w, assigns) == ["FAILED", "IN_QUEUE", "IN_QUEUE"]

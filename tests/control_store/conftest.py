@@ -96,9 +96,11 @@ class Bench:
             lambda conn: store.reconcile(conn, node=node, session=self.sessions[node], held=held, now=now)
         )
 
-    def requeue(self, now: float, node: str = "n1", why: str = "its stream broke") -> tuple[Changed, ...]:
+    def requeue(
+        self, now: float, node: str = "n1", why: str = "its stream broke", ahead: Sequence[AttemptKey] = ()
+    ) -> tuple[Changed, ...]:
         session = self.sessions[node]
-        return self.do(lambda conn: store.requeue_node(conn, node, session, now, why))
+        return self.do(lambda conn: store.requeue_node(conn, node, session, now, why, ahead))
 
     def cancel(self, now: float, job: str) -> tuple[JobView | None, Changed | None]:
         return self.do(lambda conn: store.cancel(conn, ACCOUNT, E, job, now))

@@ -413,7 +413,7 @@ def _event(kind: str, at: float, node: str, attempt: int, end: str, yes: bool) -
         case "drop":
             return machine.Dropped(at, node)
         case "lose":
-            return machine.NodeLost(at, node, "why")
+            return machine.NodeLost(at, node, "why", ahead=yes)
         case "cancel":
             return machine.CancelRequested(at)
         case "purge":

@@ -235,14 +235,17 @@ class StoreMachine(RuleBasedStateMachine):
         commands = self.apply(job, machine.AttemptRefused(self.now, node, attempt, "full", at_once))
         assert bool(reported.changed) == bool(commands)
 
-    @rule(node=NODES)
-    def stream_breaks(self, node: str) -> None:
+    @rule(node=NODES, waits=st.integers(0, 2))
+    def stream_breaks(self, node: str, waits: int) -> None:
+        """`waits`: so many of its jobs lay ahead of a worker."""
         if not self.alive[node]:
             return
-        self.note(self.bench.requeue(self.now, node, "its stream broke"))
+        ahead = self.holds(node)[:waits]
+        keys = [AttemptKey(job, self.jobs[job].attempt) for job in ahead]
+        self.note(self.bench.requeue(self.now, node, "its stream broke", keys))
         self.alive[node] = False
         for job in self.jobs:
-            self.apply(job, machine.NodeLost(self.now, node, "its stream broke"))
+            self.apply(job, machine.NodeLost(self.now, node, "its stream broke", job in ahead))
 
     @rule(node=NODES, keeps=st.integers(0, 3))
     def hello(self, node: str, keeps: int) -> None:
@@ -487,7 +490,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
             ),
         ),
         (1, lambda: walker.refuse(number(), rng.choice([0, 0, 1]), rng.random() < 0.5)),
-        (2, lambda: walker.stream_breaks(node())),
+        (2, lambda: walker.stream_breaks(node(), rng.choice([0, 0, 0, 1, 2]))),
         (3, lambda: walker.hello(node(), rng.randint(0, 3))),
         (1, lambda: walker.stop(number())),
         (2, lambda: walker.retry(number(), True)),
@@ -576,6 +579,7 @@ ELSEWHERE = {
     "a life is lengthened": (store_orders, "_SHORTEN", "AND ttl_at > :until", ""),
     "a handler's failures are not counted": (store_reports, "_REQUEUE", "= :handler_failures", "= 0"),
     "nobody knows why it waits": (store_reports, "_REQUEUE", "reason = :reason", "reason = NULL"),
+    "what lay ahead of a lost node is closed": (store_requeue, "_LOSE", ":lost = 1", ":suspect = 1"),
     "nor after its node was lost": (store_requeue, "_LOSE", "reason = :reason", "reason = NULL"),
     "a given up job still waits for a reason": (store_requeue, "_GIVE_UP", "reason = NULL,", ""),
     "what a webhook names is deleted": (store_orphans, "_NAMED", "WHERE job = :job", "WHERE 1 = 0"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from stoker.control import store
 from stoker.control.rules.events import JobState
-from stoker.wire.messages import AttemptKey, Device
+from stoker.wire.messages import AttemptKey, Device, Outcome
 
 
 def test_every_hello_raises_the_session(bench: Any) -> None:
@@ -137,6 +137,21 @@ def test_a_broken_stream_that_came_back_loses_nothing(bench: Any) -> None:
     bench.node("n1", 12.0)
     assert bench.do(lambda conn: store.requeue_node(conn, "n1", old, 15.0, "its stream broke")) == ()
     assert bench.view(15.0, claimed.job).state is JobState.IN_PROGRESS
+
+
+def test_a_lost_node_does_not_count_for_what_lay_ahead_and_may_still_end_it(bench: Any) -> None:
+    runs, waits = bench.running(10.0), bench.running(10.0)
+    for _ in range(2):
+        bench.requeue(15.0, ahead=[bench.key(waits)])
+        bench.node("n1", 16.0)
+        assert bench.reconcile(16.0, [bench.key(waits)]).keep == (bench.key(waits),)
+    bench.requeue(20.0, ahead=[bench.key(waits)])
+    bench.node("n2", 21.0)
+    claimed = {one.job: one for one in bench.claim(21.0, bench.slot("n2", 2))}
+    assert claimed[waits.job].attempt == 2
+    late = bench.report(22.0, Outcome(waits.job, 1, "w1", "completed", b"1"))
+    assert late.stale == (bench.key(waits),)
+    assert dict(bench.rows("SELECT id, failures FROM jobs")) == {runs.job: 1, waits.job: 0}
 
 
 def test_the_third_lost_node_ends_the_job(bench: Any) -> None:

@@ -1,17 +1,18 @@
 """Puts jobs of a node back into the queue: of a lost node all, of a connected one what it no longer holds.
 
 A lost node's attempt stays open, since the node may come back and end it. A job that was lost or dropped too
-often fails.
+often fails. For one that lay ahead of a worker the loss of its node is no failure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import bindparam, exists, select, update
 
 from stoker.control.rules.events import JobState
-from stoker.control.rules.policy import Again, Counts, after_drop, after_loss
+from stoker.control.rules.policy import Counts, after_drop, after_loss
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import jobs, nodes
 from stoker.control.store.database.statements import guard
@@ -32,31 +33,37 @@ _SILENT = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
 """Asked in every pass of the sweeper, so it is built once."""
 
 
-def lost_nodes(conn: Conn, silent_before: float, now: float) -> tuple[dict[str, int], tuple[Changed, ...]]:
+def lost_nodes(
+    conn: Conn, silent_before: float, now: float, ahead: Collection[AttemptKey] = ()
+) -> tuple[dict[str, int], tuple[Changed, ...]]:
     """Nodes silent since `silent_before` lose their jobs, and their session is over: which they are,
-    each with the session that was open, and what changed."""
+    each with the session that was open, and what changed. `ahead`: the jobs that lay ahead of a worker."""
     lost: dict[str, int] = {}
     changed: list[Changed] = []
     for node, session, seen_at in conn.execute(_SILENT, {"before": silent_before}).all():
         lost[node] = session
-        changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s")
+        changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s", ahead)
     return lost, tuple(changed)
 
 
-def requeue_node(conn: Conn, node: str, session: int, now: float, why: str) -> tuple[Changed, ...]:
-    """The node's stream broke and did not come back. Nothing happens if a newer session is open."""
+def requeue_node(
+    conn: Conn, node: str, session: int, now: float, why: str, ahead: Collection[AttemptKey] = ()
+) -> tuple[Changed, ...]:
+    """The node's stream broke and did not come back. Nothing happens if a newer session is open. `ahead`: the
+    jobs that lay ahead of a worker."""
     newest = conn.execute(select(nodes.c.session).where(nodes.c.id == node)).scalar()
-    return _lose(conn, node, now, why) if newest == session else ()
+    return _lose(conn, node, now, why, ahead) if newest == session else ()
 
 
-def _lose(conn: Conn, node: str, now: float, why: str) -> tuple[Changed, ...]:
+def _lose(conn: Conn, node: str, now: float, why: str, ahead: Collection[AttemptKey]) -> tuple[Changed, ...]:
     conn.execute(update(nodes).where(nodes.c.id == node).values(alive=0, session=nodes.c.session + 1))
     running = select(jobs.c.id, jobs.c.attempt).where(
         jobs.c.node == node, jobs.c.state == JobState.IN_PROGRESS.value
     )
     changed: list[Changed] = []
     for job, attempt in conn.execute(running).all():
-        changed += put_back(conn, node, AttemptKey(job, attempt), now, why)
+        key = AttemptKey(job, attempt)
+        changed += put_back(conn, node, key, now, why, ahead=key in ahead)
     return tuple(changed)
 
 
@@ -70,7 +77,7 @@ FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node
 
 _BACK = """
 UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, rank = :rank, uploading = 0, reason = :reason,
-    failures = failures + suspect, suspect = :suspect, node = CASE WHEN :suspect = 1 THEN node ELSE NULL END
+    failures = failures + suspect, suspect = :suspect, node = CASE WHEN :lost = 1 THEN node ELSE NULL END
 WHERE id = :job AND attempt = :attempt AND node = :node AND """
 
 _DROP = _BACK + guard("drop")
@@ -92,27 +99,27 @@ def drop_attempt(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Ch
     return tuple(put_back(conn, node, key, now))
 
 
-def put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | None = None) -> list[Changed]:
+def put_back(
+    conn: Conn, node: str, key: AttemptKey, now: float, lost: str | None = None, *, ahead: bool = False
+) -> list[Changed]:
     """Puts the job of this attempt back into the queue, or fails it if that came too often. `lost`: why the
-    node is lost. Its attempt stays open then: the node may come back and end it."""
+    node is lost. Its attempt stays open then: the node may come back and end it. `ahead`: it lay ahead of a
+    worker."""
     values: dict[str, Any] = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_FACTS, values).fetchone()
     if row is None:
         return []
     endpoint, low, assigned, *counted = row
-    again = _decide(node, lost, Counts(*counted), assigned, now)
+    if lost is None:
+        again = after_drop(node, assigned, now)
+    else:
+        again = after_loss(node, lost, Counts(*counted), assigned, now, ahead=ahead)
     if again.not_before is None:
         return _give_up(conn, values | {"now": now}, again.why)
     values |= {"not_before": again.not_before, "rank": RANK[bool(low), True], "reason": again.why}
-    back = _DROP if lost is None else _LOSE
-    found = conn.run(back, values | {"suspect": int(lost is not None)})
+    values |= {"lost": int(lost is not None), "suspect": int(lost is not None and not ahead)}
+    found = conn.run(_DROP if lost is None else _LOSE, values)
     return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if found.rowcount else []
-
-
-def _decide(node: str, lost: str | None, counts: Counts, assigned: int, now: float) -> Again:
-    if lost is None:
-        return after_drop(node, assigned, now)
-    return after_loss(node, lost, counts, assigned, now)
 
 
 def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
