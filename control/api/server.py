@@ -24,6 +24,12 @@ from stoker.outbound.addresses import is_loopback
 
 BACKLOG = 2_048
 GRACE_S = 2
+HEAD_BYTES = 64 * 1024
+"""The most that the head of a request may take."""
+
+HEAD_S = 30.0
+"""A head must be complete so long after it began; so must the first, after its connection was made."""
+
 KEEP_ALIVE_S = 75
 """Longer than any known client's pause between polls: a reused connection must not be just closing."""
 
@@ -37,16 +43,40 @@ class CannotListen(Exception):
 
 
 class _Connection(HttpToolsProtocol):
-    """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests)."""
+    """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests), and
+    limits the size and the time of a request's head, which uvicorn does not."""
 
     _cut = False
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, WRITTEN: self._wait_written}
+        self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        of_body = before is not None and before.more_body
+        super().data_received(data)
+        if of_body or self.cycle is not before or self.transport.get_protocol() is not self:
+            self._head_is_complete()
+        elif not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self.send_400_response(f"The head of the request is larger than {HEAD_BYTES} bytes.")
+            elif self._head_timer is None:
+                self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _head_is_complete(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cut = self.flow.write_paused
+        self._head_is_complete()
         super().connection_lost(exc)
 
     async def _wait_written(self) -> bool:

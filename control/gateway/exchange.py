@@ -90,10 +90,15 @@ class Exchange:
             await writer.drain()
 
     async def _download(self) -> None:
-        size = 0
+        """What one read brought is passed on at once, however many chunks it was."""
+        size, pieces = 0, list[bytes]()
         while True:
             match event := self._http.next_event():
                 case h11.NEED_DATA:
+                    if pieces:
+                        await self._piece(b"".join(pieces), more=True)
+                        pieces.clear()
+                        await asyncio.sleep(0)  # neither side may hold up the loop by being always ready
                     self._http.receive_data(await self._connection.reader.read(READ_BYTES))
                 case h11.Response():
                     await self._begin(event)
@@ -101,9 +106,9 @@ class Exchange:
                     size += len(event.data)
                     if size > BODY_BYTES:
                         raise self._failed(f"sent a response of over {BODY_BYTES} bytes")
-                    await self._piece(bytes(event.data), more=True)
+                    pieces.append(bytes(event.data))
                 case h11.EndOfMessage():
-                    return await self._piece(b"", more=False)
+                    return await self._piece(b"".join(pieces), more=False)
                 case h11.InformationalResponse() if event.status_code != 101:
                     pass
                 case _:
@@ -111,6 +116,8 @@ class Exchange:
 
     async def _begin(self, response: h11.Response) -> None:
         headers: list[Header] = list(response.headers)
+        if response.status_code > _STATUS_MAX:
+            raise self._failed(f"responded with status {response.status_code}")
         declared = next((value for name, value in headers if name == b"content-length"), b"0")
         if int(declared) > BODY_BYTES:
             raise self._failed(f"sent a response of over {BODY_BYTES} bytes")
@@ -139,3 +146,4 @@ def request_of(
 
 
 _LENGTH_DIGITS = 20
+_STATUS_MAX = 599

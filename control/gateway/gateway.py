@@ -81,11 +81,12 @@ class Gateway:
         request = _Request(target, scope, receive, send)
         try:
             await self._serve(request)
-            self.requests.completed[target.endpoint] += 1
+            self.requests.completed[request.endpoint] += 1
         except CallerLeft:
             return
         except (GatewayError, ControlError) as error:
-            self.requests.failed[target.endpoint] += isinstance(error, GatewayError)
+            if isinstance(error, GatewayError):
+                self.requests.failed[request.endpoint] += 1
             if request.exchange is not None and request.exchange.began:
                 log.warning("a response of endpoint %s is broken off: %s", target.endpoint, error)
                 return  # the server closes the connection of a response without an end
@@ -110,6 +111,7 @@ class Gateway:
         scope, target = request.scope, request.target
         headers: list[Header] = scope["headers"]
         endpoint = await self.admit(target, scope["method"], dict(headers))
+        request.endpoint = endpoint.id
         caller = CallerFacts((scope["client"] or ("", 0))[0], scope["scheme"], target.prefix)
         query = scope["query_string"]
         path = target.path + b"?" + query if query else target.path
@@ -222,10 +224,11 @@ class Gateway:
 
 
 class _Request:
-    """`exchange` is set once there is one."""
+    """`endpoint` is the id of the endpoint that admitted the caller. `exchange` is set once there is one."""
 
     def __init__(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
         self.target, self.scope, self.receive, self.send = target, scope, receive, send
+        self.endpoint = ""
         self.exchange: Exchange | None = None
 
 

@@ -89,6 +89,8 @@ def framing(headers: Sequence[Header]) -> list[Header]:
 def to_caller(headers: Sequence[Header], worker: str) -> list[Header]:
     """The headers of a response. Names are in lower case."""
     dropped = HOP_BY_HOP | _named(headers) | {WORKER_ID, b"date"}
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        dropped |= {b"content-length"}  # the encoding overrides it (RFC 9112, 6.3)
     kept = [header for header in headers if header[0] not in dropped]
     return [*kept, (WORKER_ID, worker.encode())]
 

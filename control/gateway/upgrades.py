@@ -1,18 +1,20 @@
 """WebSockets of load-balancing endpoints: the handshake is passed on, and then bytes both ways as they are.
 
-    server ──connection with a request to upgrade──> head read ──admitted, a worker chosen──> tunnel
-                                                         └── no ──> a response, and the end
+    server ──connection with a request to upgrade──> head read ──admitted, a worker chosen──> 101 ──> tunnel
+                                                         └── no ──> a response, and the end <── other ──┘
 
-Frames, extensions and subprotocols are between the caller and the worker: nothing here reads them. An open
-WebSocket counts as a request of its worker. It has no limit of time or size; it ends when either side closes,
-when its worker ends, or when this server stops.
+Frames, extensions and subprotocols are between the caller and the worker: nothing here reads them. Only a
+worker that answers 101 gets a tunnel: behind any other answer, a proxy or client that keeps the connection
+would send its next request, with its key, to the worker. An open WebSocket counts as a request of its worker.
+It has no limit of time or size; it ends when either side closes, vanishes or takes nothing for STUCK_S, when
+its worker ends, or when this server stops.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -24,9 +26,19 @@ from stoker.control.api.answers import Answer, stopping, unexpected
 from stoker.control.api.calls import CallerLeft
 from stoker.control.errors import ControlError, NotFound
 from stoker.control.gateway.connections import HEAD_BYTES, READ_BYTES, Connection
+from stoker.control.gateway.exchange import request_of
 from stoker.control.gateway.gateway import EXCHANGE_S, Gateway, Incoming, affinity_of, late, refusal
-from stoker.control.gateway.headers import WORKER_ID, CallerFacts, Header, to_worker
+from stoker.control.gateway.headers import WORKER_ID, CallerFacts, Header, to_caller, to_worker
 from stoker.control.gateway.refusals import GatewayError, UpstreamFailed
+
+STUCK_S = 60.0
+"""A side that takes nothing for so long is given up."""
+
+DECLINED_BYTES = 1024 * 1024
+"""The most that the body of an answer other than 101 may have."""
+
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""A peer that vanished without a word is found in two minutes. Not every system has all three."""
 
 _UPGRADE: list[Header] = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
 
@@ -62,6 +74,7 @@ class _Caller:
         self._writer = writer
         self._proxied = proxied
         self._begun = False
+        _find_vanished(writer.get_extra_info("socket"))
 
     async def run(self) -> None:
         try:
@@ -90,9 +103,19 @@ class _Caller:
         endpoint = await gateway.admit(target, "WebSocket", dict(headers))
         passed = [*to_worker(headers, self._facts(headers, target.prefix)), *_UPGRADE]
         incoming = Incoming(self._receive)
+        asked = request_of("GET", target.path + mark + query, passed, [])
         async with gateway.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
-            connection.writer.write(_head(b"GET " + target.path + mark + query + b" HTTP/1.1", passed))
-            await self._tunnel(connection)
+            connection.writer.write(connection.http.send(asked) or b"")
+            connection.writer.write(connection.http.send(h11.EndOfMessage()) or b"")
+            try:
+                async with asyncio.timeout(EXCHANGE_S):
+                    accepted = await self._handshake(connection)
+            except TimeoutError:
+                raise late(connection.worker) from None
+            except (OSError, h11.ProtocolError):
+                raise UpstreamFailed(connection.worker, "did not answer the handshake") from None
+            if accepted is not None:
+                await self._tunnel(connection, accepted)
 
     async def _request(self) -> h11.Request:
         """The server has read it, and checked that it is one."""
@@ -119,17 +142,44 @@ class _Caller:
             scheme = told.get(b"x-forwarded-proto", b"").decode("latin-1") or scheme
         return CallerFacts(address, scheme, prefix)
 
-    async def _tunnel(self, connection: Connection) -> None:
-        """The worker's response, and then bytes both ways."""
-        try:
-            async with asyncio.timeout(EXCHANGE_S):
-                head = await connection.reader.readuntil(b"\r\n\r\n")
-        except TimeoutError:
-            raise late(connection.worker) from None
-        except (OSError, EOFError, asyncio.LimitOverrunError):
-            raise UpstreamFailed(connection.worker, "did not answer the handshake") from None
+    async def _handshake(self, connection: Connection) -> h11.InformationalResponse | None:
+        """The worker's 101; None where it declined, which the caller was told then."""
+        declined, body = h11.Response(status_code=502, headers=[]), bytearray()
+        while True:
+            match event := connection.http.next_event():
+                case h11.NEED_DATA:
+                    connection.http.receive_data(await connection.reader.read(READ_BYTES))
+                case h11.InformationalResponse():
+                    if event.status_code == 101:
+                        return event
+                case h11.Response():
+                    declined = event
+                case h11.Data():
+                    body += event.data
+                    if len(body) > DECLINED_BYTES:
+                        raise UpstreamFailed(
+                            connection.worker, f"declined the WebSocket with over {DECLINED_BYTES} bytes"
+                        )
+                case _:
+                    self._decline(connection.worker, declined, bytes(body))
+                    return None
+
+    def _decline(self, worker: str, response: h11.Response, body: bytes) -> None:
+        """Passes the worker's answer on, whole, and ends the connection to the caller."""
         self._begun = True
-        self._writer.write(head[:-2] + WORKER_ID + b": " + connection.worker.encode() + b"\r\n\r\n")
+        kept = [
+            header for header in to_caller(list(response.headers), worker) if header[0] != b"content-length"
+        ]
+        framed = [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        line = b"HTTP/1.1 %d %s" % (response.status_code, response.reason)
+        self._writer.write(_head(line, [*kept, *framed]) + body)
+
+    async def _tunnel(self, connection: Connection, accepted: h11.InformationalResponse) -> None:
+        """The worker's 101, and then bytes both ways."""
+        self._begun = True
+        headers: list[Header] = [*accepted.headers, (WORKER_ID, connection.worker.encode())]
+        first, _ = connection.http.trailing_data
+        self._writer.write(_head(b"HTTP/1.1 101 Switching Protocols", headers) + first)
         async with asyncio.TaskGroup() as copies:
             copies.create_task(_copy(self._reader, connection.writer, self._writer))
             copies.create_task(_copy(connection.reader, self._writer, connection.writer))
@@ -144,13 +194,30 @@ class _Caller:
 
 
 async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, back: asyncio.StreamWriter) -> None:
-    """Copies until the source ends, and then closes both connections: the other copy ends, too."""
-    with suppress(OSError):
+    """Copies until the source ends, and then closes both connections: the other copy ends, too. One that
+    takes nothing any more is not waited for, nor is what it left flushed."""
+    try:
         while data := await source.read(READ_BYTES):
             to.write(data)
-            await to.drain()
+            async with asyncio.timeout(STUCK_S):
+                await to.drain()
+    except TimeoutError:
+        to.transport.abort()
+        back.transport.abort()
+    except OSError:
+        pass
     to.close()
     back.close()
+
+
+def _find_vanished(connected: socket.socket | None) -> None:
+    """Lets the system ask a silent peer now and then whether it is there."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _head(line: bytes, headers: Sequence[Header]) -> bytes:

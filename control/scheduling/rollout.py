@@ -57,8 +57,12 @@ def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> RolloutPlan:
     ready = sum(1 for hand in new if hand.state == "ready")
     leaving = _victims(old, len(old) - max(wanted - ready, 0))
     victims = leaving + _victims(new, len(new) - wanted)
-    useless = [h.name for h in hands if not h.new and h.state in ("starting", "unhealthy")]
     busy = {hand.name for hand in hands if hand.jobs}
+    useless = [
+        hand.name
+        for hand in hands
+        if not hand.new and hand.state in ("starting", "unhealthy") and hand.name not in busy
+    ]
     staying = len(old) - len(leaving)
     lacking = max(wanted - staying - len(new), 0)
     stopping = sum(1 for hand in hands if not hand.new and hand.state == "stopping")

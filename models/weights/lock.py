@@ -27,6 +27,9 @@ FOLDER: Final = "folder"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 """A key that TOML takes without quotation marks."""
 
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""The name of an entry: it is the name of a folder, too."""
+
 VERSION = 1
 _HEADER = """\
 # The weights that Stoker may load: every file with its size and sha256. Anything else is refused.
@@ -174,6 +177,10 @@ def dump_lock(lock: Lock) -> str:
 
 def _entry(name: str, table: Mapping[str, Any], lock: Path | None) -> Entry:
     source = str(table["source"])
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a name: letters, digits, '.', '_' and '-', at most 128")
+    if lock is not None and source.startswith(BUILT):
+        raise ValueError(f"{name}: only Stoker's own lock may name code that builds weights ({source!r})")
     if source != FOLDER and not source.startswith((BUILT, HUB)):
         raise ValueError(f"{name}: source {source!r} is neither {BUILT}… nor {HUB}… nor {FOLDER}")
     commit = str(table.get("commit", UNKNOWN))
@@ -188,10 +195,7 @@ def _entry(name: str, table: Mapping[str, Any], lock: Path | None) -> Entry:
 
 
 def _file(row: Mapping[str, Any]) -> LockedFile:
-    path, sha256 = str(row["path"]), str(row["sha256"])
-    parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or PurePosixPath(path).as_posix() != path:
-        raise ValueError(f"{path!r} is not a path below the model's folder")
+    path, sha256 = _relative(row["path"]), str(row["sha256"])
     origin = _origin(path, row) if "source" in row else None
     if sha256 == UNKNOWN:
         return LockedFile(path, row.get("size"), origin=origin)
@@ -200,11 +204,19 @@ def _file(row: Mapping[str, Any]) -> LockedFile:
     return LockedFile(path, int(row["size"]), sha256, origin)
 
 
+def _relative(value: object) -> str:
+    path = str(value)
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or PurePosixPath(path).as_posix() != path:
+        raise ValueError(f"{path!r} is not a path below the model's folder")
+    return path
+
+
 def _origin(path: str, row: Mapping[str, Any]) -> Origin:
     source, commit = str(row["source"]), str(row.get("commit", UNKNOWN))
     if not source.startswith(HUB):
         raise ValueError(f"{path}: source {source!r} is not {HUB}…")
-    return Origin(source, str(row.get("name", path)), None if commit == UNKNOWN else commit)
+    return Origin(source, _relative(row.get("name", path)), None if commit == UNKNOWN else commit)
 
 
 def _table(entry: Entry) -> str:

@@ -105,6 +105,47 @@ async def test_a_poller_that_leaves_in_the_middle_of_a_body_has_not_been_given_i
     assert plane.cursors == {}
 
 
+async def test_a_head_that_does_not_end_is_refused(server: HttpServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /ping HTTP/1.1\r\nHost: x\r\nX-Much: ")
+    with pytest.raises(ConnectionError):
+        await _send_much(writer)
+    writer.close()
+    with contextlib.suppress(ConnectionError):  # the refusal may be lost: what was sent after it is not read
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+
+
+async def _send_much(writer: asyncio.StreamWriter) -> None:
+    for _ in range(1000):
+        writer.write(b"x" * 8192)
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
+async def test_large_bodies_and_many_requests_are_no_large_head(caller: httpx.AsyncClient) -> None:
+    large = {"input": {"text": "x" * 300_000}}
+    for _ in range(3):
+        assert (await caller.post("/v2/echo/run", json=large)).status_code == 200
+        assert (await caller.get("/v2/echo/health", headers={"X-Long": "x" * 60_000})).status_code == 200
+
+
+async def test_a_head_has_a_time_limit(app: ASGIApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the first one, from the connection on, and one on a kept connection; not a request under way."""
+    monkeypatch.setattr("stoker.control.api.server.HEAD_S", 0.2)
+    async with await serve_http(app, "127.0.0.1", 0, grace_s=1) as server:
+        silent, other = await asyncio.open_connection("127.0.0.1", server.port)
+        slow, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await slow.readline()).startswith(b"HTTP/1.1 ")
+        writer.write(b"GET /ping HT")
+        with contextlib.suppress(ConnectionResetError):
+            await slow.read()
+        with contextlib.suppress(ConnectionResetError):
+            assert await silent.read() == b""
+        for one in (writer, other):
+            one.close()
+
+
 async def test_eleven_megabytes_get_a_413_and_the_connection_lives(caller: httpx.AsyncClient) -> None:
     response = await caller.post("/v2/echo/run", content=b"x" * 11_000_000)
     assert response.status_code == 413

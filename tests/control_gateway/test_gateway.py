@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h11
 import pytest
@@ -359,3 +360,46 @@ async def test_where_no_node_can_be_reached_it_says_so() -> None:
         refused = await s.get()
         assert error(refused)[0] == 503
         assert "cannot be reached for requests" in error(refused)[2]
+
+
+@story
+async def test_callers_that_are_not_admitted_are_not_counted() -> None:
+    """Their hosts are names of their choice: what was kept of each would fill the memory."""
+    async with site() as s:
+        await s.ready()
+        for n in range(20):
+            stranger = await s.get("/", host=f"x{n}.lb.example.org", authorization="")
+            assert stranger.status == 401
+        requests = s.w.plane.requests
+        assert (list(requests.failed), list(requests.completed)) == ([], [])
+
+
+async def one_byte_at_a_time(served: Served) -> None:
+    match served.request.target:
+        case b"/chunks":
+            served.head(transfer_encoding="chunked", content_length="7")
+            for _ in range(500):
+                served.send(h11.Data(b"x"))
+            served.send(h11.EndOfMessage())
+        case _:
+            served.pipe.write(b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n")
+
+
+@story
+async def test_many_small_chunks_are_passed_on_as_what_one_read_brought() -> None:
+    async with site(one_byte_at_a_time) as s:
+        await s.ready()
+        one = s.caller("/v2/app/chunks")
+        sent: list[int] = []
+        send = one._send
+
+        async def count(message: dict[str, Any]) -> None:
+            sent.append(len(message.get("body", b"")))
+            await send(message)
+
+        one._send = count  # type: ignore[method-assign]
+        await one.run()
+        assert (one.status, one.body, one.complete) == (200, b"x" * 500, True)
+        assert len(sent) < 10
+        assert "content-length" not in one.headers
+        assert (await s.get("/v2/app/odd")).status == 502

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import h11
+
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from memory_worker import Pipe, Served, Site, site
@@ -118,3 +120,53 @@ async def test_the_end_of_the_server_ends_those_that_wait_and_those_that_are_ope
         await one.ended()
         assert b"HTTP/1.1" not in await one.to_caller.reader.read()
         assert s.w.plane.requests.in_progress("app") == 0
+
+
+async def declines(served: Served) -> None:
+    """Keeps the connection, as servers do."""
+    served.respond(b'{"detail":"no room"}', 403)
+
+
+@story
+async def test_behind_a_declined_handshake_there_is_no_tunnel() -> None:
+    """A proxy keeps the connection for the next request, of whomever."""
+    async with site(declines) as s:
+        [worker] = await s.ready()
+        one = Handshake(s, "/v2/app/room")
+        one.write(b"GET /v2/app/another HTTP/1.1\r\nAuthorization: Bearer of-another\r\n\r\n")
+        status, headers = await one.head()
+        assert (status, headers["connection"], headers["x-runpod-worker-id"]) == (403, "close", worker)
+        assert headers["content-length"] == "20"
+        assert await one.to_caller.reader.read() == b'{"detail":"no room"}'
+        await one.ended()
+        assert len(s.workers.connects) == 1
+        assert s.w.plane.requests.in_progress("app") == 0
+
+
+async def answers_too_much(served: Served) -> None:
+    served.head(404, content_length="3000000")
+    for _ in range(3):
+        served.send(h11.Data(b"x" * 1_000_000))
+
+
+@story
+async def test_an_answer_that_is_no_handshake_is_bounded() -> None:
+    async with site(answers_too_much) as s:
+        await s.ready()
+        status, error = await refused(Handshake(s, "/v2/app/room"))
+        assert (status, "with over 1048576 bytes" in error) == (502, True)
+
+
+@story
+async def test_a_side_that_takes_nothing_is_given_up() -> None:
+    async with site(echo) as s:
+        await s.ready()
+        one = Handshake(s, "/v2/app/x")
+        assert (await one.head())[0] == 101
+        stuck = asyncio.Event()
+        one.to_caller.drain = stuck.wait  # type: ignore[method-assign,assignment]
+        one.write(b"echo this")
+        await asyncio.sleep(59.0)
+        assert s.w.plane.requests.in_progress("app") == 1
+        await asyncio.sleep(2.0)
+        assert (one.tasks, s.w.plane.requests.in_progress("app")) == (set(), 0)

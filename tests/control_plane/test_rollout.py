@@ -21,6 +21,13 @@ def new(name: str, state: str = "ready", jobs: int = 0, **more: object) -> Hand:
 # ---- one look
 
 
+def test_an_unhealthy_old_one_that_has_requests_still_is_not_stopped() -> None:
+    """An http worker that misses a probe is out of rotation, and finishes what it has."""
+    unhealthy = Hand("a", False, "unhealthy", jobs=1)
+    assert plan([unhealthy, new("b")], 1, 9).stop == ()
+    assert plan([replace(unhealthy, jobs=0), new("b")], 1, 9).stop == ("a",)
+
+
 def test_where_all_are_new_only_the_surplus_goes_the_longest_idle_first() -> None:
     hands = [new("a", jobs=1), new("b", idle_for=3.0), new("c", idle_for=7.0)]
     assert plan(hands, 3, 9).stop == ()

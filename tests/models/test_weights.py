@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -206,6 +207,15 @@ class TestLocking:
             (lambda text: text.replace("huggingface:", "https:"), "neither built"),
             (lambda text: text.replace('sha256 = "', 'sha256 = "x'), "not a sha256"),
             (lambda text: text.replace("licence", "license"), "licence"),
+            (
+                lambda text: re.sub(r"\[models\..*?\]", '[models."/home/them"]', text, count=1),
+                "is not a name",
+            ),
+            (lambda text: re.sub(r"\[models\..*?\]", '[models."../them"]', text, count=1), "is not a name"),
+            (
+                lambda text: re.sub('source = "[^"]*"', 'source = "built:x:y"', text, count=1),
+                "only Stoker's own",
+            ),
             (lambda text: text + "[", "cannot read"),
         ],
     )
@@ -335,6 +345,15 @@ class TestOrigins:
         text = weights.dump_lock(Lock([filled]))
         (tmp_path / "weights.lock").write_text(text.replace("huggingface:they", "https:they"))
         with pytest.raises(WeightsError, match="'https:they/talk' is not huggingface"):
+            weights.read_lock(tmp_path / "weights.lock")
+
+    def test_a_name_there_that_is_no_path_below_is_refused(self, filled: Entry, tmp_path: Path) -> None:
+        last = filled.files[-1]
+        assert last.origin is not None
+        outside = replace(last, origin=replace(last.origin, name="../../outside"))
+        text = weights.dump_lock(Lock([replace(filled, files=(*filled.files[:-1], outside))]))
+        (tmp_path / "weights.lock").write_text(text)
+        with pytest.raises(WeightsError, match=r"outside' is not a path below"):
             weights.read_lock(tmp_path / "weights.lock")
 
 
