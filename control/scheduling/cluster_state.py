@@ -53,7 +53,8 @@ class PlacedWorker:
     """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
     jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
     was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
-    `ahead`: those that come after them, in order, and since when they lie there.
+    `ahead`: those that come after them, in order, and since when they lie there; `lay_ahead`: since when
+    those did that have their slot now.
     `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
     `serves`: what it reports that it runs. `prices`: what its version of the endpoint costs. `requests`: how
     many an http worker has now."""
@@ -72,6 +73,7 @@ class PlacedWorker:
     log_tail: tuple[str, ...] = ()
     busy: dict[AttemptKey, float] = field(default_factory=dict)
     ahead: dict[AttemptKey, float] = field(default_factory=dict)
+    lay_ahead: dict[AttemptKey, float] = field(default_factory=dict)
     reserved: int = 0
     requests: int = 0
     idle_since: float = 0.0
@@ -101,6 +103,10 @@ class PlacedWorker:
     def jobs(self) -> int:
         """What it has to do: jobs, or requests."""
         return len(self.busy) + len(self.ahead) + self.reserved + self.requests
+
+    def given_since(self, at: float) -> int:
+        """How many of its busy jobs were given to it at this time or later, some before their turn."""
+        return sum(self.lay_ahead.get(key, since) >= at for key, since in self.busy.items())
 
     @property
     def idle(self) -> bool:
@@ -282,6 +288,7 @@ class ClusterState:
         if held is None:
             return None
         held.ahead.pop(key, None)
+        held.lay_ahead.pop(key, None)
         throughput = self.throughputs[held.endpoint]
         if ran_s is not None:
             throughput.run_s = averaged(throughput.run_s, ran_s)
@@ -290,7 +297,7 @@ class ClusterState:
         if held.ahead and len(held.busy) < held.concurrency:
             following = next(iter(held.ahead))
             held.busy[following] = at
-            del held.ahead[following]
+            held.lay_ahead[following] = held.ahead.pop(following)
         if not held.busy:
             held.idle_since = at
         return held.endpoint

@@ -81,7 +81,7 @@ class WorkerScaling:
         self, demand: Mapping[str, QueueSample], sampled_at: float, *, may_start: bool = True
     ) -> None:
         """Brings the workers to what demand wants and tells every node that changed. `sampled_at`: when
-        the store was asked for the demand; jobs that began since then may be in it as waiting still."""
+        the store was asked for the demand; jobs given out since then may be in it as waiting still."""
         touched: set[str] = set()
         for endpoint in self._endpoints.by_id.values():
             touched |= self._reconcile_endpoint(
@@ -119,8 +119,8 @@ class WorkerScaling:
 
     def _since(self, demand: Mapping[str, QueueSample], endpoint: str, sampled_at: float) -> QueueSample:
         queue = demand.get(endpoint, NOTHING)
-        began = (at for worker in self._cluster.of_endpoint(endpoint) for at in worker.busy.values())
-        fresh = min(sum(1 for at in began if at >= sampled_at), queue.queued)
+        given = sum(worker.given_since(sampled_at) for worker in self._cluster.of_endpoint(endpoint))
+        fresh = min(given, queue.queued)
         ahead = [at for at in self._cluster.waiting_ahead(endpoint).values() if at < sampled_at]
         waiting = min(len(ahead), queue.in_progress)
         return replace(

@@ -19,8 +19,10 @@ from scripted_agent import CPU, ScriptedAgent
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules import ahead
 from stoker.control.rules.events import JobState
+from stoker.control.scheduling import worker_scaling
+from stoker.control.scheduling.autoscale import ScaleSample, decide
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
-from stoker.control.types import Listing
+from stoker.control.types import Listing, QueueSample
 from stoker.wire.messages import Assign, AttemptKey, HeldAttempt, HeldWorker, Refused, WorkerSpec
 
 MOST = 8
@@ -220,6 +222,7 @@ class AheadMachine(RuleBasedStateMachine):
             assert [*one.busy, *one.ahead] == keys
             assert len(one.busy) == min(len(keys), 1)
             assert len(one.ahead) <= MOST
+            assert one.lay_ahead.keys() <= one.busy.keys()
         for keys in self.lists.values():
             for first, then in pairwise(keys):
                 assert self.cluster.lies_ahead(then), first
@@ -354,3 +357,27 @@ async def test_nor_is_its_silence() -> None:
         w.moved += 100.0
         assert "by the clock of control" in await agent.cut_off()
         assert await states(w, assigns) == ["FAILED", "IN_QUEUE", "IN_QUEUE"]
+
+
+@story
+async def test_scaling_takes_a_job_off_its_sample_of_the_queue_only_if_it_was_given_out_since() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        first, second, *_ = await short_jobs(w, agent, 3)
+        await asyncio.sleep(0.01)
+        sampled_at = w.now()
+        await agent.completes(first, ms=1)
+        await agent.listen(0.1)
+        assert await states(w, [second]) == ["IN_PROGRESS"], "its turn came after the sample"
+        seen: list[ScaleSample] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                worker_scaling,
+                "decide",
+                lambda sample, *rest: (seen.append(sample), decide(sample, *rest))[1],
+            )
+            w.plane.scaling.reconcile({"echo": QueueSample("echo", queued=5, in_progress=3)}, sampled_at)
+            w.plane.scaling.reconcile({"echo": QueueSample("echo", queued=5, in_progress=0)}, 0.0)
+        assert [(one.queued, one.in_progress) for one in seen] == [(6, 2), (4, 1)]
