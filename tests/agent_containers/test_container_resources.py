@@ -119,7 +119,8 @@ async def test_workers_with_users_of_their_own_share_a_volume_by_its_group(
 async def test_a_worker_sees_no_other_workers_scratch(host: Any) -> None:
     own = host.python("looks_around", "/here")
     mine, other = AttemptKey("mine", 1), AttemptKey("secret", 1)
-    scratch, _ = host.scratch.prepare(mine, "w1"), host.scratch.prepare(other, "w2")
+    scratch = host.scratch.prepare(mine, "w1")
+    os.mkdir(host.scratch.prepare(other, "w2"))  # as a worker of the agent's own user does
     root = str(host.folder / "scratch")
     found = await output(own, {"folders": [root, os.path.dirname(scratch)]}, scratch=scratch)
     assert found == {root: ["w1.worker"], os.path.dirname(scratch): ["mine.1"]}
