@@ -267,9 +267,13 @@ class JobQueries:
     # -- an endpoint
 
     async def requests(self, endpoint: Endpoint, listing: Listing) -> Page:
+        """A page may be short though others follow: of the jobs that the store has IN_PROGRESS, some only lie
+        ahead of a worker."""
         now = self._clock()
+        queued = listing.state is JobState.IN_QUEUE and self._cluster.waiting_ahead(endpoint.id)
+        besides = JobState.IN_PROGRESS if queued else None
         page = await self._commits.read(
-            lambda conn: store.list_jobs(conn, endpoint.account, endpoint.id, listing, now)
+            lambda conn: store.list_jobs(conn, endpoint.account, endpoint.id, listing, now, besides=besides)
         )
         seen = [self._seen(endpoint, view) for view in page.views]
         return replace(page, views=tuple(view for view in seen if listing.state in (None, view.state)))

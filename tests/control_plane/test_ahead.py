@@ -265,6 +265,11 @@ async def test_a_job_that_lies_ahead_is_in_the_queue_to_its_caller() -> None:
         assert (health.in_queue, health.in_progress, health.running) == (2, 1, 1)
         listed = (await w.plane.queries.requests(w.echo, Listing(state=JobState.IN_PROGRESS))).views
         assert [view.id for view in listed] == [assigns[0].job]
+        page = await w.plane.queries.requests(w.echo, Listing(state=JobState.IN_QUEUE, limit=2))
+        assert [view.id for view in page.views] == [assigns[2].job, assigns[1].job]
+        assert {view.state for view in page.views} == {JobState.IN_QUEUE}
+        rest = await w.plane.queries.requests(w.echo, Listing(JobState.IN_QUEUE, before=page.cursor))
+        assert (rest.views, rest.cursor) == ((), None)
         await agent.completes(assigns[0], ms=1)
         await agent.listen(0.1)
         assert await states(w, assigns) == ["COMPLETED", "IN_PROGRESS", "IN_QUEUE"]

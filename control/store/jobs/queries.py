@@ -98,19 +98,23 @@ SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms
 FROM jobs
 WHERE {_BELOW} AND (endpoint, seq) >= (:endpoint, :deepest)
   {{sqlite AND seq >= :deepest}} AND account = :account AND expires_at > :now
-  AND state = COALESCE(:state, state) AND created_at >= :since
+  AND (state = COALESCE(:state, state) OR state = :besides) AND created_at >= :since
 {_NEWEST_FIRST} LIMIT :limit
 """
 _ERROR = "SELECT error FROM results WHERE seq = :seq"
 
 
-def list_jobs(conn: Conn, account: str, endpoint: str, wanted: Listing, now: float) -> Page:
-    """Records without their outputs, newest first. The cursor goes on where a page ended before its end."""
+def list_jobs(
+    conn: Conn, account: str, endpoint: str, wanted: Listing, now: float, *, besides: JobState | None = None
+) -> Page:
+    """Records without their outputs, newest first. The cursor goes on where a page ended before its end.
+    `besides`: those in this state, too."""
     values = {
         "account": account,
         "endpoint": endpoint,
         "before": _FIRST if wanted.before is None else wanted.before,
         "state": wanted.state,
+        "besides": besides,
         "since": _ALWAYS if wanted.since is None else wanted.since,
         "limit": wanted.limit + 1,
         "scanned": SCANNED - 1,
