@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from stoker.agent import worker_frames
@@ -94,7 +94,7 @@ class Attempts:
             self._refuse(assign, "the input is in an object store for which there is no grant")
             return
         if (why := worker.occupy(key, now)) is not None:
-            self._refuse(assign, why)
+            self._refuse(assign, why, at_once=not worker.ready)  # control has been told of its state
             return
         waits, timeout_s = key in worker.waiting, assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=fetch, waits=waits)
@@ -174,9 +174,8 @@ class Attempts:
 
     # -- what workers send
 
-    def on_exit(self, worker: Worker, why: str, planned: bool, unbegun: Collection[AttemptKey] = ()) -> None:
-        """The worker's process was reaped; or it cannot be, and its attempts do not wait for that. `unbegun`
-        were sent ahead: it had not come to them, although the end of the one before was known."""
+    def on_exit(self, worker: Worker, why: str, planned: bool, unbegun: Sequence[AttemptKey] = ()) -> None:
+        """The worker's process was reaped, or cannot be in time. It had not come to those `unbegun`."""
         reason = why if planned else f"the worker died: {why}"
         for key in [*worker.waiting, *worker.running]:
             if (attempt := self._attempts.get(key)) is not None:
@@ -256,8 +255,8 @@ class Attempts:
     def _must_measure(self, attempt: RunningAttempt) -> bool:
         """Whether the end of a stopped job waits until its worker's memory was measured."""
         worker = attempt.worker
-        if worker.waiting:
-            return False  # what was not withdrawn has begun, and takes memory
+        if any(self._attempts[key].sent_ahead for key in worker.waiting):
+            return False  # it was not withdrawn: it has begun, and takes memory
         return attempt.unclean is None and self._memory.checks(worker, worker.spec.devices)
 
     async def _when_clean(
@@ -381,7 +380,7 @@ class Attempts:
             self._waiting.withdraw(worker)
         self._scratch.remove(attempt.key)
         if (key := worker.release(attempt.key, now)) is not None:
-            if lines:  # whose they are cannot be told, where the next had begun
+            if lines and self._attempts[key].sent_ahead:  # whose they are cannot be told: it had begun
                 self._attempts[key].printed = printed
             self._waiting.next(key)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from stoker.agent.alarm import Alarm
 from stoker.agent.attempts.chunk_stream import ChunkStream
 from stoker.agent.attempts.events import Verdict
-from stoker.agent.attempts.states import State
+from stoker.agent.attempts.states import State, Waiting
 from stoker.agent.attempts.worker_events import TEXT_MAX, HandlerViolation
 from stoker.agent.inputs.fetches import Fetches
 from stoker.agent.logs import attempt_log
@@ -62,6 +62,11 @@ class RunningAttempt:
     ran_with_others: bool = False
     chunk_count: int = 0
     unclean: str | None = None
+
+    @property
+    def sent_ahead(self) -> bool:
+        """Whether it waits, and its run lies in the worker's socket, or the worker has begun it."""
+        return isinstance(self.state, Waiting) and self.state.sent
 
     def run_frame(self, *, ahead: bool = False) -> Frame:
         """`ahead`: it is sent before its turn."""

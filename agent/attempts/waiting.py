@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.attempts import events as ev
 from stoker.agent.attempts.running_attempt import RunningAttempt
-from stoker.agent.attempts.states import Running, Waiting
+from stoker.agent.attempts.states import Running
 from stoker.agent.workers.worker import Worker
 from stoker.wire.messages import AttemptKey
 
@@ -79,7 +79,8 @@ class WaitingAttempts:
         if at >= worker.occupied_at + PATIENCE_S:
             self.hand_back(worker, f"the job before it takes longer than {PATIENCE_S * 1000:g} ms")
         if worker.waiting:
-            self._alarms[worker].set(max(worker.occupied_at, at) + PATIENCE_S)
+            due = worker.occupied_at + PATIENCE_S
+            self._alarms[worker].set(due if due > at else at + PATIENCE_S)
         else:
             del self._alarms[worker]
 
@@ -92,7 +93,7 @@ class WaitingAttempts:
             return
         for key in list(worker.waiting):
             attempt = self._attempts[key]
-            if isinstance(attempt.state, Waiting) and attempt.state.sent:
+            if attempt.sent_ahead:
                 continue
             if not room or not _may_lie_in_the_socket(attempt) or self._prepare(attempt):
                 return

@@ -84,10 +84,13 @@ class Worker:
             spec.worker, spec.endpoint, spec.version, self._phase, spec.devices, self._slots(), serves
         )
 
+    @property
+    def ready(self) -> bool:
+        return self._life is not None and isinstance(self._life.state, process_machine.Ready)
+
     def _slots(self) -> int | None:
         """None unless a process is ready."""
-        life = self._life
-        return life.slots if life is not None and isinstance(life.state, process_machine.Ready) else None
+        return self._life.slots if self._life is not None and self.ready else None
 
     def redacted(self, text: str) -> str:
         """The text without its secrets."""
@@ -265,8 +268,12 @@ class Worker:
             )
         if context.paused():
             process.pause()
-        self._perform(self._life, commands, device)
-        self._alarm.set(process_machine.wake_at(state))
+        try:
+            self._perform(self._life, commands, device)
+        except OSError as error:  # no descriptor is left
+            why = f"its setup could not be sent: {error.strerror}"
+            self._step(process_machine.KillNow(loop_time(), why, planned=False))
+        self._alarm.set(process_machine.wake_at(self._life.state))
 
     def _step(self, event: process_machine.Event) -> None:
         """An event for the machine of the present process; nothing when there is none."""

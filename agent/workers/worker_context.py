@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -30,7 +30,7 @@ class WorkerContext(Generic[W]):
     find_device: Callable[[str], Device | None]
     report: Callable[[WorkerState | Usage], object]
     on_message: Callable[[W, worker_frames.JobMessage | worker_frames.Retire], None]
-    on_exit: Callable[[W, str, bool, Collection[AttemptKey]], None]
+    on_exit: Callable[[W, str, bool, Sequence[AttemptKey]], None]
     on_closed: Callable[[W, str], None]
     on_gone: Callable[[W], None]
     paused: Callable[[], bool]

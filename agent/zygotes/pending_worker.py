@@ -54,8 +54,11 @@ class PendingWorker:
             return False
         if self._paused:
             self._process.pause()
-        for frame in self._frames:
-            self._process.send(frame)
+        try:
+            for frame in self._frames:
+                self._process.send(frame)
+        except OSError:  # no descriptor is left
+            self._process.kill()
         return True
 
     def send(self, frame: Frame) -> None:

@@ -186,6 +186,26 @@ def test_a_cancelled_job_that_leaves_nothing_keeps_its_worker(play, a_worker, a_
     play(story, devices=GPUS)
 
 
+def test_what_a_stopped_job_left_is_measured_although_another_waits(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        await asyncio.sleep(6)
+        await host.control.assign(a_job("j0", LONG, on="w0"))
+        await host.holds_work()
+        host.spawner.of("w0").pause()
+        await host.control.cancel("j0")
+        await asyncio.sleep(0.01)
+        await host.control.assign(a_job("j1", on="w0"))
+        await host.until(lambda: len(host.agent.attempts.held()) == 2)
+        measured = host.sampler.measured
+        host.spawner.of("w0").resume()
+        assert (await host.control.outcome("j0")).end == "cancelled"
+        assert host.sampler.measured == measured + 1
+        assert (await host.control.outcome("j1")).end == "completed"
+
+    play(story, devices=GPUS)
+
+
 def test_a_worker_whose_stopped_job_leaves_memory_is_replaced(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(on(a_worker, 0))

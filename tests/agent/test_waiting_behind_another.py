@@ -105,8 +105,10 @@ def test_a_long_one_in_the_middle_hands_back_those_behind_it(play, a_worker, a_j
         jobs = [a_job("j0", SHORT), a_job("long", LONG), a_job("j1", SHORT), a_job("j2", SHORT)]
         await host.control.assign(*jobs)
         assert (await host.control.outcome("j0")).end == "completed"
+        began = asyncio.get_running_loop().time()
         await host.control.refused("j2")
         assert (await host.control.refused("j1")).at_once
+        assert asyncio.get_running_loop().time() - began < PATIENCE_S + 0.005
         assert (await host.control.outcome("long")).execution_ms >= 59_990
         assert begun(host.spawner.of("w1")) == ["j0", "long"]
 
@@ -356,6 +358,21 @@ def test_where_jobs_print_each_is_sent_in_its_turn(play, a_worker, a_job):
         assert all(f"of j{n}" in log for n, log in enumerate(logs)), "no line is lost"
         assert logs[2:] == [(f"of j{n}",) for n in range(2, 6)]
         assert begun(host.spawner.of("w1")) == [f"j{n}" for n in range(6)]
+
+    play(story)
+
+
+def test_a_job_that_never_ran_has_no_lines_of_the_one_before(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        loud = a_job("j0", b'{"run_s": 0.01, "log": ["of j0"]}')
+        grant = replace(a_job("j1").grant, prefix="e1/j1/")
+        ref = await host.objects.put_bytes(grant, "e1/j1/input.json", SHORT, "application/json")
+        host.objects.blobs.clear()
+        await host.control.assign(loud, replace(a_job("j1"), input=None, input_ref=ref))
+        assert (await host.control.outcome("j0")).log == ("of j0",)
+        never_ran = await host.control.outcome("j1")
+        assert (never_ran.end, never_ran.log) == ("failed", ())
 
     play(story)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 from stoker.agent.workers.recycle_policy import Footprint
-from stoker.testing.fake_spawner import Start
+from stoker.testing.fake_spawner import FakeProcess, Start
 from stoker.wire.messages import Outcome, Refused, Usage, WorkerState
 from stoker.worker.frames import Frame
 
@@ -28,6 +29,29 @@ def states_and_ends(host):
         (body.state, body.reason) if isinstance(body, WorkerState) else type(body).__name__
         for body in host.control.bodies(kinds)
     ]
+
+
+def test_a_worker_that_cannot_be_sent_its_setup_is_started_again(play, a_worker, a_job, monkeypatch):
+    send, failed = FakeProcess.send, []
+
+    def fails_once(self, frame):
+        if not failed:
+            failed.append(self)
+            raise OSError(errno.EMFILE, "Too many open files")
+        send(self, frame)
+
+    monkeypatch.setattr(FakeProcess, "send", fails_once)
+
+    async def story(host):
+        failed.clear()
+        await host.control.ready(a_worker())
+        assert failed[0].signals == ["KILL"]
+        reasons = [news.reason for news in host.control.news("w1")]
+        assert "its setup could not be sent: Too many open files" in reasons
+        await host.control.assign(a_job("j0"))
+        assert (await host.control.outcome("j0")).end == "completed"
+
+    play(story)
 
 
 # ---- after so many jobs
@@ -56,7 +80,9 @@ def test_alongside_the_last_job_the_others_end_first(play, a_worker, a_job):
         await host.control.assign(a_job("slow", b'{"run_s": 20}'), a_job("quick", b'{"run_s": 1}'))
         await host.control.outcome("quick")
         await host.control.assign(a_job("late"))
-        assert "is stopping" in (await host.control.refused("late")).reason
+        refused = await host.control.refused("late")
+        assert "is stopping" in refused.reason
+        assert refused.at_once, "control knows that it is not ready"
         assert len(host.spawner.spawned) == 1
         assert (await host.control.outcome("slow")).end == "completed"
         await host.control.worker_is("w1", "ready")

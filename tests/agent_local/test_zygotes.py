@@ -27,6 +27,7 @@ from stoker.agent.process_tree.tree import become_subreaper, marked, process_tab
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.sandbox.users import WorkerUsers
 from stoker.agent.zygotes import machine
+from stoker.agent.zygotes.pending_worker import PendingWorker
 from stoker.agent.zygotes.zygotes import ZygoteSpawner, ZygoteSupervisor
 from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
@@ -852,3 +853,20 @@ async def test_a_spare_that_was_reaped_as_a_leftover_holds_nothing_up(host: Host
     os.waitpid(spare, 0)
     async with asyncio.timeout(PATIENCE_S):
         await host.spawner.close()
+
+
+async def test_a_pending_worker_that_cannot_be_sent_its_frames_is_killed(new_watcher: Any) -> None:
+    class Process:
+        tail, killed = None, False
+
+        def send(self, frame: Frame) -> None:
+            raise OSError("no descriptor is left")
+
+        def kill(self) -> None:
+            self.killed = True
+
+    process: Any = Process()
+    pending = PendingWorker(WorkerSpec("w1", "e", 1, "h.py:handler"), None, new_watcher(), lambda _: None)
+    pending.send(Frame("setup"))
+    assert pending.begin(lambda *_: process), "its exit will come"
+    assert process.killed
