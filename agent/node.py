@@ -37,6 +37,7 @@ from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWa
 from stoker.agent.uploads.signing import SigningRequests
 from stoker.agent.workers import usage
 from stoker.agent.workers.metering import Metering
+from stoker.agent.workers.process_life import WAITING_MOST
 from stoker.agent.workers.process_machine import StopLadder
 from stoker.agent.workers.recycling import Measure, nothing_measured
 from stoker.agent.workers.worker import Worker
@@ -314,7 +315,7 @@ class Agent:
     def _hello(self) -> Hello:
         node, name, version = self.settings.node, self.settings.name, self.settings.agent_version
         hello = Hello(PROTOCOL, node, name, self.boot, version, self.devices, self.settings.facts)
-        return replace(hello, gateway=self.settings.gateway)
+        return replace(hello, gateway=self.settings.gateway, jobs_ahead=WAITING_MOST)
 
     def _next_beat(self) -> int:
         self._beat += 1

@@ -284,7 +284,13 @@ class Nodes:
             self._cluster.remove_node(hello.node, old.session)
         drained = hello.node in self._cluster.drained
         node = NodeState(
-            hello.node, session, hello.devices, dict(hello.facts), drained=drained, gateway=gateway
+            hello.node,
+            session,
+            hello.devices,
+            dict(hello.facts),
+            drained=drained,
+            gateway=gateway,
+            jobs_ahead=hello.jobs_ahead,
         )
         note_samples(opened, node, hello.samples)
         self._cluster.nodes[hello.node] = node

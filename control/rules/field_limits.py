@@ -82,7 +82,9 @@ FIELDS: Mapping[type[Any], Fields] = {
         ("owner", "boot"),
     ),
     Hello: Fields(
-        {"first_unacked": 2**64 - 1}, ("node", "boot"), texts={"name": NAME_MAX, "agent_version": 64}
+        {"first_unacked": 2**64 - 1, "jobs_ahead": NUMBER_MAX},
+        ("node", "boot"),
+        texts={"name": NAME_MAX, "agent_version": 64},
     ),
     Device: Fields(
         {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), choices={"kind": _DEVICE_KINDS}

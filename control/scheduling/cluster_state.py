@@ -126,7 +126,7 @@ class PlacedPod:
 @dataclass(slots=True)
 class NodeState:
     """`draining`: its agent said that it is about to go. `drained`: an operator wants nothing new there.
-    `gateway`: how its http workers are reached, if they can be."""
+    `gateway`: how its http workers are reached, if they can be. `jobs_ahead`: as its Hello says."""
 
     node: str
     session: int
@@ -136,6 +136,7 @@ class NodeState:
     draining: bool = False
     drained: bool = False
     gateway: NodeGateway | None = None
+    jobs_ahead: int = 0
 
     @property
     def closed(self) -> str:
@@ -251,7 +252,7 @@ class ClusterState:
         rooms = {
             name: room
             for name, worker in workers.items()
-            if (room := worker.room(depth, now) if depth else worker.free)
+            if (room := worker.room(min(depth, self._takes(worker)), now) if depth else worker.free)
         }
         free = [workers[name] for name in rooms]
         offered = [(worker, min(rooms[worker.worker], most)) for worker in free]
@@ -261,6 +262,9 @@ class ClusterState:
         for worker, count in offered:
             worker.reserved += count
         return [Slot(endpoint, one.node, one.session, one.worker, count) for one, count in offered]
+
+    def _takes(self, worker: PlacedWorker) -> int:
+        return self.nodes[worker.node].jobs_ahead if worker.node in self.nodes else 0
 
     def load(self, node: str) -> NodeLoad:
         """What is being claimed for it is counted, too."""

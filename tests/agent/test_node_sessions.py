@@ -10,6 +10,7 @@ import pytest
 
 from stoker.agent.interfaces import AgentRefused
 from stoker.agent.reports import outbox, outbox_file
+from stoker.agent.workers.process_life import WAITING_MOST
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Progress, Released, WorkerState
 
@@ -27,6 +28,7 @@ def test_hello_lists_what_is_there(play):
         (hello,) = host.control.hellos
         assert (hello.protocol, hello.node, hello.first_unacked) == (1, "node-1", 1)
         assert [device.uuid for device in hello.devices] == ["cpu-0"]
+        assert hello.jobs_ahead == WAITING_MOST
 
     play(story)
 

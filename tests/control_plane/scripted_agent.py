@@ -56,6 +56,7 @@ class ScriptedAgent:
         self.boot = boot
         self.peer = "test"
         self.gateway: GatewayAddress | None = None
+        self.jobs_ahead = 8
         self.number = 0
         self.stream: MemoryStream[FromControl, FromAgent]
         self.serving: asyncio.Task[None]
@@ -90,6 +91,7 @@ class ScriptedAgent:
             samples=tuple(samples),
             pods=tuple(pods),
             gateway=self.gateway,
+            jobs_ahead=self.jobs_ahead,
         )
         answer = await self.greet(tasks, hello)
         if answer.credential is not None and comes_back:

@@ -21,7 +21,7 @@ from stoker.control.rules import ahead
 from stoker.control.rules.events import JobState
 from stoker.control.scheduling import worker_scaling
 from stoker.control.scheduling.autoscale import ScaleSample, decide
-from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 from stoker.control.types import Listing, QueueSample
 from stoker.wire.messages import Assign, AttemptKey, HeldAttempt, HeldWorker, Refused, WorkerSpec
 
@@ -41,6 +41,7 @@ def worker(name: str, **fields: object) -> PlacedWorker:
 
 def cluster_of(*workers: PlacedWorker, run_s: float | None = 0.001) -> ClusterState:
     cluster = ClusterState()
+    cluster.nodes["n"] = NodeState("n", 1, (), jobs_ahead=MOST)
     for added in workers:
         cluster.add_worker(added)
     cluster.throughputs["e"].run_s = run_s
@@ -104,6 +105,13 @@ def test_of_these_workers_nothing_lies_ahead(fields: dict[str, object]) -> None:
 def test_of_a_worker_that_this_process_did_not_ask_for_nothing_lies_ahead() -> None:
     cluster = cluster_of(replace(worker("a"), spec=None))
     assert give(cluster, 9) == ["a"]
+
+
+def test_no_more_lie_ahead_than_the_agent_takes() -> None:
+    for takes, given_out in ((0, 1), (2, 3), (MOST + 5, 1 + MOST)):
+        cluster = cluster_of(worker("a"))
+        cluster.nodes["n"].jobs_ahead = takes
+        assert give(cluster, 99) == ["a"] * given_out
 
 
 # ---- which worker
@@ -386,3 +394,18 @@ async def test_scaling_takes_a_job_off_its_sample_of_the_queue_only_if_it_was_gi
             w.plane.scaling.reconcile({"echo": QueueSample("echo", queued=5, in_progress=3)}, sampled_at)
             w.plane.scaling.reconcile({"echo": QueueSample("echo", queued=5, in_progress=0)}, 0.0)
         assert [(one.queued, one.in_progress) for one in seen] == [(6, 2), (4, 1)]
+
+
+@story
+async def test_an_agent_that_does_not_know_of_jobs_ahead_gets_none() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        agent.jobs_ahead = 0
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        (first,) = await short_jobs(w, agent, 1)
+        second = await w.plane.commands.submit(w.echo, one(), sync=False)
+        await agent.listen(1.0)
+        assert not agent.assigns
+        await agent.completes(first, ms=1)
+        assert (await agent.assigned()).job == second.id

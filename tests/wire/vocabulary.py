@@ -22,7 +22,18 @@ KINDS = [
 # What the wire carries: text of any letters UTF-8 knows, numbers of the field's width.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SMALL = {"protocol", "index", "utilisation", "temperature", "version", "attempt", "n", "concurrency"}
-SMALL |= {"slots", "max_jobs", "pids", "files", "restarts", "private", "public", "port", "exit_code"}
+SMALL |= {
+    "slots",
+    "max_jobs",
+    "pids",
+    "files",
+    "restarts",
+    "private",
+    "public",
+    "port",
+    "exit_code",
+    "jobs_ahead",
+}
 
 
 @functools.cache

@@ -54,6 +54,9 @@ class GatewayAddress:
 
 @record(frozen=True, slots=True)
 class Hello:
+    """`jobs_ahead`: so many jobs may lie ahead of a worker that runs one; of an agent that does not know of
+    them none."""
+
     protocol: int
     node: str
     name: str
@@ -67,6 +70,7 @@ class Hello:
     samples: tuple[DeviceSample, ...] = ()
     pods: tuple[HeldPod, ...] = ()
     gateway: GatewayAddress | None = None
+    jobs_ahead: int = 0
 
 
 @record(frozen=True, slots=True)
