@@ -29,8 +29,8 @@ from stoker.control.jobs import records
 from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.nodes.reports import NodeReports
-from stoker.control.nodes.session import AssignedToNode
 from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.rules import validation
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
@@ -114,7 +114,7 @@ def _often(patch: Patch, fault: faults.Fault) -> None:
 @planted
 def an_outcome_of_any_attempt_counts(patch: Patch) -> None:
     """Neither the validation nor the store asks whose it is: either of them alone would keep it out."""
-    patch(AssignedToNode, "sift", lambda _, reports: (list(reports), []))
+    patch(validation, "sift", lambda reports, _assigned: (list(reports), []))
     _statement(patch, "finish", "attempt = :attempt AND node = :node AND ", "")
 
 
