@@ -232,13 +232,14 @@ def a_slot_is_never_free_again(patch: Patch) -> None:
 def a_slot_is_given_out_twice(patch: Patch) -> None:
     real = ClusterState.reserve
 
-    def lend(self: ClusterState, endpoint: str, most: int) -> list[Slot]:
-        slots = real(self, endpoint, most)
+    def lend(self: ClusterState, endpoint: str, most: int, now: float) -> list[Slot]:
+        slots = real(self, endpoint, most, now)
         for slot in slots:
             self.workers[slot.worker].reserved -= slot.free
         return slots
 
     patch(ClusterState, "reserve", lend)
+    _often(patch, faults.the_store_is_slow)
 
 
 @planted

@@ -23,6 +23,7 @@ QUICK_SEEDS, SEEDS = 10, 200
 ONCE_FAILED = {
     54_465_634: "a request that is made while a purge is asked for is purged, too",
     534_050_031: "a clone tells a span from the copied disk before its agent tells it grown",
+    622_490_060: "three endpoints share the two devices that a killed host leaves",
 }
 PLANTED_SEEDS = 300
 """So many stories have to show a planted bug. Most take a handful."""
@@ -76,7 +77,8 @@ def test_every_planted_bug_is_found() -> None:
     result = simulate("--plants", "--number", str(PLANTED_SEEDS))
     print(result.stdout)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "unexpected keyword" not in result.stdout, "a plant no longer fits what it replaces"
+    for misfit in ("unexpected keyword", "positional argument"):
+        assert misfit not in result.stdout, "a plant no longer fits what it replaces"
 
 
 def fresh() -> int:

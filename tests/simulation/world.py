@@ -146,8 +146,9 @@ class World:
         return self.shop.blobs["stoker", key]
 
     def _held_by(self, host: str) -> set[AttemptKey]:
-        """The attempts that the agent of this host has not brought to their end."""
-        (agent,) = (one.agent for one in self.hosts if one.name == host)
+        """The attempts that the agent of this host has not brought to their end. Of two clones of one host,
+        the agent of the later one says Hello."""
+        *_, agent = (one.agent for one in self.hosts if one.name == host)
         assert agent is not None
         attempts = agent.attempts._attempts.items()
         return {key for key, one in attempts if type(one.state).__name__ not in ("Reporting", "Over")}
