@@ -212,10 +212,6 @@ class TestLocking:
                 "is not a name",
             ),
             (lambda text: re.sub(r"\[models\..*?\]", '[models."../them"]', text, count=1), "is not a name"),
-            (
-                lambda text: re.sub('source = "[^"]*"', 'source = "built:x:y"', text, count=1),
-                "only Stoker's own",
-            ),
             (lambda text: text + "[", "cannot read"),
         ],
     )
