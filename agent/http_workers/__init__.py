@@ -1,1 +1,1 @@
-"""Http workers: programs that serve HTTP on $PORT, their health, and how control reaches them"""
+"""Http workers: programs that serve HTTP on $PORT, their health, and how control reaches them."""

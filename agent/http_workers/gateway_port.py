@@ -23,7 +23,6 @@ HEAD_S = 10.0
 """How long the CONNECT of a caller may take."""
 
 CONNECT_S = 5.0
-HEAD_BYTES = 4_096
 COPY_BYTES = 64 * 1024
 
 OPEN = b"HTTP/1.1 200 Connection established\r\n\r\n"

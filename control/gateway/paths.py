@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PREFIX = b"/v2/"
-HEALTH = "health"
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ class ClusterState:
         """Free slots of its workers and room ahead of them, reserved until `settle`. Workers of any version
         have some: an old one serves until it is replaced."""
         run_s = self.throughputs[endpoint].run_s
-        depth = ahead.depth(run_s) if ahead.MOST else 0
+        depth = ahead.depth(run_s)
         workers = self._of_endpoint.get(endpoint, {})
         rooms = {
             name: room
