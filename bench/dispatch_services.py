@@ -293,6 +293,8 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()

@@ -6,7 +6,7 @@ worker.
 A real control, agent and worker run under a profiler (`hops_inside`), which records each function that is
 entered between the request and its response. A function that fewer than half of the requests enter (of a
 heartbeat, for example) is left out. A reader of the code has to follow these functions, so there is a limit
-for their number and that of their files.
+for their number and that of their files: the exit status is 1 where it is passed, and a test fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dispatch_services import ROOT, stoker, worktree
 INSIDE = Path(__file__).resolve().parent / "hops_inside"
 FUNCTIONS, FILES = 130, 45
 ROLES = ("control", "agent", "workers")
-QUIET_S = 0.5  # between requests: the work after a response is done by then
+QUIET_S = 0.3  # between requests: the work after a response is done by then
 
 Function = tuple[str, str]  # its file and its name
 
@@ -43,6 +43,8 @@ def main() -> None:
         source = stack.enter_context(worktree(chosen.against, folder)) if chosen.against else ROOT
         entered = count(folder, source, chosen.requests)
     _print(entered, listed=chosen.list)
+    if not within_limit(entered):
+        raise SystemExit(1)
 
 
 def count(folder: Path, source: Path, requests: int) -> dict[str, list[Function]]:
@@ -66,21 +68,26 @@ def count(folder: Path, source: Path, requests: int) -> dict[str, list[Function]
     return {role: _usual(found[role], requests) for role in ROLES}
 
 
+def within_limit(entered: Mapping[str, Sequence[Function]]) -> bool:
+    every = {function for functions in entered.values() for function in functions}
+    return len(every) <= FUNCTIONS and _files(every) <= FILES
+
+
 def _spans(url: str, key: str | None, body: str, counting: Path, requests: int) -> list[tuple[int, int]]:
     """The times of each request and its response, in nanoseconds of the clock that all processes share."""
     spans = []
     headers = {"Authorization": key or "", "Content-Type": "application/json"}
     with httpx.Client(headers=headers) as client, _flag(counting) as flag:
-        for number in range(requests + 1):
+        for number in range(requests + 2):
             time.sleep(QUIET_S)
             begun = time.monotonic_ns()
-            flag[0] = 1 if number else 0  # the first request warms up
+            flag[0] = 0 < number <= requests  # the first request warms up; after the last, all is written
             response = client.post(url, content=body)
             flag[0] = 0
             spans.append((begun, time.monotonic_ns()))
             if response.json()["status"] != "COMPLETED":
                 raise SystemExit(f"the job did not complete: {response.text}")
-    return spans[1:]
+    return spans[1:-1]
 
 
 @contextlib.contextmanager

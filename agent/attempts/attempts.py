@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from stoker.agent import worker_frames
-from stoker.agent.alarm import Alarm, loop_time
+from stoker.agent.alarm import Alarm
 from stoker.agent.attempts import events as ev
 from stoker.agent.attempts.log_follow import LogFollow
 from stoker.agent.attempts.machine import begin, phase, step, wake_at
@@ -63,6 +63,7 @@ class Attempts:
         self._memory = memory
         self._spawn = spawn
         self._cancel_s = cancel_s
+        self._time = asyncio.get_running_loop().time
         self._updates = Updates(
             reports=reports, objects=objects, scratch=scratch, inputs=inputs, spawn=spawn, step=self._step
         )
@@ -85,8 +86,8 @@ class Attempts:
         for other in [one for one in self._attempts.values() if one.assign.job == assign.job]:
             if other.assign.attempt > assign.attempt:
                 return
-            self._step(other, ev.Dropped(loop_time()))
-        now, worker = loop_time(), self._workers.get(assign.worker)
+            self._step(other, ev.Dropped(self._time()))
+        now, worker = self._time(), self._workers.get(assign.worker)
         if self.closed is not None or worker is None:
             self._refuse(assign, self.closed or f"there is no worker {assign.worker} on this node")
             return
@@ -127,34 +128,34 @@ class Attempts:
         self._waiting.hand_back(worker, why)
 
     def cancel(self, key: AttemptKey, reason: str) -> None:
-        self._step_if_here(key, ev.Stop(loop_time(), ev.Verdict("cancelled", reason)))
+        self._step_if_here(key, ev.Stop(self._time(), ev.Verdict("cancelled", reason)))
 
     def drop(self, keys: Iterable[AttemptKey]) -> None:
         for key in keys:
             self._reports.drop(key)
-            self._step_if_here(key, ev.Dropped(loop_time()))
+            self._step_if_here(key, ev.Dropped(self._time()))
 
     def acked(self, number: int) -> None:
         """Reports up to `number` are acknowledged. Outcomes are numbered upwards."""
         while self._outcomes and (first := next(iter(self._outcomes))) <= number:
-            self._step_if_here(self._outcomes.pop(first), ev.Acked(loop_time()))
+            self._step_if_here(self._outcomes.pop(first), ev.Acked(self._time()))
 
     def lose(self, worker: Worker, why: str) -> None:
         """The worker's device is unhealthy. Its attempts count as failures: one of them may be the cause."""
         verdict = ev.Verdict("lost", why, retryable=True)
         self.hand_back(worker, why)
         for key in list(worker.running):
-            self._step_if_here(key, ev.Stop(loop_time(), verdict))
+            self._step_if_here(key, ev.Stop(self._time(), verdict))
 
     def lease_lost(self) -> None:
         for attempt in reversed(list(self._attempts.values())):  # none gets a slot that becomes free
-            self._step(attempt, ev.LeaseLost(loop_time()))
+            self._step(attempt, ev.LeaseLost(self._time()))
 
     def stop_all(self, why: str) -> None:
         """Gives the attempts that still run back to control; they are not counted."""
         verdict = ev.Verdict("lost", why, retryable=True, given_back=True)
         for attempt in reversed(list(self._attempts.values())):
-            self._step(attempt, ev.Stop(loop_time(), verdict))
+            self._step(attempt, ev.Stop(self._time(), verdict))
 
     def held(self) -> tuple[HeldAttempt, ...]:
         """Those that wait, run or upload; those that wait for an acknowledgement are in the outbox."""
@@ -193,7 +194,7 @@ class Attempts:
         try:
             match message:
                 case worker_frames.Done() | worker_frames.Failed() if stopped and self._must_measure(attempt):
-                    attempt.ended, attempt.unclean = attempt.ended or loop_time(), ""
+                    attempt.ended, attempt.unclean = attempt.ended or self._time(), ""
                     self._spawn(self._when_clean(attempt, message), f"memory after {attempt.assign.job}")
                 case worker_frames.Failed() if isinstance(attempt.state, Running) and worker.ending_because:
                     self._worker_gone(attempt, worker.ending_because)
@@ -210,16 +211,16 @@ class Attempts:
                 case _:
                     discard(worker, message)
         except (HandlerViolation, outputs.BadOutput) as violation:
-            self._step(attempt, ev.Stop(loop_time(), ev.Verdict("failed", str(violation))))
+            self._step(attempt, ev.Stop(self._time(), ev.Verdict("failed", str(violation))))
         except worker_frames.BrokenProtocol as broken:
             worker.on_broken(str(broken))
 
     def _worker_gone(self, attempt: RunningAttempt, why: str, *, planned: bool = True) -> None:
         backlog = "" if attempt.stream is None else attempt.stream.backlog
-        self._step(attempt, ev.WorkerGone(loop_time(), why, planned, backlog))
+        self._step(attempt, ev.WorkerGone(self._time(), why, planned, backlog))
 
     def _job_ended(self, attempt: RunningAttempt, end: worker_frames.Done | worker_frames.Failed) -> None:
-        now, running = loop_time(), isinstance(attempt.state, Running)
+        now, running = self._time(), isinstance(attempt.state, Running)
         backlog = "" if attempt.stream is None else attempt.stream.backlog
         event: ev.Event = ev.Done(now, False, backlog)
         if isinstance(end, worker_frames.Failed):
@@ -233,7 +234,6 @@ class Attempts:
             except (HandlerViolation, outputs.BadOutput) as error:
                 event = ev.HandlerFailed(now, str(error), False, backlog)
         attempt.ended = attempt.ended or now
-        attempt.worker.job_ended()
         self._step(attempt, event)
 
     def _context_lost(self, attempt: RunningAttempt, why: str) -> None:
@@ -247,7 +247,7 @@ class Attempts:
     def _begun(self, attempt: RunningAttempt) -> None:
         """The time limit starts now."""
         if isinstance(attempt.state, Running):
-            attempt.started = loop_time()
+            attempt.started = self._time()
             self._step(attempt, ev.Begun(attempt.started))
 
     # -- what a stopped job leaves behind
@@ -357,19 +357,20 @@ class Attempts:
             self._begins(attempt, worker.run(attempt.key, attempt.run_frame()))
         except FrameError as error:
             self._step(
-                attempt, ev.HandlerFailed(loop_time(), f"the input is too large: {error}", retryable=False)
+                attempt, ev.HandlerFailed(self._time(), f"the input is too large: {error}", retryable=False)
             )
         attempt.input = None
 
     def _begins(self, attempt: RunningAttempt, printed: TailListener | None) -> None:
-        attempt.started, attempt.printed = loop_time(), printed
+        attempt.started, attempt.printed = self._time(), printed
         if attempt.key in self.logs.wanted:
             self.logs.begin(attempt)
 
     def _release(self, attempt: RunningAttempt) -> None:
         if attempt.key in self.logs.followed:
             self.logs.end(attempt.key)
-        now, worker, printed = loop_time(), attempt.worker, attempt.printed
+        now, worker, printed = self._time(), attempt.worker, attempt.printed
+        job_ended = attempt.ended is not None
         attempt.ended, attempt.input, attempt.printed = attempt.ended or now, None, None
         lines: Sequence[str] = ()
         if printed is not None:
@@ -379,7 +380,7 @@ class Attempts:
             worker.printed()
             self._waiting.withdraw(worker)
         self._scratch.remove(attempt.key)
-        if (key := worker.release(attempt.key, now)) is not None:
+        if (key := worker.release(attempt.key, now, job_ended=job_ended)) is not None:
             if lines and self._attempts[key].sent_ahead:  # whose they are cannot be told: it had begun
                 self._attempts[key].printed = printed
             self._waiting.next(key)

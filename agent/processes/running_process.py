@@ -23,7 +23,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from stoker.agent.interfaces import WorkerExit, WorkerWatcher
@@ -80,9 +80,13 @@ class LocalProcess:
         self._gave_up_at = 0.0
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._pidfd = os.pidfd_open(child.pid)  # first: it is what may fail, for want of descriptors
+        self.alive = True
         self._frames: FrameSocket | None = None
+        self.send: Callable[[Frame], None] = lambda frame: None
+        """Raises FrameError for a body over the limit of a frame."""
         if channels.ours is not None:
             self._frames = FrameSocket(channels.ours, self._loop, watcher.on_frame, watcher.on_broken)
+            self.send = self._frames.send
         self._log = LogPipe(channels.log_read, self._loop, tail)
         self._memory: MemoryWatch | None = None
         if bounds.watched and bounds.memory_bytes is not None:
@@ -92,15 +96,6 @@ class LocalProcess:
     @property
     def pid(self) -> int:
         return self._child.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._child.returncode is None
-
-    def send(self, frame: Frame) -> None:
-        """Raises FrameError for a body over the limit of a frame."""
-        if self._frames is not None:
-            self._frames.send(frame)
 
     def pause(self) -> None:
         if self._frames is not None:
@@ -170,6 +165,7 @@ class LocalProcess:
         self._signal_group(signal.SIGKILL)
         self._kill_cgroup()
         self._child.wait()
+        self.alive = False
         try:
             if self._frames is not None:
                 self._frames.finish()

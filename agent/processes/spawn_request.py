@@ -20,10 +20,6 @@ class ChildProcess(Protocol):
     @property
     def pid(self) -> int: ...
 
-    @property
-    def returncode(self) -> int | None:
-        """As subprocess gives it, once it was waited for."""
-
     def wait(self) -> int: ...
 
     def kill(self) -> None: ...

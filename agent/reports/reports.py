@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from stoker.agent.alarm import Alarm, loop_time
+from stoker.agent.alarm import Alarm
 from stoker.agent.interfaces import OutboxDisk
 from stoker.agent.reports import outbox, outbox_file
 from stoker.wire.messages import AttemptKey, HeldAttempt, Outcome, Progress, Refused, Report, ReportBody
@@ -30,6 +30,7 @@ class Reports:
     ) -> None:
         self._disk = disk
         self._on_pressure = on_pressure
+        self._time = asyncio.get_running_loop().time
         self._box = outbox.Outbox()
         self._under_pressure = False
         self._saving: outbox.Outbox | None = None  # what a thread is writing
@@ -47,7 +48,7 @@ class Reports:
         except (ValueError, KeyError, TypeError) as error:
             log.error("the outbox on disk cannot be read, its reports are lost: %s", error)
             return
-        self._box = outbox.reloaded(bodies, loop_time())
+        self._box = outbox.reloaded(bodies, self._time())
 
     def close(self) -> None:
         self._saving = None
@@ -59,9 +60,9 @@ class Reports:
     def add(self, body: ReportBody) -> int:
         """Returns its number; for progress, which is numbered when it is sent, the last number."""
         if isinstance(body, Progress):
-            self._box = outbox.add_progress(self._box, body, loop_time())
+            self._box = outbox.add_progress(self._box, body, self._time())
         else:
-            self._box = outbox.add(self._box, body, loop_time())
+            self._box = outbox.add(self._box, body, self._time())
         self.wake.set()
         if self._save_alarm.at is None and outbox.durable(body):
             self._save_alarm.set(outbox.disk_at(self._box))
@@ -94,7 +95,7 @@ class Reports:
         return outbox.first_unacked(self._box)
 
     def take(self) -> tuple[Report, ...]:
-        self._box, batch = outbox.take(self._box, loop_time())
+        self._box, batch = outbox.take(self._box, self._time())
         if not batch and self._box.progress:
             self._send_alarm.set(outbox.wake_at(self._box))
         return batch
@@ -120,7 +121,7 @@ class Reports:
         except OSError as error:
             self._not_saved(error)
         else:
-            self._box = outbox.saved(self._box, loop_time())
+            self._box = outbox.saved(self._box, self._time())
         self._saving = None  # the file is newer than that
         self._save_alarm.set(outbox.disk_at(self._box))
 
@@ -139,7 +140,7 @@ class Reports:
         """`box` is on disk; reports that were added since then are not."""
         if self._saving is not box:
             return
-        self._saving, now = None, loop_time()
+        self._saving, now = None, self._time()
         if error is not None:
             self._not_saved(error)
         else:
@@ -148,7 +149,7 @@ class Reports:
 
     def _not_saved(self, error: Exception) -> None:
         log.error("the outbox cannot be written, its reports are in memory only: %s", error)
-        self._box = replace(self._box, saved_at=loop_time())
+        self._box = replace(self._box, saved_at=self._time())
 
     def _relieve(self) -> None:
         """Reads the workers again once there is room."""

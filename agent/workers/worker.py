@@ -151,21 +151,18 @@ class Worker:
         if self._life is not None:
             self._life.process.send(frame)
 
-    def job_ended(self) -> None:
-        """To be called before its slot is free."""
-        if (life := self._life) is not None:
-            life.jobs += 1
-            if life.recycling is not None:
-                life.recycling.job_ended()
-
-    def release(self, key: AttemptKey, at: float) -> AttemptKey | None:
+    def release(self, key: AttemptKey, at: float, *, job_ended: bool = False) -> AttemptKey | None:
         """The attempt's slot, or its place, is free. Returns the one that has the slot now, if one waited
-        that the process may begin or have begun."""
+        that the process may begin or have begun. `job_ended`: the process has reported the job's end."""
         if key in self.waiting:
             del self.waiting[key]
             return None
-        self.running.discard(key)
         life = self._life
+        if job_ended and life is not None:
+            life.jobs += 1
+            if life.recycling is not None:  # while it holds the slot: a process that retires begins no other
+                life.recycling.job_ended()
+        self.running.discard(key)
         following = next(iter(self.waiting), None)
         if following is not None and (life is None or not life.may_begin(following)):
             following = None

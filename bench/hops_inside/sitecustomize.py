@@ -1,7 +1,8 @@
 """Python runs this at the start of each process of `bench/hops.py`, which puts this folder on PYTHONPATH.
 
 While the first byte of the file `counting` is 1, records each function of this repository that the process
-enters: the time, its file, and its name. A coroutine that resumes after a wait does not count.
+enters: the time, its file, and its name. A coroutine that resumes after a wait does not count. All is written
+when the first function is entered after that: writing at once would make a short job a long one.
 """
 
 import dis
@@ -18,12 +19,17 @@ _RESUME = dis.opmap["RESUME"]
 _counting = os.open(os.path.join(_FOLDER, "counting"), os.O_RDONLY)
 _flag = mmap.mmap(_counting, 1, prot=mmap.PROT_READ)
 os.close(_counting)
+_entered: list[str] = []
 _lines: dict[int, str | None] = {}
 """The text to record by code object; None if it is not of this repository."""
 
 
 def _profile(frame, event, _argument):
-    if not _flag[0] or event != "call":
+    if event != "call":
+        return
+    if not _flag[0]:
+        if _entered:
+            _write()
         return
     code = frame.f_code
     at = frame.f_lasti
@@ -33,10 +39,15 @@ def _profile(frame, event, _argument):
     if key not in _lines:
         _lines[key] = _described(code)
     line = _lines[key]
-    if line is None:
-        return
+    if line is not None:
+        _entered.append(f"{time.monotonic_ns()} {line}\n")
+
+
+def _write():
+    written = len(_entered)
     with open(os.path.join(_FOLDER, f"{os.getpid()}.entered"), "a") as file:
-        file.write(f"{time.monotonic_ns()} {line}\n")
+        file.writelines(_entered[:written])
+    del _entered[:written]
 
 
 def _described(code):

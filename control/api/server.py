@@ -60,7 +60,8 @@ class _Connection(HttpToolsProtocol):
         of_body = before is not None and before.more_body
         super().data_received(data)
         if of_body or self.cycle is not before or self.transport.get_protocol() is not self:
-            self._head_is_complete()
+            if self._head_timer is not None:
+                self._head_is_complete(self._head_timer)
         elif not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
@@ -68,15 +69,14 @@ class _Connection(HttpToolsProtocol):
             elif self._head_timer is None:
                 self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
 
-    def _head_is_complete(self) -> None:
-        self._head_bytes = 0
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _head_is_complete(self, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        self._head_bytes, self._head_timer = 0, None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cut = self.flow.write_paused
-        self._head_is_complete()
+        if self._head_timer is not None:
+            self._head_is_complete(self._head_timer)
         super().connection_lost(exc)
 
     async def _wait_written(self) -> bool:

@@ -91,8 +91,8 @@ class PlacedWorker:
         return max(self.concurrency - len(self.busy) - self.reserved, 0)
 
     def room(self, depth: int, now: float) -> int:
-        """How many jobs it may be given: its free slots; and where jobs may lie ahead of it, so many behind
-        the one that runs, unless that has run for long already."""
+        """How many jobs it may be given where `depth` may lie ahead of it: so many behind the one that runs,
+        unless that has run for long already. Of a worker that takes none ahead, its free slots."""
         if self.state != "ready" or self.retiring or not takes_ahead(self.spec):
             return self.free
         if any(now - since > PATIENCE_S for since in self.busy.values()):
@@ -247,13 +247,14 @@ class ClusterState:
         """Free slots of its workers and room ahead of them, reserved until `settle`. Workers of any version
         have some: an old one serves until it is replaced."""
         run_s = self.throughputs[endpoint].run_s
-        depth = ahead.depth(run_s)
         workers = self._of_endpoint.get(endpoint, {})
-        rooms = {
-            name: room
-            for name, worker in workers.items()
-            if (room := worker.room(min(depth, self._takes(worker)), now) if depth else worker.free)
-        }
+        rooms: dict[str, int] = {}
+        for name, worker in workers.items():
+            room = worker.free
+            if room < most and (depth := ahead.depth(run_s)) and worker.node in self.nodes:
+                room = worker.room(min(depth, self.nodes[worker.node].jobs_ahead), now)
+            if room:
+                rooms[name] = room
         free = [workers[name] for name in rooms]
         offered = [(worker, min(rooms[worker.worker], most)) for worker in free]
         if len(free) > 1:
@@ -262,9 +263,6 @@ class ClusterState:
         for worker, count in offered:
             worker.reserved += count
         return [Slot(endpoint, one.node, one.session, one.worker, count) for one, count in offered]
-
-    def _takes(self, worker: PlacedWorker) -> int:
-        return self.nodes[worker.node].jobs_ahead if worker.node in self.nodes else 0
 
     def load(self, node: str) -> NodeLoad:
         """What is being claimed for it is counted, too."""

@@ -50,7 +50,7 @@ class SyncLoop:
     def serve(self) -> None:
         """Returns after a stop. Raises AgentGone."""
         while True:
-            self._channel.wait(self._inbox.__len__, self._on_frame)
+            self._channel.wait(self._inbox.__len__, self._inbox.append)
             frame = self._inbox.popleft()
             if frame.kind == "stop":
                 return
@@ -63,6 +63,8 @@ class SyncLoop:
                 put_back = self._process.put_back
                 run_attempt(self._call, attempt, frame.body, aggregate=self._aggregate, put_back=put_back)
                 self._current = None
+            else:
+                frame.close()  # a cancel that came late, or an answer to a job that has ended
 
     def _may_begin(self) -> bool:
         """Whether it may begin a run that was sent ahead; not once it has asked to be replaced."""
