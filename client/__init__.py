@@ -1,23 +1,43 @@
-"""The API client for callers' programs, with its records and errors."""
+"""The API client for callers' programs, with its records and errors; and `endpoint`, for apps.
 
-from stoker.client.api import Client
-from stoker.client.async_api import AsyncClient
-from stoker.client.errors import (
-    ApiError,
-    BadRequest,
-    ClientError,
-    JobFailed,
-    KeyReused,
-    NotEnded,
-    NotFound,
-    RateLimited,
-    TooLarge,
-    Unauthorized,
-    Unavailable,
-    Unreachable,
-)
-from stoker.client.httpx_adapter import KeyInTheClear
-from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
+Names are imported when they are first used: a module of an app, which imports `endpoint`, needs no httpx on a
+worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.client.api import Client
+    from stoker.client.apps.definition import endpoint
+    from stoker.client.async_api import AsyncClient
+    from stoker.client.errors import (
+        ApiError,
+        BadRequest,
+        ClientError,
+        JobFailed,
+        KeyReused,
+        NotEnded,
+        NotFound,
+        RateLimited,
+        TooLarge,
+        Unauthorized,
+        Unavailable,
+        Unreachable,
+    )
+    from stoker.client.httpx_adapter import KeyInTheClear
+    from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
+
+_HOMES = {
+    "api": ("Client",),
+    "async_api": ("AsyncClient",),
+    "apps.definition": ("endpoint",),
+    "httpx_adapter": ("KeyInTheClear",),
+    "records": ("AttemptLog", "Event", "Health", "JobPage", "JobRecord"),
+}
+"""The modules of the names; all others are in `errors`."""
 
 __all__ = [
     "ApiError",
@@ -40,4 +60,13 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "endpoint",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "errors")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return value

@@ -1,0 +1,1 @@
+"""Apps: functions that run on a platform's workers, from their decorator to what is sent for them."""
