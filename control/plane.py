@@ -101,6 +101,7 @@ class Plane:
             rng,
             self.callers,
             DesiredState(secrets, pods, volumes),
+            requests,
         )
         self.nodes = self._nodes(waiters, changes, pods, volumes)
         self.sweeper = Sweeper(
@@ -198,6 +199,7 @@ class Plane:
             tasks.create_task(self.management.run(), name="reload after uncertain commits")
             tasks.create_task(self.management.audit.run(), name="audit log")
             tasks.create_task(self.management.billing.run(), name="bills")
+            tasks.create_task(self.management.temporary.run(), name="temporary endpoints")
 
     async def stop(self) -> None:
         """This process is about to end: no new jobs, no claims, nobody held; what is being committed ends.

@@ -75,6 +75,11 @@ class Endpoint:
     created_at: float = 0.0
 
     @property
+    def temporary(self) -> bool:
+        """Whether it is deleted when nobody has used it for a day."""
+        return bool(self.requested.get("temporary"))
+
+    @property
     def takes_at_once(self) -> int | None:
         """How many requests a worker of a load-balancing endpoint is expected to take at once. Such a worker
         has no slots, so this limits nothing; None for a queue endpoint, whose workers have."""

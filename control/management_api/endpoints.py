@@ -101,6 +101,9 @@ class _Common(RequestBody):
     retryHandlerErrors: Retries = 0
     scalerType: Scaler = "QUEUE_DELAY"
     scalerValue: ScalerValue = 4
+    temporary: Annotated[
+        bool, Field(description="Deleted, with a template of its name, 24 hours after its last use.")
+    ] = False
     ttlMs: Ttl = DEFAULT_TTL_MS
     vcpuCount: Vcpus | None = None
     workersMin: Count = 0
@@ -142,7 +145,8 @@ class EndpointCreateInput(_Common):
 
 class EndpointUpdateInput(Changes, _Common):
     """What is left out stays. executionTimeoutMs, flashboot, idleTimeout, name, scalerType, scalerValue,
-    workersMax and workersMin are changed in place; anything else makes a new version, which is rolled out."""
+    temporary, workersMax and workersMin are changed in place; anything else makes a new version, which is
+    rolled out."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"workersMax": 5, "idleTimeout": 60}]})
 
@@ -194,6 +198,7 @@ class EndpointResponse(ResponseBody):
     retryHandlerErrors: int
     scalerType: Scaler
     scalerValue: int
+    temporary: bool
     ttlMs: int
     vcpuCount: int | None = None
     workersMax: int
@@ -244,6 +249,7 @@ def endpoint_response(
         retryHandlerErrors=endpoint.handler_retries,
         scalerType="QUEUE_DELAY" if endpoint.scaler_type == "QUEUE_DELAY" else "REQUEST_COUNT",
         scalerValue=endpoint.scaler_value,
+        temporary=endpoint.temporary,
         ttlMs=endpoint.ttl_ms,
         vcpuCount=requested.get("vcpuCount") or needs.vcpus,
         workersMax=endpoint.workers_max,

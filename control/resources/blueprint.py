@@ -40,6 +40,7 @@ IN_PLACE = frozenset(
         "name",
         "scalerType",
         "scalerValue",
+        "temporary",
         "workersMax",
         "workersMin",
     }

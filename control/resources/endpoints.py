@@ -137,17 +137,34 @@ class ManagedEndpoints:
         return stored
 
     async def delete(self, account: str, endpoint: str) -> None:
+        await self.delete_if(self._own(account, endpoint, "delete"), lambda conn: True)
+
+    async def delete_if(self, endpoint: Endpoint, decide: Callable[[Conn], bool]) -> bool:
+        """Deletes the endpoint if `decide` returns True in the transaction that would remove it: between the
+        two nothing can be submitted. Returns whether it was deleted by this call."""
         async with self.turn:
-            old = self._own(account, endpoint, "delete")
+            old = self._book.by_id.get(endpoint.id)
+            if old is None:
+                return False
             self._book.drop(old.id)  # nothing is submitted from now on
             now = self._clock()
+            gone = False
+
+            def remove(conn: Conn) -> bool:
+                decided = decide(conn)
+                if decided:
+                    store.remove_endpoint(conn, old.id, now)
+                return decided
+
             try:
-                await self._commits.commit(lambda conn: store.remove_endpoint(conn, old.id, now))
-            except Exception:
-                self._book.put(old)
-                raise
-        self._scaling.wake.set()
-        await self._cancel_jobs(old.id)
+                gone = await self._commits.commit(remove)
+            finally:
+                if not gone:
+                    self._book.put(old)
+        if gone:
+            self._scaling.wake.set()
+            await self._cancel_jobs(old.id)
+        return gone
 
     async def _cancel_jobs(self, endpoint: str) -> None:
         while True:

@@ -24,9 +24,11 @@ from stoker.control.resources.pods import ManagedPods
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.templates import Templates
+from stoker.control.resources.temporary import TemporaryEndpoints
 from stoker.control.resources.volumes import Volumes
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store.database.commits import Commits
 
@@ -53,6 +55,7 @@ class ManagedResources:
         rng: Random,
         callers: Callers,
         desired: DesiredState,
+        requests: Requests,
     ) -> None:
         self.commits = commits
         self.cluster = cluster
@@ -94,6 +97,7 @@ class ManagedResources:
             clock,
             rng,
         )
+        self.temporary = TemporaryEndpoints(commits, endpoints, self.endpoints, requests, clock)
         self.templates = Templates(commits, self.endpoints, self.registries, self.secrets, clock, rng)
         self.pods = ManagedPods(
             commits,

@@ -25,6 +25,8 @@ class Requests:
         self._clock = clock
         self._wake = wake
         self._waiting: defaultdict[str, dict[asyncio.Event, float]] = defaultdict(dict)
+        self._since = clock()
+        self._last_at: dict[str, float] = {}
         self.completed: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
 
@@ -41,6 +43,7 @@ class Requests:
             del waiting[event]
             if not waiting:
                 del self._waiting[endpoint]
+            self._last_at[endpoint] = self._clock()
 
     def look(self, endpoint: str) -> None:
         """A worker of this endpoint may be ready, or gone."""
@@ -51,10 +54,17 @@ class Requests:
     def at(self, worker: str) -> Iterator[None]:
         """The worker has a request during the block."""
         self._cluster.begin_request(worker, self._clock())
+        endpoint = self._cluster.workers[worker].endpoint if worker in self._cluster.workers else ""
         try:
             yield
         finally:
             self._cluster.end_request(worker, self._clock())
+            self._last_at[endpoint] = self._clock()
+
+    def last_at(self, endpoint: str) -> float:
+        """When a request last ended, in seconds since the epoch. What was before this process is not
+        known and counts as its start."""
+        return self._last_at.get(endpoint, self._since)
 
     def counted(self, endpoint: str, health: EndpointHealth) -> EndpointHealth:
         """The health of a load-balancing endpoint: its requests in place of jobs."""

@@ -57,7 +57,8 @@ class Handshake:
         return int(head[0].split()[1]), fields
 
     async def ended(self) -> None:
-        await asyncio.wait(self.tasks)
+        if self.tasks:  # those that have ended have left the set
+            await asyncio.wait(self.tasks)
 
 
 async def refused(handshake: Handshake) -> tuple[int, str]:

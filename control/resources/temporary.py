@@ -1,0 +1,72 @@
+"""Deletes temporary endpoints that were not used for a day, with the templates that were made for them.
+
+The store and the requests that this process has seen tell of the last use; `rules.temporary` decides. A pass
+that fails is done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from stoker.control import store
+from stoker.control.endpoints import Endpoints
+from stoker.control.resources.endpoints import ManagedEndpoints
+from stoker.control.rules.temporary import is_unused
+from stoker.control.scheduling.requests import Requests
+from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
+from stoker.control.types import LOAD_BALANCER, Endpoint
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 600.0
+
+
+class TemporaryEndpoints:
+    def __init__(
+        self,
+        commits: Commits,
+        book: Endpoints,
+        endpoints: ManagedEndpoints,
+        requests: Requests,
+        clock: Callable[[], float],
+    ) -> None:
+        self._commits, self._book, self._endpoints = commits, book, endpoints
+        self._requests, self._clock = requests, clock
+
+    async def run(self) -> None:
+        """A pass every ten minutes, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            for endpoint in [one for one in self._book.by_id.values() if one.temporary]:
+                try:
+                    await self._look_at(endpoint)
+                except Exception as error:  # whatever it is: the next pass does it again
+                    log.error("whether endpoint %s is unused is asked again later: %r", endpoint.id, error)
+
+    async def _look_at(self, endpoint: Endpoint) -> None:
+        if not await self._commits.read(lambda conn: self._is_unused(conn, endpoint)):
+            return
+        if await self._endpoints.delete_if(endpoint, lambda conn: self._is_unused(conn, endpoint)):
+            log.info("temporary endpoint %s (%s) was unused for a day: deleted", endpoint.id, endpoint.name)
+            await self._commits.commit(lambda conn: self._remove_template(conn, endpoint))
+
+    def _is_unused(self, conn: Conn, endpoint: Endpoint) -> bool:
+        use = store.use_of(conn, endpoint.id)
+        if use is None:
+            return False
+        if endpoint.type == LOAD_BALANCER:  # its workers are healthy, and say nothing of requests
+            in_use = endpoint.id in self._requests.samples()
+            use = replace(use, open=in_use, worked_at=None, requested_at=self._requests.last_at(endpoint.id))
+        return is_unused(use, self._clock())
+
+    def _remove_template(self, conn: Conn, endpoint: Endpoint) -> None:
+        """If it has the endpoint's name and no other endpoint is made from it."""
+        template = store.get_template(conn, endpoint.template)
+        if template is None or template.name != endpoint.name:
+            return
+        if all(one.template != template.id for one in store.list_endpoints(conn)):
+            store.remove_template(conn, template.id, self._clock())

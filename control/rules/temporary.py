@@ -1,0 +1,40 @@
+"""When a temporary endpoint is deleted: 24 hours after its last use. Pure.
+
+    created, changed ──┐
+    a job was queued, ran or ended ──┼──> the last use ── 24 h ──> deleted
+    a request came or ended ─────────┘
+
+An endpoint with an open job or request is in use, however long that takes. Workers without jobs are no use:
+an endpoint that keeps a worker warm is deleted, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNUSED_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How an endpoint was used, as far as it is known; times are seconds since the epoch. `worked_at`: when a
+    worker was last at a job. `requested_at`: when a request to a load-balancing endpoint last came or ended;
+    None for a queue endpoint."""
+
+    changed_at: float
+    open: bool = False
+    queued_at: float | None = None
+    worked_at: float | None = None
+    requested_at: float | None = None
+
+
+def last_use(use: Use, now: float) -> float:
+    if use.open:
+        return now
+    known = (use.changed_at, use.queued_at, use.worked_at, use.requested_at)
+    return max(at for at in known if at is not None)
+
+
+def is_unused(use: Use, now: float) -> bool:
+    """Whether the endpoint is deleted now. A clock that was set back deletes nothing."""
+    return now - last_use(use, now) >= UNUSED_S
