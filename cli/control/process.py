@@ -34,6 +34,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_first_signal
 from stoker.control.api.app import make_app
+from stoker.control.api.forwarded import Proxies
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.api.settings import ApiSettings
 from stoker.control.auth.tls import TlsFiles
@@ -151,13 +152,14 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
 
         app = make_app(plane, _api_settings(config), make_management_app(plane), gateway)
         behind_proxy = options.behind_proxy or config.behind_proxy
+        proxies = Proxies.parse(config.trusted_proxies) if behind_proxy else None
         http = await serve_http(
             app,
             options.host,
             options.port,
             tls=None if behind_proxy else tls,
-            behind_proxy=behind_proxy,
-            upgrade=Upgrades(gateways[0]).protocol,
+            proxies=proxies,
+            upgrade=Upgrades(gateways[0], proxies).protocol,
         )
         await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)

@@ -28,6 +28,14 @@ _TURNS = 4
 WRITTEN = "stoker.written"
 """What our server puts into the state of a request: it returns whether the socket took all that was sent."""
 
+RECEIVED_TRAILERS = "stoker.trailers"
+"""Where our server puts the trailers of a request whose body is chunked, complete with the body. Names are in
+lower case."""
+
+SEND_TRAILERS = "stoker.send_trailers"
+"""Of the same: to be called with the scope and the response's trailers, before an empty last piece of its
+body."""
+
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 

@@ -15,10 +15,11 @@ from types import TracebackType
 from typing import Self, TypeAlias, cast
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from stoker.control.api.answers import WRITTEN
+from stoker.control.api.answers import RECEIVED_TRAILERS, SEND_TRAILERS, WRITTEN, Headers
+from stoker.control.api.forwarded import Proxies
 from stoker.control.auth.tls import NotLoopback, TlsFiles
 from stoker.outbound.addresses import is_loopback
 
@@ -26,6 +27,12 @@ BACKLOG = 2_048
 GRACE_S = 2
 HEAD_BYTES = 64 * 1024
 """The most that the head of a request may take."""
+
+TRAILER_BYTES = 1024 * 1024
+"""The most that may come of a chunked body without a byte of it: its trailers, for the greater part."""
+
+TRAILERS = 100
+"""How many fields may come after a body."""
 
 HEAD_S = 30.0
 """A head must be complete so long after it began; so must the first, after its connection was made."""
@@ -43,8 +50,9 @@ class CannotListen(Exception):
 
 
 class _Connection(HttpToolsProtocol):
-    """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests), and
-    limits the size and the time of a request's head, which uvicorn does not."""
+    """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests),
+    keeps trailers apart from headers (`RECEIVED_TRAILERS`, `SEND_TRAILERS`), and limits the size and the time
+    of a request's head, which uvicorn does not."""
 
     _cut = False
     _head_bytes = 0
@@ -52,16 +60,23 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, WRITTEN: self._wait_written}
+        self.app_state = {
+            **self.app_state,
+            WRITTEN: self._wait_written,
+            SEND_TRAILERS: self._send_trailers,
+        }
         self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         before = self.cycle
         of_body = before is not None and before.more_body
+        held = len(before.body) if of_body else 0
         super().data_received(data)
         if of_body or self.cycle is not before or self.transport.get_protocol() is not self:
             if self._head_timer is not None:
                 self._head_is_complete(self._head_timer)
+            if of_body and len(before.body) == held and self.headers is not self.scope["headers"]:
+                self._limit_trailers(len(data))
         elif not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
@@ -72,6 +87,40 @@ class _Connection(HttpToolsProtocol):
     def _head_is_complete(self, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
         self._head_bytes, self._head_timer = 0, None
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins, perhaps the empty one, after which trailers come. The parser calls them headers,
+        and uvicorn adds them to what `headers` is now."""
+        self._head_bytes = 0
+        if self.headers is self.scope["headers"]:
+            self.headers = self.scope["state"][RECEIVED_TRAILERS] = []
+
+    def _should_upgrade(self) -> bool:
+        """By the headers alone."""
+        trailers, self.headers = self.headers, list(self.scope["headers"])
+        try:
+            return super()._should_upgrade()
+        finally:
+            self.headers = trailers
+
+    def _limit_trailers(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > TRAILER_BYTES or len(self.headers) > TRAILERS:
+            self.transport.close()
+
+    def _send_trailers(self, scope: Scope, trailers: Headers) -> None:
+        """Ends a chunked response with them; an empty last piece must follow. They are dropped where the body
+        is not chunked, and where its caller has sent the next request already."""
+        cycle = self.cycle
+        if (
+            cycle.scope is scope
+            and cycle.chunked_encoding
+            and not cycle.disconnected
+            and scope["method"] != "HEAD"
+        ):
+            lines = b"".join(name + b": " + value + b"\r\n" for name, value in trailers)
+            self.transport.write(b"0\r\n" + lines + b"\r\n")
+            cycle.chunked_encoding, cycle.expected_content_length = False, 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cut = self.flow.write_paused
@@ -85,6 +134,19 @@ class _Connection(HttpToolsProtocol):
         await self.flow.drain()
         self.transport.set_write_buffer_limits()
         return not self._cut
+
+
+class _BehindProxies:
+    """Gives the application the caller and the scheme that the proxies in front report."""
+
+    def __init__(self, app: ASGIApp, proxies: Proxies) -> None:
+        self._app, self._proxies = app, proxies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer = (scope["client"] or ("", 0))[0]
+        scope["client"] = (self._proxies.caller(scope["headers"], peer), 0)
+        scope["scheme"] = self._proxies.scheme(scope["headers"], scope["scheme"])
+        await self._app(scope, receive, send)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -149,33 +211,32 @@ async def serve_http(
     port: int,
     *,
     tls: TlsFiles | None = None,
-    behind_proxy: bool = False,
+    proxies: Proxies | None = None,
     grace_s: int = GRACE_S,
     upgrade: UpgradeProtocol | None = None,
 ) -> HttpServer:
     """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`.
 
-    `behind_proxy`: a proxy in front ends TLS, and what its X-Forwarded headers say of the caller is believed.
+    `proxies` are those in front: they end TLS, and their X-Forwarded headers say who calls.
     `upgrade` makes what a connection is handed to when its caller asks for a WebSocket; without it, such a
     request is answered like any other.
     Raises NotLoopback, CannotListen and TlsFilesUnusable.
     """
-    if tls is None and not behind_proxy and not is_loopback(host):
+    if tls is None and proxies is None and not is_loopback(host):
         raise NotLoopback(
             f"callers would send their keys to {host} in the clear: give --tls-cert and --tls-key, say"
             " --behind-proxy where a proxy in front of this port ends TLS, or listen on 127.0.0.1"
         )
     context = None if tls is None else tls.context()
     config = uvicorn.Config(
-        app,
+        app if proxies is None else _BehindProxies(app, proxies),
         http=_Connection,
         ws="none" if upgrade is None else cast(type[asyncio.Protocol], upgrade),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=behind_proxy,
-        forwarded_allow_ips="*",  # the operator declared that only the proxy reaches the port
+        proxy_headers=False,
         ssl_context_factory=None if context is None else lambda _config, _default: context,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=grace_s,

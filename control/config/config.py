@@ -4,6 +4,7 @@
     allow_private_addresses = false       the outbound guard's switch
     database = "postgresql://..."         instead of a file in the data folder
     behind_proxy = false                  whether a proxy in front ends TLS
+    trusted_proxies = ["10.0.0.0/8"]      further proxies, in front of that one
     gateway_domain = "lb.example.org"     load-balancing endpoints are at {id}.lb.example.org, too
     [tls]                                 certificate and key, for callers and agents
     [s3]  [prices]  [aliases]

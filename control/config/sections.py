@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from stoker.control.config.image_names import LOCAL
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
@@ -43,6 +44,11 @@ def check_schema(schema: Mapping[str, Any]) -> None:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         raise ValueError(f"the input schema is not valid at {error.json_path}: {error.message}") from None
+
+
+def _network(address: str) -> str:
+    ip_network(address)  # its error says what is wrong
+    return address
 
 
 class Section(BaseModel):
@@ -247,6 +253,7 @@ class Config(Section):
     local_roots: tuple[str, ...] = ()
     allow_private_addresses: bool = False
     behind_proxy: bool = False
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
     gateway_domain: Annotated[str, Field(pattern=_DOMAIN)] = ""
     tls: TlsSection | None = None
     s3: S3Section | None = None

@@ -7,6 +7,7 @@
 - A caller that leaves ends the exchange; its connection is closed, by which the worker knows.
 - The response may end before the request's body does. The connection is then not used again.
 - A response that has begun can only be broken off: `began` says so.
+- Trailers are passed on both ways.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import h11
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
+from stoker.control.api.answers import RECEIVED_TRAILERS, SEND_TRAILERS
 from stoker.control.api.calls import CallerLeft
 from stoker.control.errors import BadRequest, ControlError, TooLarge
 from stoker.control.gateway.connections import READ_BYTES, Connection
-from stoker.control.gateway.headers import Header, framing, to_caller
+from stoker.control.gateway.headers import Header, framing, to_caller, trailers
 from stoker.control.gateway.refusals import UpstreamFailed
 
 BODY_BYTES = 30 * 1024 * 1024
@@ -29,13 +31,15 @@ BODY_BYTES = 30 * 1024 * 1024
 
 
 class Exchange:
-    """`began`: the caller has the head of the response."""
+    """`began`: the caller has the head of the response. `scope` is the request's: its state has the
+    trailers."""
 
-    def __init__(self, connection: Connection, receive: Receive, send: Send) -> None:
+    def __init__(self, connection: Connection, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection
         self._http = connection.http
         self._receive = receive
         self._send = send
+        self._scope = scope
         self._over: Exception | None = None
         self.began = False
 
@@ -85,7 +89,8 @@ class Exchange:
                 raise TooLarge(f"the body must be at most {BODY_BYTES} bytes; more was sent")
             data = self._http.send(h11.Data(piece)) or b"" if piece else b""
             if not more:
-                data += self._http.send(h11.EndOfMessage()) or b""
+                received = self._scope["state"].get(RECEIVED_TRAILERS, ())
+                data += self._http.send(h11.EndOfMessage(headers=trailers(received))) or b""
             writer.write(data)
             await writer.drain()
 
@@ -108,7 +113,7 @@ class Exchange:
                         raise self._failed(f"sent a response of over {BODY_BYTES} bytes")
                     pieces.append(bytes(event.data))
                 case h11.EndOfMessage():
-                    return await self._piece(b"".join(pieces), more=False)
+                    return await self._end(b"".join(pieces), trailers(list(event.headers)))
                 case h11.InformationalResponse() if event.status_code != 101:
                     pass
                 case _:
@@ -127,6 +132,15 @@ class Exchange:
 
     async def _piece(self, data: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _end(self, data: bytes, sent: Sequence[Header]) -> None:
+        """The last piece, and the trailers that the worker sent."""
+        if not sent:
+            return await self._piece(data, more=False)
+        if data:
+            await self._piece(data, more=True)
+        self._scope["state"][SEND_TRAILERS](self._scope, sent)
+        await self._piece(b"", more=False)
 
     def _failed(self, why: str) -> UpstreamFailed:
         return UpstreamFailed(self._connection.worker, why)

@@ -118,7 +118,7 @@ class Gateway:
         asked = request_of(scope["method"], path, to_worker(headers, caller), headers)
         incoming = Incoming(request.receive)
         async with self.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
-            request.exchange = Exchange(connection, incoming.receive, request.send)
+            request.exchange = Exchange(connection, scope, incoming.receive, request.send)
             try:
                 async with asyncio.timeout(EXCHANGE_S):
                     await request.exchange.run(asked)

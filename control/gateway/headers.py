@@ -2,7 +2,7 @@
 
 | header | what happens |
 |---|---|
-| hop-by-hop: Connection and what it names, Keep-Alive, TE, Trailer, Transfer-Encoding, Upgrade | dropped |
+| hop-by-hop: Connection and what it names, Keep-Alive, TE, Transfer-Encoding, Upgrade | dropped |
 | Authorization | dropped: it holds the API key, which is checked before |
 | Expect | dropped: this server has answered it |
 | X-Runpod-Worker-Id | dropped from requests; set on every response to the worker's id |
@@ -10,7 +10,8 @@
 | Date | dropped from responses: this server sets its own |
 | every other, Host among them | as it came, in its order |
 
-The framing of bodies is not here: Content-Length stays, and `framing` says what a body without one needs.
+The framing of bodies is not here: Content-Length stays, and `framing` says what a body without one needs. Of
+the trailers, all those are dropped that would be dropped as headers, or that frame or route a message.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ HOP_BY_HOP = frozenset(
         b"proxy-authorization",
         b"proxy-connection",
         b"te",
-        b"trailer",
         b"transfer-encoding",
         b"upgrade",
     }
@@ -79,11 +79,21 @@ def to_worker(headers: Sequence[Header], caller: CallerFacts) -> list[Header]:
 
 
 def framing(headers: Sequence[Header]) -> list[Header]:
-    """What tells the worker where the body ends, beside a Content-Length: nothing, or that it is chunked."""
+    """What tells the worker where the body ends, beside a Content-Length: nothing, or that it is chunked; and
+    that the caller takes trailers, if it does."""
+    told: list[Header] = []
     names = {name for name, _ in headers}
-    if b"content-length" in names or b"transfer-encoding" not in names:
-        return []
-    return [(b"transfer-encoding", b"chunked")]
+    if b"transfer-encoding" in names and b"content-length" not in names:
+        told.append((b"transfer-encoding", b"chunked"))
+    if any(name == b"te" and b"trailers" in _words(value) for name, value in headers):
+        told += [(b"te", b"trailers"), (b"connection", b"TE")]
+    return told
+
+
+def trailers(fields: Sequence[Header]) -> list[Header]:
+    """The trailers that are passed on, either way."""
+    dropped = HOP_BY_HOP | _OURS | _NEVER_NAMED
+    return [field for field in fields if field[0] not in dropped]
 
 
 def to_caller(headers: Sequence[Header], worker: str) -> list[Header]:
@@ -98,4 +108,8 @@ def to_caller(headers: Sequence[Header], worker: str) -> list[Header]:
 def _named(headers: Sequence[Header]) -> frozenset[bytes]:
     """What Connection names: it is for the next hop alone."""
     lists = [value for name, value in headers if name == b"connection"]
-    return frozenset(word.strip().lower() for value in lists for word in value.split(b",")) - _NEVER_NAMED
+    return frozenset(word for value in lists for word in _words(value)) - _NEVER_NAMED
+
+
+def _words(value: bytes) -> list[bytes]:
+    return [word.strip().lower() for word in value.split(b",")]

@@ -24,6 +24,7 @@ from starlette.types import Message
 
 from stoker.control.api.answers import Answer, stopping, unexpected
 from stoker.control.api.calls import CallerLeft
+from stoker.control.api.forwarded import Proxies
 from stoker.control.errors import ControlError, NotFound
 from stoker.control.gateway.connections import HEAD_BYTES, READ_BYTES, Connection
 from stoker.control.gateway.exchange import request_of
@@ -44,35 +45,39 @@ _UPGRADE: list[Header] = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket"
 
 
 class Upgrades:
-    def __init__(self, gateway: Gateway) -> None:
+    """`proxies` are those in front, which say who the caller is."""
+
+    def __init__(self, gateway: Gateway, proxies: Proxies | None = None) -> None:
         self._gateway = gateway
+        self._proxies = proxies
 
     def protocol(self, config: Any, server_state: Any, app_state: Any) -> asyncio.StreamReaderProtocol:
         """What uvicorn hands a connection to."""
-        connected = partial(self.serve, config, server_state)
+        connected = partial(self.serve, server_state)
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(READ_BYTES), connected)
 
-    def serve(
-        self, config: Any, server_state: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def serve(self, server_state: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """The connection's task is one of the server's, which ends it when the server stops."""
-        caller = _Caller(self._gateway, reader, writer, proxied=config.proxy_headers)
+        caller = _Caller(self._gateway, self._proxies, reader, writer)
         task = asyncio.create_task(caller.run(), name="WebSocket")
         server_state.tasks.add(task)
         task.add_done_callback(server_state.tasks.discard)
 
 
 class _Caller:
-    """One connection. `proxied`: a proxy in front says who the caller is. `begun`: the caller has a response,
-    or the start of one."""
+    """One connection. `begun`: the caller has a response, or the start of one."""
 
     def __init__(
-        self, gateway: Gateway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, proxied: bool
+        self,
+        gateway: Gateway,
+        proxies: Proxies | None,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self._gateway = gateway
+        self._proxies = proxies
         self._reader = reader
         self._writer = writer
-        self._proxied = proxied
         self._begun = False
         _find_vanished(writer.get_extra_info("socket"))
 
@@ -134,12 +139,9 @@ class _Caller:
     def _facts(self, headers: Sequence[Header], prefix: str) -> CallerFacts:
         address = (self._writer.get_extra_info("peername") or ("",))[0]
         scheme = "http" if self._writer.get_extra_info("sslcontext") is None else "https"
-        if self._proxied:
-            told = dict(headers)
-            address = (
-                told.get(b"x-forwarded-for", b"").decode("latin-1").rpartition(",")[2].strip() or address
-            )
-            scheme = told.get(b"x-forwarded-proto", b"").decode("latin-1") or scheme
+        if self._proxies is not None:
+            address = self._proxies.caller(headers, address)
+            scheme = self._proxies.scheme(headers, scheme)
         return CallerFacts(address, scheme, prefix)
 
     async def _handshake(self, connection: Connection) -> h11.InformationalResponse | None:

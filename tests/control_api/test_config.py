@@ -106,6 +106,12 @@ def test_no_domain(folder: Path, domain: str) -> None:
         load(folder, f'gateway_domain = "{domain}"')
 
 
+def test_trusted_proxies_are_addresses_or_networks(folder: Path) -> None:
+    assert load(folder, 'trusted_proxies = ["10.0.0.0/8", "::1"]').trusted_proxies == ("10.0.0.0/8", "::1")
+    with pytest.raises(ConfigError, match=r"trusted_proxies\[0\]: 10.0.0.1/8 has host bits set"):
+        load(folder, 'trusted_proxies = ["10.0.0.1/8"]')
+
+
 def test_an_image_with_a_handler_is_a_python_worker(folder: Path) -> None:
     text = IMAGE.replace("concurrency = 4", 'handler = "/app/h.py:run"')
     (endpoint,) = to_endpoints(load(folder, text))

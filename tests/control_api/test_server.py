@@ -8,7 +8,7 @@ import ssl
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -18,7 +18,9 @@ from fake_plane import KEY, FakePlane
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stoker.control.api.server import CannotListen, HttpServer, serve_http
+from stoker.control.api.answers import RECEIVED_TRAILERS, SEND_TRAILERS
+from stoker.control.api.forwarded import Proxies
+from stoker.control.api.server import CannotListen, HttpServer, UpgradeProtocol, serve_http
 from stoker.control.auth.tls import NotLoopback, TlsFiles, TlsFilesUnusable
 from stoker.control.rules.events import JobState
 from stoker.control.streams import StoredChunk, StreamEvent
@@ -199,7 +201,7 @@ async def test_a_port_that_is_taken_is_reported(app: ASGIApp, server: HttpServer
 
 async def test_an_address_that_is_none_is_reported(app: ASGIApp) -> None:
     with pytest.raises(CannotListen, match=r"cannot listen on 256\.0\.0\.1:0"):
-        await serve_http(app, "256.0.0.1", 0, behind_proxy=True)
+        await serve_http(app, "256.0.0.1", 0, proxies=Proxies())
 
 
 async def test_signals_are_left_alone(app: ASGIApp) -> None:
@@ -265,14 +267,19 @@ async def _show_client(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behind_proxy", "expected"), [(False, ["http", "127.0.0.1"]), (True, ["https", "198.51.100.7"])]
+    ("proxies", "expected"),
+    [
+        (None, ["http", "127.0.0.1"]),
+        (Proxies(), ["https", "10.0.0.5"]),
+        (Proxies.parse(["10.0.0.5"]), ["https", "198.51.100.7"]),
+    ],
 )
-async def test_forwarded_headers_are_believed_from_a_proxy_only(
-    behind_proxy: bool, expected: list[str]
+async def test_forwarded_headers_are_believed_from_proxies_only(
+    proxies: Proxies | None, expected: list[str]
 ) -> None:
-    headers = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
+    headers = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9, 198.51.100.7, 10.0.0.5"}
     async with (
-        await serve_http(_show_client, "127.0.0.1", 0, behind_proxy=behind_proxy) as server,
+        await serve_http(_show_client, "127.0.0.1", 0, proxies=proxies) as server,
         httpx.AsyncClient(headers=headers, timeout=60) as client,
     ):
         assert (await client.get(server.url)).json() == expected
@@ -280,7 +287,86 @@ async def test_forwarded_headers_are_believed_from_a_proxy_only(
 
 async def test_a_proxy_in_front_may_come_from_beyond_loopback(app: ASGIApp) -> None:
     async with (
-        await serve_http(app, "0.0.0.0", 0, behind_proxy=True) as server,
+        await serve_http(app, "0.0.0.0", 0, proxies=Proxies()) as server,
         httpx.AsyncClient(headers=HEADERS, timeout=60) as client,
     ):
         assert (await client.get(f"http://127.0.0.1:{server.port}/v2/echo/health")).status_code == 200
+
+
+async def _tell_trailers(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with what came, and sends the trailers back."""
+    more = True
+    while more:
+        more = (await receive()).get("more_body", False)
+    told = repr([name.decode() for name, _ in scope["headers"]]).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": told, "more_body": True})
+    scope["state"][SEND_TRAILERS](scope, scope["state"].get(RECEIVED_TRAILERS, []))
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _chunked(trailers: str, path: str = "/", method: str = "POST") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return f"{head}3\r\nabc\r\n0\r\n{trailers}\r\n".encode()
+
+
+async def test_trailers_are_no_headers_and_come_and_go_with_a_chunked_body() -> None:
+    async with await serve_http(_tell_trailers, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in range(2):  # on one connection: what came with the first request is not the second's
+            writer.write(_chunked("X-Sum: 1\r\nAuthorization: Bearer a\r\n"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"x-sum" not in head
+            chunk = await reader.readuntil(b"0\r\n")
+            assert b"['host', 'transfer-encoding']" in chunk
+            assert await reader.readuntil(b"\r\n\r\n") == b"x-sum: 1\r\nauthorization: Bearer a\r\n\r\n"
+        writer.write(_chunked("", method="HEAD"))
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).endswith(b"\r\n0\r\n\r\n")
+        writer.close()
+
+
+async def test_a_key_in_the_trailers_opens_nothing(server: HttpServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(_chunked(f"Authorization: Bearer {KEY}\r\n", "/v2/echo/run"))
+    assert b" 401 " in await reader.readuntil(b"\r\n")
+    writer.close()
+
+
+@pytest.mark.parametrize("line", ["X-A: b\r\n", "x"])
+async def test_trailers_without_an_end_end_the_connection(server: HttpServer, line: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(_chunked("", "/v2/echo/run")[:-2])
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while not reader.at_eof() and sent < 10_000_000:
+            writer.write(line.encode() * (10_000 // len(line)))
+            await writer.drain()
+            sent += 10_000
+            await asyncio.sleep(0)
+    assert sent < 10_000_000
+    writer.close()
+
+
+async def test_trailers_are_no_headers_of_a_handshake_either() -> None:
+    """One with a body: its end is that of the head."""
+    heads: asyncio.Queue[bytes] = asyncio.Queue()
+
+    class Taken(asyncio.Protocol):
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def data_received(self, data: bytes) -> None:
+            heads.put_nowait(data)
+
+    upgraded = cast(UpgradeProtocol, Taken)
+    async with await serve_http(_tell_trailers, "127.0.0.1", 0, upgrade=upgraded) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n"
+        body = "3\r\nabc\r\n0\r\nUpgrade: h2c\r\nAuthorization: Bearer a\r\n\r\n"
+        writer.write(f"GET / HTTP/1.1\r\nHost: x\r\n{lines}\r\n{body}".encode())
+        head = await heads.get()
+        assert b"websocket" in head
+        assert b"Bearer" not in head
+        writer.close()

@@ -12,6 +12,7 @@ import h11
 from plane_world import World, endpoint, world
 from working_agent import WorkingAgent
 
+from stoker.control.api.answers import SEND_TRAILERS
 from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings
 from stoker.control.gateway.gateway import Gateway
@@ -64,7 +65,8 @@ Serve = Callable[["Served"], Awaitable[None]]
 
 
 class Served:
-    """One connection at the worker. `request` and `body` are what came; the test's function responds."""
+    """One connection at the worker. `request`, `body` and `trailers` are what came; the test's function
+    responds."""
 
     def __init__(self, worker: str, reader: asyncio.StreamReader, pipe: Pipe) -> None:
         self.worker, self._reader, self.pipe = worker, reader, pipe
@@ -72,6 +74,7 @@ class Served:
         self.request: h11.Request
         self.headers: dict[str, str] = {}
         self.body = b""
+        self.trailers: list[tuple[bytes, bytes]] = []
 
     async def event(self) -> Any:
         while (event := self.http.next_event()) is h11.NEED_DATA:
@@ -88,7 +91,10 @@ class Served:
         self.body = b""
         while isinstance(event := await self.event(), h11.Data):
             self.body += bytes(event.data)
-        return isinstance(event, h11.EndOfMessage)
+        if not isinstance(event, h11.EndOfMessage):
+            return False
+        self.trailers = list(event.headers)
+        return True
 
     async def read_bytes(self) -> bytes:
         """What comes after a handshake."""
@@ -167,6 +173,8 @@ class Caller:
             "client": ("192.0.2.7", 4711),
             "scheme": "https",
         }
+        self.trailers: list[tuple[bytes, bytes]] = []  # of the response
+        self.scope["state"] = {SEND_TRAILERS: lambda _, trailers: self.trailers.extend(trailers)}
         self._gateway = gateway
 
     async def run(self, *pieces: bytes) -> Caller:

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from memory_worker import Caller, Serve, Served, app_endpoint, site
 from plane_world import endpoint, story
 
+from stoker.control.api.answers import RECEIVED_TRAILERS
 from stoker.control.gateway import exchange
 
 LIMIT = 300_000
@@ -403,3 +404,25 @@ async def test_many_small_chunks_are_passed_on_as_what_one_read_brought() -> Non
         assert len(sent) < 10
         assert "content-length" not in one.headers
         assert (await s.get("/v2/app/odd")).status == 502
+
+
+async def with_trailers(served: Served) -> None:
+    names = b" ".join(name for name, _ in served.trailers)
+    served.head(transfer_encoding="chunked", trailer="x-sum")
+    served.send(h11.Data(names + b"|" + served.headers.get("te", "").encode()))
+    served.send(h11.EndOfMessage(headers=[("X-Sum", "9"), ("Connection", "x"), ("X-Runpod-Worker-Id", "w9")]))
+
+
+@story
+async def test_trailers_pass_both_ways_but_for_those_that_would_be_dropped_as_headers() -> None:
+    async with site(with_trailers) as s:
+        await s.ready()
+        one = s.caller("/v2/app/up", "POST", transfer_encoding="chunked", te="trailers, gzip")
+        received = [(b"x-sum", b"3"), (b"authorization", b"sk"), (b"content-type", b"a")]
+        one.scope["state"][RECEIVED_TRAILERS] = received
+        await one.run(b"abc")
+        assert (one.body, one.complete) == (b"x-sum content-type|trailers", True)
+        assert one.trailers == [(b"x-sum", b"9")]
+        assert one.headers["trailer"] == "x-sum"
+        await s.caller("/v2/app/up", "POST", transfer_encoding="chunked").run()
+        assert len(s.workers.connects) == 1  # the connection was used again

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from memory_worker import Pipe, Served, Site, site
 from plane_world import story
 
+from stoker.control.api.forwarded import Proxies
 from stoker.control.gateway.upgrades import Upgrades
 
 ACCEPTED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
@@ -32,13 +33,13 @@ async def echo(served: Served) -> None:
 class Handshake:
     """A caller's connection, as the server hands it on. `tasks` are the server's."""
 
-    def __init__(self, s: Site, path: str, *, proxied: bool = False, **headers: str) -> None:
+    def __init__(self, s: Site, path: str, *, proxies: Proxies | None = None, **headers: str) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self.to_server, self.to_caller = Pipe(), Pipe()
         self.to_server.back, self.to_caller.back = self.to_caller, self.to_server
-        config, state = SimpleNamespace(proxy_headers=proxied), SimpleNamespace(tasks=self.tasks)
-        upgrades = Upgrades(s.made[0])
-        upgrades.serve(config, state, self.to_server.reader, self.to_caller)  # type: ignore[arg-type]
+        upgrades = Upgrades(s.made[0], proxies)
+        state = SimpleNamespace(tasks=self.tasks)
+        upgrades.serve(state, self.to_server.reader, self.to_caller)  # type: ignore[arg-type]
         sent = {
             "Host": "api.example.org",
             "Authorization": f"Bearer {s.w.key}",
@@ -171,3 +172,25 @@ async def test_a_side_that_takes_nothing_is_given_up() -> None:
         assert s.w.plane.requests.in_progress("app") == 1
         await asyncio.sleep(2.0)
         assert (one.tasks, s.w.plane.requests.in_progress("app")) == (set(), 0)
+
+
+async def tells_its_caller(served: Served) -> None:
+    names = ("x-forwarded-for", "x-forwarded-proto")
+    served.pipe.write(ACCEPTED + " ".join(served.headers[name] for name in names).encode() + b"\n")
+
+
+@story
+async def test_behind_proxies_the_caller_is_who_they_say() -> None:
+    told = {"X_Forwarded_For": "203.0.113.9, 198.51.100.7, 10.0.0.5", "X_Forwarded_Proto": "https"}
+    async with site(tells_its_caller) as s:
+        await s.ready()
+        for proxies, expected in (
+            (None, b"192.0.2.7 http\n"),
+            (Proxies(), b"10.0.0.5 https\n"),
+            (Proxies.parse(["10.0.0.0/8"]), b"198.51.100.7 https\n"),
+        ):
+            one = Handshake(s, "/v2/app/x", proxies=proxies, **told)
+            assert (await one.head())[0] == 101
+            assert await one.to_caller.reader.readline() == expected
+            one.to_server.close()
+            await one.ended()

@@ -1,0 +1,64 @@
+"""Who calls, where proxies are in front: from their X-Forwarded-For and X-Forwarded-Proto. Pure.
+
+    caller ──> proxy ──> trusted proxy ──> here
+               "claimed, caller"  "claimed, caller, proxy"
+
+Each proxy appends the address that called it. So what the trusted ones wrote is at the right, and the first
+entry from there that is none of theirs is the caller's; what stands before it, anybody can have written.
+uvicorn's own reading believes no header of a proxy whose address is not configured, and is not there for
+WebSockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Self
+
+Header = tuple[bytes, bytes]
+
+_SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """What calls this server directly is a proxy, whatever its address: the operator declared that nobody
+    else reaches it. `trusted` are the addresses of further ones, in front of it."""
+
+    trusted: Sequence[IPv4Network | IPv6Network] = ()
+
+    @classmethod
+    def parse(cls, addresses: Iterable[str]) -> Self:
+        """`addresses` are single ones or networks. Raises ValueError."""
+        return cls(tuple(ip_network(address) for address in addresses))
+
+    def caller(self, headers: Sequence[Header], peer: str) -> str:
+        """The caller's address; `peer`, which called this server, where no header names one."""
+        values = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-for"]
+        found = peer
+        for entry in reversed(",".join(values).split(",")):
+            address = _address(entry.strip())
+            if address is None:
+                return found
+            found = str(address)
+            if not any(address in network for network in self.trusted):
+                return found
+        return found
+
+    def scheme(self, headers: Sequence[Header], own: str) -> str:
+        """How the caller called: http or https; `own` where no header says it."""
+        values = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-proto"]
+        return _SCHEMES.get(",".join(values).rpartition(",")[2].strip().lower(), own)
+
+
+def _address(entry: str) -> IPv4Address | IPv6Address | None:
+    """The address of an entry, which may have a port: `192.0.2.1:80`, `[2001:db8::1]:80`."""
+    if entry.startswith("["):
+        entry = entry[1:].partition("]")[0]
+    elif entry.count(":") == 1:
+        entry = entry.partition(":")[0]
+    try:
+        return ip_address(entry)
+    except ValueError:
+        return None
