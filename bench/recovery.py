@@ -236,7 +236,7 @@ def fork() -> tuple[int, float]:
 
 def fake_gpus(folder: Path) -> None:
     """Makes the fake GPUs visible to every agent that this process starts."""
-    source = ROOT / "tests" / "agent_local" / "fake_nvml.c"
+    source = ROOT / "tests" / "agent" / "devices" / "fake_nvml.c"
     library = folder / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
     os.environ |= {"LD_LIBRARY_PATH": str(folder), "FAKE_NVML": "two"}

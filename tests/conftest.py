@@ -11,15 +11,11 @@ import os
 import ssl
 import sys
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Any
 
+import profiles  # noqa: F401  # loads the quick one
 import pytest
 from httpx._transports import default as httpx_transports
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import profiles  # noqa: F401  # loads the quick one
 from parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
 
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -309,7 +309,7 @@ def _packed() -> IO[bytes]:
     with tarfile.open(fileobj=file, mode="w") as tar:
         add_python(tar, *STOCK.rglob("*.so"))
         tar.add(TESTS / "handlers", "app", filter=_no_caches)
-        tar.add(TESTS / "agent_containers" / "handlers", "here", filter=_no_caches)
+        tar.add(TESTS / "agent" / "containers" / "handlers", "here", filter=_no_caches)
         tar.add(TESTS / "handlers_protocol", "programs", filter=_no_caches)
         if STOCK.is_dir():
             tar.add(STOCK, "packages", filter=_imported)

@@ -1,4 +1,4 @@
-"""A stand-in for the NVIDIA library, built from agent_local/fake_nvml.c, and the file that steers it."""
+"""A stand-in for the NVIDIA library, built from agent/devices/fake_nvml.c, and the file that steers it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent / "agent_local" / "fake_nvml.c"
+SOURCE = Path(__file__).parent / "agent" / "devices" / "fake_nvml.c"
 
 
 def build(folder: Path) -> Path:

@@ -24,8 +24,11 @@ from typing import Any
 
 import pytest
 
-WAIT = ("system", "zoo", "agent_protocol", "conformance", "agent_containers", "agent_local", "rogue_worker")
-"""The folders of tests that wait for processes."""
+WAIT = (
+    *("system", "zoo", "agent/protocol", "conformance"),
+    *("agent/containers", "agent/processes", "agent/devices", "agent/storage", "rogue_worker"),
+)
+"""The folders of tests that wait for processes, in the order in which they begin."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,15 +54,22 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
+def _place_among_waiting(file: Path) -> int | None:
+    for place, folder in enumerate(WAIT):
+        if f"/tests/{folder}/" in file.as_posix():
+            return place
+    return None
+
+
 class Run:
     """The first process: gives files away, and shows the reports that come."""
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
         self._files = [list(items) for _, items in groupby(session.items, lambda item: item.path)]
-        waits = [i for i, items in enumerate(self._files) if items[0].path.parent.name in WAIT]
-        waits.sort(key=lambda i: WAIT.index(self._files[i][0].path.parent.name))
-        computes = [i for i in range(len(self._files)) if i not in set(waits)]
+        order = [_place_among_waiting(items[0].path) for items in self._files]
+        waits = sorted((i for i, place in enumerate(order) if place is not None), key=order.__getitem__)
+        computes = [i for i, place in enumerate(order) if place is None]
         self._left = (deque(waits), deque(computes))
         self._processes: dict[Connection, Process] = {}
 

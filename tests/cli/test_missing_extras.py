@@ -9,15 +9,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from partial_installs import make
 
 from stoker.cli.expected_errors import EXPECTED, is_expected

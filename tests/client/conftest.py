@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 # Tests have no packages here: the scripted service is found beside this file.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from service import Awaiting, Service, waiting
 
 

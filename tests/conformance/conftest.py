@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 from stack import PROGRAMS, Stack, queue_endpoint, running
 from stock_client import PEERS, StockClient, javascript_client, python_client
 

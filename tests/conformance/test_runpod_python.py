@@ -5,15 +5,10 @@ It waits a second before every poll of a stream and between polls for an end: ea
 
 from __future__ import annotations
 
-import sys
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 from stack import Stack
 from stock_client import Raised, StockClient
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+from stack import Stack
 
 from stoker.client.sse import EventReader, RawEvent
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
-from stack import Stack
 
 
 class Yielding:

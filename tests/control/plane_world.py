@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from memory_store import memory_store
 from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import typer
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_api"))
-
 from every_command import COMMANDS
 from fake_plane import FakePlane
 from pages import Block

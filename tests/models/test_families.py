@@ -6,17 +6,13 @@ The weights are fetched, locked and verified as real ones; the pipelines are tho
 from __future__ import annotations
 
 import io
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import tiny_families
+from PIL import Image
 
 from stoker.models import weights
 from stoker.models.registry import pipeline

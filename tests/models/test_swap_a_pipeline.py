@@ -15,10 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "documentation"))
-
 import tiny_families
 from command_lines import ROOT, lines
 from pages import Block, Page

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import sys
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +12,8 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from media_files import tone, write_sound
+from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 

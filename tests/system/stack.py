@@ -24,8 +24,6 @@ from typing import Any
 
 import httpx
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parent))
 from preloaded import Preloaded, preloaded
 
 Process = subprocess.Popen[bytes] | Preloaded

@@ -15,7 +15,6 @@ import os
 import random
 import signal
 import sqlite3
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -27,8 +26,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import HANDLERS, STOP_S, Stack, queue_endpoint, running, until
 from test_killed_at_random import living_workers
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 from typing import Any
 
 import httpx
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import HANDLERS, Stack, running, until
 
 

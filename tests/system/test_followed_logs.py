@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from itertools import chain
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import START_S, Stack, queue_endpoint, running, until
 
 from stoker.client import Client

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import SOURCE, Stack, queue_endpoint, running
 
 

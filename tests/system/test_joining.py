@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from pathlib import Path
 
 import httpx
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import Stack, until
 
 PATIENCE_S = 60.0

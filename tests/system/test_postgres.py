@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import SOURCE, queue_endpoint, running
 
 ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from preloaded import Preloaded, Server, preloaded
 from stack import SOURCE
 

@@ -15,12 +15,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from stack import until
 
 from stoker.cli.readiness import parse_ready
 from stoker.client import Client
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stack import until
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
 SOURCE = Path(__file__).parents[2] / "src"

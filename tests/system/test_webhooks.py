@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standardwebhooks import Webhook
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import SOURCE, Stack, queue_endpoint, running
+from standardwebhooks import Webhook
 
 PRIVATE_TOO = "allow_private_addresses = true\n"
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
-
-sys.path.insert(0, str(Path(__file__).parent))
 from vocabulary import KINDS, instances
 
 from stoker.wire import agent_pb2, codec

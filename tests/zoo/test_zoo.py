@@ -9,13 +9,10 @@ where it lives, and once the worker is gone nothing of it is left. No test needs
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from zoo_cases import MIB, Case, completes, dies, fails, name, of_a_job
 
 from stoker.wire.messages import Chunk, WorkerLimits

@@ -8,13 +8,10 @@ nobody may take the one's for what the other has left.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from zoo_cases import MIB, Case, completes, dies, name, of_a_job
 
 from stoker.wire.messages import WorkerLimits

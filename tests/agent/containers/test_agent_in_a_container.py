@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 from container_engine_here import IMAGE
 from stack import SOURCE, Stack, queue_endpoint
 

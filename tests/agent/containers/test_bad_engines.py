@@ -6,16 +6,13 @@ import asyncio
 import gc
 import json
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import Host
+from container_host import Host
 from scripted_engine import DOCKER, Call, ScriptedEngine, scripted
 
 from stoker.agent.containers import connect as container_connect

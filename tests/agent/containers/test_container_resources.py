@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import Host, surely_out_of_memory
 from container_engine_here import IMAGE
+from container_host import Host, surely_out_of_memory
 
 from stoker.agent.containers.engine import ContainerEngine
 from stoker.agent.containers.plan import ContainerLimits, ContainerPlan

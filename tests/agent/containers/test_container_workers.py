@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import surely_out_of_memory
 from container_engine_here import patient
+from container_host import surely_out_of_memory
 
 from stoker.agent.containers.process import LOST
 from stoker.agent.interfaces import WorkerExit
@@ -147,7 +144,7 @@ async def test_what_cannot_be_started_is_reported_with_a_message(host: Any) -> N
 
 
 async def test_a_worker_without_an_image_is_a_plain_process_still(host: Any) -> None:
-    handler = f"{Path(__file__).parents[1]}/handlers/echo.py:handler"
+    handler = f"{Path(__file__).parents[2]}/handlers/echo.py:handler"
     worker = host.start(handler=handler, image="")
     worker.process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1, "preload": []}))
     assert await output(worker, {"n": 1}) == {"n": 1}

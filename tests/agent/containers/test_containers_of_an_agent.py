@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 from container_engine_here import IMAGE, patient
 from stack import START_S, Stack, queue_endpoint, running, until
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-
-sys.path.insert(0, str(Path(__file__).parent))
 from scripted_engine import ScriptedEngine, scripted
 
 from stoker.agent.containers import engine as container_engine

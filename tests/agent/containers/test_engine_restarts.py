@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import Host, containers_left
 from container_engine_here import PATIENCE_S, Dockerd, EngineHere, Podman, make_image, patient
+from container_host import Host, containers_left
 
 from stoker.agent.containers.plan import ContainerLimits
 

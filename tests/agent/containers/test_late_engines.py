@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import Host
+from container_host import Host
 from scripted_engine import Call, Line, ScriptedEngine, scripted
 from stack import Stack, until
 

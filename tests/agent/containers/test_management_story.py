@@ -4,7 +4,6 @@ called, scaled up and down, updated while jobs run; a pod of that image; all del
 from __future__ import annotations
 
 import io
-import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from docker import APIClient
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 from container_engine_here import IMAGE
+from docker import APIClient
 from stack import HANDLERS, START_S, Stack, until
 
 pytestmark = pytest.mark.slow

@@ -32,8 +32,8 @@ from stoker.cli.errors import CliError
 from stoker.wire.messages import PodSpec, RegistryAuth, WorkerSpec
 from stoker.worker.frames import Frame
 
-HANDLERS = Path(__file__).parents[1] / "handlers"
-SOURCE = Path(__file__).parents[2] / "src"
+HANDLERS = Path(__file__).parents[2] / "handlers"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 class FakeEngine:

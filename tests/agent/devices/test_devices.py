@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from nvml_stand_in import Driver, build
 
 from stoker.agent.devices.cpu_device import CpuDevice

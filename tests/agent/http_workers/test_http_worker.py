@@ -17,7 +17,7 @@ from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
-SERVERS = Path(__file__).parents[1] / "handlers_http"
+SERVERS = Path(__file__).parents[2] / "handlers_http"
 
 
 class Watcher:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
 from stoker.agent.logs import redaction

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from mutants import mutant
-
-sys.path.insert(0, str(Path(__file__).parent))
 from checked_machines import MACHINES, load_checks
+from mutants import mutant
 
 CHECKS = {name: load_checks(name) for name in MACHINES}
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import collections
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
+from checked_machines import MACHINES, load_checks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
-
-sys.path.insert(0, str(Path(__file__).parent))
-from checked_machines import MACHINES, load_checks
 
 
 def pytest_generate_tests(metafunc):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from pod_stories import STORIES, PodNode, Programs, run_story
 
 from stoker.agent.pods.events import Mark

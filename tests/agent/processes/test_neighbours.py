@@ -26,7 +26,7 @@ from stoker.worker.frames import Frame
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
 
-HANDLERS = Path(__file__).parents[1] / "handlers"
+HANDLERS = Path(__file__).parents[2] / "handlers"
 RANGE = (190_010, 190_019)
 SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
 

@@ -38,7 +38,7 @@ root_only = pytest.mark.skipif(not ROOT, reason="only root may choose another us
 
 def install_bubblewrap() -> str:
     """Why it does not work here; empty when it does."""
-    subprocess.run([Path(__file__).parents[2] / ".ci" / "packages", "bubblewrap:bwrap"], check=False)
+    subprocess.run([Path(__file__).parents[3] / ".ci" / "packages", "bubblewrap:bwrap"], check=False)
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed, and cannot be"
     return probe(sandbox="on").no_bubblewrap

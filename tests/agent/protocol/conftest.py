@@ -20,8 +20,8 @@ from stoker.agent.protocol.worker import ProtocolProcess, ProtocolSpawner, Spawn
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
-HANDLERS = Path(__file__).parents[1] / "handlers_protocol"
-ROOT = Path(__file__).parents[2]
+HANDLERS = Path(__file__).parents[2] / "handlers_protocol"
+ROOT = Path(__file__).parents[3]
 STOCK = ROOT / ".peers" / "python" / "bin" / "python"
 ENDS = ("done", "failed", "returned")
 

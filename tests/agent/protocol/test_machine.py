@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from load_module import load_module
 from mutants import mutant
+from profiles import examples
 
 from stoker.agent.protocol import machine
 

@@ -18,8 +18,8 @@ import pytest_asyncio
 from stoker.agent.protocol.machine import LOST
 from stoker.worker.frames import Frame
 
-PEERS = Path(__file__).parents[2] / ".peers"
-VERSIONS = (Path(__file__).parents[1] / "conformance" / "peers" / "older.txt").read_text().split()
+PEERS = Path(__file__).parents[3] / ".peers"
+VERSIONS = (Path(__file__).parents[2] / "conformance" / "peers" / "older.txt").read_text().split()
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,14 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-TESTS = Path(__file__).parents[1]
 STOCK, SERVER, TEXTS, OLDER = (
     "test_stock_worker.py",
     "test_server.py",
     "test_texts.py",
     "test_older_versions.py",
 )
-SYSTEM, HERE = "../system/test_protocol_workers.py", "test_rows.py"
+SYSTEM, HERE = "../../system/workers/test_protocol_workers.py", "test_rows.py"
 
 JOB_DONE = {
     "returns a dict, a text, a list, a bool, None": (STOCK, "test_what_a_handler_returns"),
@@ -97,7 +96,7 @@ WIRE = {
 @pytest.mark.parametrize("row", [*JOB_DONE, *DELIVERY, *WIRE])
 def test_every_row_has_its_test(row: str) -> None:
     file, name = {**JOB_DONE, **DELIVERY, **WIRE}[row]
-    assert f"def {name}(" in (TESTS / "agent_protocol" / file).read_text()
+    assert f"def {name}(" in (Path(__file__).parent / file).read_text()
 
 
 # ---- rows without a better place

@@ -17,7 +17,7 @@ from stoker.agent.uploads.objects import S3Objects
 from stoker.agent.workers.process_machine import StopLadder
 from stoker.wire.messages import Chunk
 
-HANDLERS = Path(__file__).parents[1] / "handlers"
+HANDLERS = Path(__file__).parents[2] / "handlers"
 LARGE = 3_000_000
 
 

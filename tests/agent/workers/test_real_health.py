@@ -22,8 +22,8 @@ from stoker.agent.zygotes.zygotes import ZygoteSpawner
 from stoker.testing.fake_host import CPU
 from stoker.wire.messages import Outcome, Progress, Refused
 
-PROGRAMS = Path(__file__).parents[1] / "handlers_protocol"
-STOCK = Path(__file__).parents[2] / ".peers" / "python" / "bin" / "python"
+PROGRAMS = Path(__file__).parents[2] / "handlers_protocol"
+STOCK = Path(__file__).parents[3] / ".peers" / "python" / "bin" / "python"
 
 HANDLER = """
 import asyncio, os, signal, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 from stoker.control.config.config import load_config
 from stoker.control.config.sections import Config, EndpointSection
 
-EXAMPLE = Path(__file__).parents[2] / "deploy" / "stoker.example.toml"
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "stoker.example.toml"
 COMMENTED = re.compile(r"^# (?=\[|\w+ +=)", re.MULTILINE)
 
 

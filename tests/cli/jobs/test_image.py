@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import io
 import socket
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from hosted_service import RESULT, Service, at_once, serving
 
 from stoker.cli.access import find_key

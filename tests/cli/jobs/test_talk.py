@@ -7,15 +7,12 @@ import errno
 import io
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from hosted_service import RESULT, Service, at_once, serving
 
 from stoker.cli.errors import CliError

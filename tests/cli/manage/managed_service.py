@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "management"))
 
 from managed import managed
 from plane_world import endpoint

@@ -12,9 +12,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from job_service import Service
 
 from stoker.cli.main import main

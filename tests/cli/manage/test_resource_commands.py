@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from managed_service import NODE, ManagedService, served
 
 from stoker.cli.main import main

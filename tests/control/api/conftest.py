@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
-from starlette.types import ASGIApp
 
 # Tests have no packages here: the plane in memory is found beside this file.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from fake_plane import KEY, FakePlane
+from starlette.types import ASGIApp
 
 from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings

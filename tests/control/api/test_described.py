@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from described import Described
 from fake_plane import KEY, FakePlane
 from invocations import OPERATIONS, WITH_QUESTIONS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from virtual_loop import VirtualLoop
 
 from stoker.control.api.app import make_app

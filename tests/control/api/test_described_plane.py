@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from described import Described
 from invocations import OPERATIONS, WITH_QUESTIONS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from plane_world import endpoint, one, world
 from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop

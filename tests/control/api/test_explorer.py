@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,8 +13,6 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from fake_plane import IMAGE_SCHEMA, FakePlane
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "management"))
 from managed import managed
 
 from stoker.control.api.app import make_app

@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from asgi_caller import Caller
+from fake_plane import FakePlane
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 from starlette.types import ASGIApp
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from asgi_caller import Caller
-from fake_plane import FakePlane
 
 from stoker.control.errors import BadRequest
 from stoker.control.openai import answers

@@ -343,7 +343,7 @@ async def test_the_document_lists_every_answer(http: httpx.AsyncClient) -> None:
 
 def test_no_middleware_that_wraps_responses(app: ASGIApp) -> None:
     assert app.otherwise.user_middleware == []
-    source = Path(__file__).parents[2] / "control" / "api"
+    source = Path(__file__).parents[3] / "control" / "api"
     assert not [file.name for file in source.glob("*.py") if "BaseHTTPMiddleware" in file.read_text()]
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
-from test_mutants import survives
+from test_rate_mutants import survives
 
 from stoker.control.rules import access
 

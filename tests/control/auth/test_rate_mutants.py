@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import examples_last, first_failure, load, mutant
 
 from stoker.control.auth import rate_limits

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import h11
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from memory_worker import Caller, Serve, Served, app_endpoint, site
 from plane_world import endpoint, story
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import h11
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from memory_worker import Pipe, Served, Site, site
 from plane_world import story
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint, one, story, world
 
 from stoker.control.config.settings import PlaneSettings

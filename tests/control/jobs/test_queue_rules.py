@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 

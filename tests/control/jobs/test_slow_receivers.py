@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, world
 
 from stoker.control.jobs.webhooks import AT_ONCE

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from plane_world import World, endpoint, story, world
 
 from stoker.control.config.settings import PlaneSettings

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, story, world
 from standardwebhooks import Webhook, WebhookVerificationError
 

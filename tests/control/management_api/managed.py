@@ -7,18 +7,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
-from starlette.types import ASGIApp
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from plane_world import World
+from starlette.types import ASGIApp
 
 from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings

@@ -5,18 +5,13 @@ The operations are read from the document, so a kind of resource that is added i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from managed import Managed, managed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_api"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from described import CHECKS, Described
+from managed import Managed, managed
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     negative_data_rejection,

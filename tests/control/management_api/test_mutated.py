@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 from collections import Counter
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from managed import Managed, managed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_api"))
 from mutations import NASTY, RAW
 
 IMAGE = "ghcr.io/example/worker:1.2"

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 

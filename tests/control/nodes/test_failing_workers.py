@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 
 from stoker.agent.node import Agent, AgentParts, AgentSettings

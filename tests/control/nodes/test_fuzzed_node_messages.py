@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
 from plane_world import endpoint, one, world
+from profiles import examples
 from virtual_loop import VirtualLoop
 from virtual_loop import run as run_story
 from vocabulary import instances

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import story
 
 from stoker.control.nodes.session import SILENCE_S, AssignedToNode, NodeSession

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from plane_world import World, endpoint, one, story, world
 from rogue_node import LIES, OWN, Others, RogueNode, fields_that_name
 from scripted_agent import ScriptedAgent

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, story, world
 
 from stoker.agent.devices.health import Answered, Lost, Missed

@@ -7,8 +7,6 @@ import types
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import examples_last, first_failure, load, mutant
 
 from stoker.control.rules import machine, policy

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import examples_last, first_failure, load, mutant
 
 from stoker.control import billing
@@ -339,22 +336,22 @@ MUTANTS = {
     },
 }
 MODULES = {
-    "autoscale": autoscale,
-    "billing": billing,
-    "rollout": rollout,
-    "placement": placement,
-    "cluster_state": cluster_state,
-    "pod": rules,
-    "secret_references": secret_references,
-    "volume": volume,
+    "autoscale": ("scheduling/test_autoscale.py", autoscale),
+    "billing": ("test_billing.py", billing),
+    "rollout": ("scheduling/test_rollout.py", rollout),
+    "placement": ("scheduling/test_placement.py", placement),
+    "cluster_state": ("scheduling/test_cluster_state.py", cluster_state),
+    "pod": ("rules/test_pod.py", rules),
+    "secret_references": ("auth/test_secret_references.py", secret_references),
+    "volume": ("rules/test_volume.py", volume),
 }
 
 
-def survives(name: str, module: types.ModuleType) -> bool:
-    """Whether every test of this module passes with the given one in its place."""
-    path = Path(__file__).with_name(f"test_{name}.py")
+def survives(file: str, module: types.ModuleType) -> bool:
+    """Whether every test of this file passes with the given module in its place."""
+    path = Path(__file__).parents[1] / file
     with first_failure():
-        tests = load(f"tests_of_{name}", path, path.read_text())
+        tests = load(f"tests_of_{path.stem}", path, path.read_text())
         for word in vars(module):
             if hasattr(tests, word) and not word.startswith("_"):
                 setattr(tests, word, getattr(module, word))
@@ -375,7 +372,8 @@ def survives(name: str, module: types.ModuleType) -> bool:
     ],
 )
 def test_a_mutant_is_killed(name: str, old: str, new: str) -> None:
-    assert not survives(name, mutant(MODULES[name], old, new))
+    file, module = MODULES[name]
+    assert not survives(file, mutant(module, old, new))
 
 
 QUICK = ("cluster_state", "pod", "volume")
@@ -385,4 +383,4 @@ QUICK = ("cluster_state", "pod", "volume")
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODULES]
 )
 def test_the_original_lives(name: str) -> None:
-    assert survives(name, MODULES[name])
+    assert survives(*MODULES[name])

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
 from mutants import mutant
 from vocabulary import instances
 

@@ -1,18 +1,14 @@
 """Jobs that lie ahead of a busy worker: how many, which worker, and what becomes of them."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import CPU, ScriptedAgent
 

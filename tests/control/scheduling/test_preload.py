@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint, story, world
 
 from stoker.control.config.config import ConfigError, load_config, to_endpoints

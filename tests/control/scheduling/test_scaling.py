@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from working_agent import WorkingAgent, gpus
 

@@ -3,7 +3,6 @@ to say what tests say often."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from memory_store import memory_store
 
 from stoker.control import store

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from stoker.models.talking_video import memory
 from stoker.models.talking_video.memory import GIB, MemoryPlan, MemoryUse, Network, Parts, Work, decide, needs

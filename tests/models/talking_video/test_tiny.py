@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tiny_shapes import shapes
 
 from stoker.models.talking_video.tiny import tiny

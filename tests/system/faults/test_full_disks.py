@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from small_disk import small_disk
 from stack import Stack, fetched, queue_endpoint, running, until
 

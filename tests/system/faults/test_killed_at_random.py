@@ -16,7 +16,6 @@ import contextlib
 import os
 import random
 import sqlite3
-import sys
 import threading
 import time
 from collections import Counter
@@ -27,8 +26,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import Stack, queue_endpoint, running
 
 SEED = int(os.environ.get("STOKER_SEED", "20250101"))

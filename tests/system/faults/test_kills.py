@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 from children import cgroups_of
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import GONE_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")

@@ -12,7 +12,6 @@ and all that is left of its results is its outbox on the disk.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,12 +19,10 @@ from typing import Any
 
 import psutil
 import pytest
+from stack import Stack, fetched, files_below, queue_endpoint, running, until
 
 from stoker.agent.reports.outbox_file import OutboxFile, decode
 from stoker.wire.messages import Outcome
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, fetched, files_below, queue_endpoint, running, until
 
 OUTAGE_S = 60.0
 LEASE_S = 45.0

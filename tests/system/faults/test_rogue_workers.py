@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import START_S, STOP_S, Stack, queue_endpoint, running, until
 
 ROGUE = queue_endpoint("rogue", "takes_over.py")

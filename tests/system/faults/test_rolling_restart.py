@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,8 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import LIVING, STOP_S, Stack, queue_endpoint, until
 from test_protocol_workers import STOCK, program
 

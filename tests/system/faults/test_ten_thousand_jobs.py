@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import PROGRAMS, Stack, queue_endpoint, running
 from test_protocol_workers import STOCK
 

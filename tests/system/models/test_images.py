@@ -7,16 +7,12 @@ import contextlib
 import io
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 from stack import Stack, fetched, running
 from stock_client import Raised, javascript_client, python_client
 from test_killed_at_random import children

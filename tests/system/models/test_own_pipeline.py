@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "documentation"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-
 import tiny_families
 from command_lines import ROOT
 from pages import Page
+from PIL import Image
 from stack import Stack, fetched
 
 from stoker.models.weights import FOLDER, Entry, Lock, lock_from_folder, write_lock

@@ -5,20 +5,15 @@ from __future__ import annotations
 
 import base64
 import io
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import pytest
-from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from media_files import tone, write_sound
+from PIL import Image
 from stack import Stack, fetched, files_below, running, until
 
 from stoker.client import Client, JobRecord

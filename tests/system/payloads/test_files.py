@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import Stack, fetched, queue_endpoint, running
 
 REFUSED = ["file_symlink", "file_device", "file_outside", "file_hard_link", "file_directory", "file_pipe"]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import http.server
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import Stack, files_below, queue_endpoint, running
 
 FETCH = queue_endpoint("fetch", "fetches.py")

@@ -8,14 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
 
 from stoker.outbound.objects import ObjectStore, ObjectStoreConfig

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import FETCH_S, Stack, files_below, queue_endpoint, running
 
 SIZE = 2 * 1024 * 1024

@@ -8,12 +8,9 @@ from __future__ import annotations
 import json
 import runpy
 import secrets
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import stack as stack_module
 from stack import HANDLERS, Stack, queue_endpoint, running
 from test_own_bucket import FILE, PRIVATE_ALLOWED, own_bucket, secret_is_nowhere

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import HANDLERS, Stack, until
 
 SECRET = "hunter2-of-nobody"

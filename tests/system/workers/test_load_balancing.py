@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import SERVERS, Stack, queue_endpoint, running, until
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import PROGRAMS, Stack, fetched, queue_endpoint, running, until
 from test_own_bucket import PRIVATE_ALLOWED, own_bucket
 
-STOCK = Path(__file__).parents[2] / ".peers" / "python" / "bin" / "python"
+STOCK = Path(__file__).parents[3] / ".peers" / "python" / "bin" / "python"
 
 
 def program(name: str, file: str, **fields: Any) -> str:

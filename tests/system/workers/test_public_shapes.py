@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stack import PROGRAMS, Stack, queue_endpoint, running
 from test_protocol_workers import STOCK, program
 

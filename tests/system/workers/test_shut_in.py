@@ -18,13 +18,11 @@ from typing import Any
 
 import psutil
 import pytest
-
-from stoker.agent.process_tree.tree import process_table
-
-sys.path.insert(0, str(Path(__file__).parent))
 from preloaded import preloaded
 from stack import SOURCE, STOP_S, Stack, queue_endpoint
 from test_protocol_workers import STOCK, program
+
+from stoker.agent.process_tree.tree import process_table
 
 ENDPOINT = queue_endpoint("tells", "tells_what_it_sees.py", networkVolumeId="weights")
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
+from profiles import examples
 
 from stoker.worker.between_jobs import recycling
 from stoker.worker.errors import HandlerError

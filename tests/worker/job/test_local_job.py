@@ -199,7 +199,7 @@ def test_an_output_that_cannot_be_sent_raises() -> None:
 
 def test_what_a_device_has_is_documented() -> None:
     reported = {name for name in dir(Device) if not name.startswith("_")}
-    page = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "handlers.md").read_text()
     for name in reported:
         assert f"`{name}`" in (Device.__doc__ or ""), name
         assert f"`{name}`" in page, name

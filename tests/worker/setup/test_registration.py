@@ -15,7 +15,7 @@ from stoker import worker
 from stoker.worker import RegistrationError
 from stoker.worker.setup.registration import load, register
 
-HANDLERS = Path(__file__).resolve().parents[1] / "handlers"
+HANDLERS = Path(__file__).resolve().parents[2] / "handlers"
 
 
 @pytest.fixture(autouse=True)

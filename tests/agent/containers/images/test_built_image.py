@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
-import sys
 import tarfile
 import tomllib
 from collections.abc import Iterator
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
-sys.path.insert(0, str(Path(__file__).parent))
 from container_engine_here import IMAGE, add_python
 from media_files import tone, write_sound
 from PIL import Image
@@ -24,7 +20,7 @@ from wheels_here import make_wheels
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 BASE, BUILT = "stoker-test-base:1", "stoker-test-agent:1"
 LOOKS = """
 import os

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from stoker.cli.main import app
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 TEXT = (ROOT / "Dockerfile.cuda").read_text(encoding="utf-8")
 STEPS = [line.split(" ", 1) for line in TEXT.replace("\\\n", " ").splitlines() if re.match(r"[A-Z]+ ", line)]
 

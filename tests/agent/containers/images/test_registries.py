@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from registry_here import PASSWORD, USER, Registry, registry
 
 from stoker.agent.containers import pull

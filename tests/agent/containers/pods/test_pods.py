@@ -7,16 +7,12 @@ import gc
 import http.client
 import json
 import socket
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
-sys.path.insert(0, str(Path(__file__).parent))
 from container_engine_here import IMAGE, Dockerd, EngineHere, Podman, make_image, patient
 from pod_stories import PORTS, STORIES, PodNode, Programs, run_story
 from registry_here import PASSWORD, USER, registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import httpx
 import pytest
 from container_engine_here import IMAGE
 from docker import APIClient
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 from stack import Stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("address", ["docker"], indirect=True)]

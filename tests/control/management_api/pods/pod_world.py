@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from managed import Managed, managed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from plane_world import endpoint
 from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop

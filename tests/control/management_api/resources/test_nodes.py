@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from managed import V2, Managed, managed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from plane_world import endpoint, one, story
 from scripted_agent import ScriptedAgent
 

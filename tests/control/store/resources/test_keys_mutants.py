@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
 from stoker.control.nodes import joining
 from stoker.control.store.resources import keys
 
 FOLDER = Path(__file__).parent
+CONFTEST = FOLDER.parent / "conftest.py"
 
 KEYS = {
     "a revoked key opens": (
@@ -83,7 +81,7 @@ JOINING = {
 
 MUTANTS = [(keys, "keys", *pair) for pair in KEYS.items()]
 MUTANTS += [(joining, "joining", *pair) for pair in JOINING.items()]
-BENCHES = load("benches", FOLDER / "conftest.py", (FOLDER / "conftest.py").read_text())
+BENCHES = load("benches", CONFTEST, CONFTEST.read_text())
 
 
 def survives(module: ModuleType, name: str) -> bool:

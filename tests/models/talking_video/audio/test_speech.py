@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import reference_speech_encoder
 import torch
 from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).parent))
-import reference_speech_encoder
 
 from stoker.models.talking_video.audio import speech as speaking
 from stoker.models.talking_video.audio.speech import PER_FRAME, EncodedSpeech, Samples, layers_of

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import copy
 import itertools
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import reference
 import torch
 from diffusers import WanTransformer3DModel
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2]))
-import reference
 from mutants import mutant
 
 from stoker.models.talking_video.audio import speakers

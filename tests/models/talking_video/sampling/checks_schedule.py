@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 import reference
 from drawn import drawn
+from hypothesis import strategies as st
 
 STEPS, SHIFTS = st.integers(1, 100), st.floats(0.1, 20.0)
 SCALES = st.one_of(st.just(1.0), st.floats(0.0, 9.0))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from drawn import drawn
+from hypothesis import strategies as st
 
 SIDES = st.integers(1, 20_000)
 NAMES = st.sampled_from(["480p", "720p"])

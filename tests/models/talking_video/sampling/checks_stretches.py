@@ -3,16 +3,12 @@ checked too."""
 
 from __future__ import annotations
 
-import sys
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from drawn import drawn
+from hypothesis import strategies as st
 
 FRAMES = st.integers(1, 40_000)
 PER_SECOND = 25

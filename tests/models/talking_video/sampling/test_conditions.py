@@ -3,16 +3,12 @@ its mask, the frames that are known, the voice and its silence."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 import reference
+import torch
 from spoken import spoken
 
 from stoker.models.talking_video import pipeline

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2]))
-import checks_chunks
+import checks_plan
 import checks_schedule
 import checks_sizes
 import checks_stretches
+import pytest
 from mutants import mutant
 
 from stoker.models.talking_video.audio import stretches
@@ -24,7 +19,7 @@ from stoker.models.talking_video.video import sizes
 
 MODULES = {"chunks": chunks, "sizes": sizes, "schedule": schedule, "stretches": stretches}
 CHECKS: dict[str, Any] = {
-    "chunks": checks_chunks,
+    "chunks": checks_plan,
     "sizes": checks_sizes,
     "schedule": checks_schedule,
     "stretches": checks_stretches,

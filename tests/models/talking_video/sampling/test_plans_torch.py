@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise, zip_longest
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import reference_colour
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-import reference_colour
 
 from stoker.models.talking_video.network.frames_from_latents import LatentScale, decoded, encoded
 from stoker.models.talking_video.sampling.sampling import Conditions, Stopped, chunk_seed, denoised, noise_of

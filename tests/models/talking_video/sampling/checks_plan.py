@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from drawn import drawn
+from hypothesis import strategies as st
 
 TOTALS = st.integers(1, 700)
 
