@@ -101,6 +101,7 @@ def make_video(video_pipeline: Any, folder: Path, times: Times) -> tuple[tuple[f
     """CPU and wall-clock seconds until the first part, and the number of frames."""
     import torch
 
+    from stoker.models import input_image
     from stoker.models.talking_video import handler, pipeline
     from stoker.models.talking_video.audio import normalization
     from stoker.models.talking_video.audio.speech import EncodedSpeech
@@ -111,7 +112,7 @@ def make_video(video_pipeline: Any, folder: Path, times: Times) -> tuple[tuple[f
     first: list[float] = []
     profile = PROFILES["tiny"]
     with times.of("reading the files"):
-        bucket, pixels = image.cut(image.opened(folder / "face.png"), "480p", profile.shrink)
+        bucket, pixels = image.cut(input_image.opened(folder / "face.png"), "480p", profile.shrink)
         audio = normalization.normalized(folder / "voice.wav", folder)
     scene = pipeline.encode_scene(
         video_pipeline,

@@ -2,8 +2,8 @@
 
 The control plane checks the same schema before it queues a job; this serves a handler that runs without one.
 It knows what the schemas of hosted models use: an object of strings, integers, numbers and booleans with
-ranges, patterns, enumerations, defaults and one format, `uri`. Numbers follow JSON: 1024.0 is an integer,
-true is not a number.
+ranges, patterns, enumerations, defaults and one format, `uri`, and arrays of such objects. Numbers follow
+JSON: 1024.0 is an integer, true is not a number.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ class InvalidInput(ValueError):
     """The message names the field, its value and what is allowed."""
 
 
-def checked(value: object, schema: Mapping[str, Any]) -> dict[str, Any]:
+def checked(value: object, schema: Mapping[str, Any], within: str = "") -> dict[str, Any]:
     """Every property of the schema with its value; None if it is optional, missing and has no default.
 
-    Raises InvalidInput for the first thing that is wrong.
+    `within` is the path to an object inside the input, as in `loras[0]`. Raises InvalidInput for the first
+    thing that is wrong.
     """
     properties, required = schema["properties"], schema["required"]
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"input must be an object with {_listed(required)}, not {_shown(value)}")
+        what = within or "input"
+        raise InvalidInput(f"{what} must be an object with {_listed(required)}, not {_shown(value)}")
+    before = f"{within}." if within else ""
     for field in value:
         if field not in properties:
-            raise InvalidInput(f"{field}: there is no such field; allowed are {', '.join(properties)}")
+            raise InvalidInput(
+                f"{before}{field}: there is no such field; allowed are {', '.join(properties)}"
+            )
     for field in required:
         if field not in value:
-            raise InvalidInput(f"{field}: is missing; it must be {_allowed(properties[field])}")
-    return {field: _field(value, field, rule) for field, rule in properties.items()}
+            raise InvalidInput(f"{before}{field}: is missing; it must be {_allowed(properties[field])}")
+    return {field: _field(value, field, rule, before) for field, rule in properties.items()}
 
 
 def _listed(names: list[str]) -> str:
@@ -41,12 +46,14 @@ def _listed(names: list[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _field(value: Mapping[str, Any], field: str, rule: Mapping[str, Any]) -> Any:
+def _field(value: Mapping[str, Any], field: str, rule: Mapping[str, Any], before: str) -> Any:
     if field not in value:
         return rule.get("default")
     found = value[field]
     if not _fits(found, rule):
-        raise InvalidInput(f"{field}: {_shown(found)} is not allowed; it must be {_allowed(rule)}")
+        raise InvalidInput(f"{before}{field}: {_shown(found)} is not allowed; it must be {_allowed(rule)}")
+    if rule["type"] == "array":
+        return [checked(one, rule["items"], f"{before}{field}[{number}]") for number, one in enumerate(found)]
     if rule["type"] == "integer":
         return int(found)
     return float(found) if rule["type"] == "number" else found
@@ -56,6 +63,8 @@ def _fits(value: object, rule: Mapping[str, Any]) -> bool:
     match rule["type"]:
         case "boolean":
             return isinstance(value, bool)
+        case "array":
+            return isinstance(value, list) and len(value) <= rule.get("maxItems", math.inf)
         case "string":
             return isinstance(value, str) and _string_fits(value, rule)
         case "integer":
@@ -105,6 +114,8 @@ def _allowed(rule: Mapping[str, Any]) -> str:
         return " or ".join(rule["enum"])
     if rule["type"] == "boolean":
         return "true or false"
+    if rule["type"] == "array":
+        return f"a list of at most {rule['maxItems']} objects with {_listed(rule['items']['required'])}"
     if "format" in rule:
         return "an http or https URL"
     if rule["type"] == "string":

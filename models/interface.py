@@ -45,10 +45,32 @@ class ImageDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageChoices:
+    """What else a job may choose from an image pipeline, besides the inputs that all of them take.
+
+    `schedulers`: their names. `from_image`: those which can start from the caller's image; empty if the
+    pipeline cannot.
+    """
+
+    schedulers: tuple[str, ...] = ()
+    from_image: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """A LoRA that a job uses: its entry in the lock, and how much of it."""
+
+    name: str
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class ImageParameters:
     """One image, with nothing left to choose: within the bounds of the interface, and with the pipeline's
     defaults. `guidance` and `negative_prompt` are None where the pipeline does not use them or there is none;
-    `factor` is set only beside a negative prompt. `more` has the inputs that only this pipeline takes."""
+    `factor` is set only beside a negative prompt. `scheduler` is None for the pipeline's own. It starts from
+    `image`, if there is one, which has the width and the height; `strength`, over 0 and at most 1, says how
+    much of it is made anew. `more` has the inputs that only this pipeline takes."""
 
     prompt: str
     width: int
@@ -58,6 +80,10 @@ class ImageParameters:
     guidance: float | None = None
     negative_prompt: str | None = None
     factor: float | None = None
+    scheduler: str | None = None
+    loras: tuple[Lora, ...] = ()
+    image: Image.Image | None = None
+    strength: float = 1.0
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -78,7 +104,8 @@ OnStep: TypeAlias = Callable[[Step], None]
 
 class ImagePipeline(Protocol):
     """A pipeline on its device, for one job at a time. The class is called with the folder of the weights,
-    the torch device ("cpu" or "cuda"), and the `options` of its entry; it downloads nothing."""
+    the torch device ("cpu" or "cuda"), the `options` of its entry, and as `loras` the folders of the entry's
+    LoRAs, if it has any; it downloads nothing. The class may have a `choices()` that returns ImageChoices."""
 
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
         """One image of the width and the height that are asked for. The noise depends on the seed only, not
@@ -147,8 +174,9 @@ class PipelineEntry:
     `model` is the hosted model that it runs; `load` the class of the pipeline, whose module loads torch
     only when it is called (None: InfiniteTalk, for talking videos); `options` its further arguments.
     `weights` is an entry of weights.lock, which also names the licence, or of the file `lock` if that is
-    given. `defaults` and `inputs` are for image pipelines: the inputs that it takes besides those of the
-    hosted model, or with other bounds, as JSON Schema by name. `profile` is the set of speed-ups
+    given. `defaults`, `inputs` and `loras` are for image pipelines: the inputs that it takes besides those of
+    the hosted model, or with other bounds, as JSON Schema by name; and the entries of the lock whose LoRAs
+    jobs may choose. `profile` is the set of speed-ups
     (`exact`: none that changes the output). `made_up`: Stoker makes its weights itself. They are small,
     and the output shows that all parts work, not what the prompt describes.
     """
@@ -160,10 +188,18 @@ class PipelineEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
     defaults: ImageDefaults = field(default=ImageDefaults(steps=28))
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    loras: tuple[str, ...] = ()
     profile: str = "exact"
     made_up: bool = False
     about: str = ""
     lock: Path | None = None
+
+    @property
+    def choices(self) -> ImageChoices:
+        """What its class lets jobs choose."""
+        choices = getattr(self.load, "choices", ImageChoices)
+        found: ImageChoices = choices()
+        return found
 
     @property
     def output_fields(self) -> dict[str, Any]:
@@ -176,10 +212,17 @@ class PipelineEntry:
         return f"{self.name}{', whose weights are made up' if self.made_up else ''} ({self.about})"
 
 
-def load(entry: PipelineEntry, folder: Path, device: str, otherwise: Callable[..., Any] | None = None) -> Any:
+def load(
+    entry: PipelineEntry,
+    folder: Path,
+    device: str,
+    otherwise: Callable[..., Any] | None = None,
+    loras: Mapping[str, Path] | None = None,
+) -> Any:
     """The pipeline of an entry, with its verified weights, on a torch device. `otherwise` makes that of an
-    entry without a class. Raises LookupError if there is none."""
+    entry without a class; `loras` are the verified folders of its LoRAs. Raises LookupError if there is
+    none."""
     made = entry.load or otherwise
     if made is None:
         raise LookupError(f"the pipeline {entry.name} names no class that loads it")
-    return made(folder, device, **entry.options)
+    return made(folder, device, **entry.options, **({"loras": loras} if loras else {}))

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.models import registry, weights
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import PipelineEntry
+from stoker.models.weights import Entry
 from stoker.worker import Device
 
 log = logging.getLogger(__name__)
@@ -23,11 +25,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A pipeline, its entry of weights.lock, and the verified folder."""
+    """A pipeline, its entry of weights.lock, and the verified folder; and those of each of its LoRAs."""
 
     pipeline: PipelineEntry
-    weights: weights.Entry
+    weights: Entry
     folder: Path
+    loras: Mapping[str, tuple[Entry, Path]] = field(default_factory=dict)
 
 
 def choose(model: ModelDeclaration, device_kind: str) -> PipelineEntry:
@@ -58,4 +61,5 @@ def select(model: ModelDeclaration, device: Device) -> Selected:
 def ready(chosen: PipelineEntry) -> Selected:
     """The pipeline with its verified weights. Raises weights.WeightsError."""
     entry, folder = weights.ready(chosen.weights, weights.weights_folder(), chosen.lock)
-    return Selected(chosen, entry, folder)
+    loras = {name: weights.ready(name, weights.weights_folder(), chosen.lock) for name in chosen.loras}
+    return Selected(chosen, entry, folder, loras)

@@ -70,6 +70,11 @@ def _bounds(rule: dict[str, Any]) -> str:
     text: str = rule["type"]
     if "enum" in rule:
         text = " or ".join(rule["enum"])
+    if rule["type"] == "array":
+        fields = rule["items"]["properties"].items()
+        text = (
+            f"up to {rule['maxItems']}, each {'; '.join(f'{name}: {_bounds(one)}' for name, one in fields)}"
+        )
     if "minimum" in rule and "maximum" in rule:
         text += f" {rule['minimum']} to {rule['maximum']}"
     if "multipleOf" in rule:

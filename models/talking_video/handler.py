@@ -97,16 +97,17 @@ class TalkingVideo:
         return {"video_url": File(path, "video/mp4"), **self.entry.output_fields}
 
     def _inputs(self, job: Job, request: VideoRequest) -> VideoInputs:
+        from stoker.models import input_image
         from stoker.models.talking_video.audio import normalization
         from stoker.models.talking_video.video import image
 
         try:
             fetched = job.fetch(request.image, max_bytes=self.limits.image_bytes)
-            whole = image.opened(fetched.path, self.limits)
+            whole = input_image.opened(fetched.path, self.limits.image_least, self.limits.image_most)
             bucket, pixels = image.cut(whole, request.size, self.pipeline.shrink)
         except InputRefused as error:
             raise HandlerError(f"Invalid image URL: {error}", retryable=error.retryable) from error
-        except image.InvalidImage as error:
+        except input_image.InvalidImage as error:
             raise HandlerError(f"Invalid image: {error}") from error
         try:
             fetched = job.fetch(request.audio, max_bytes=self.limits.audio_bytes)

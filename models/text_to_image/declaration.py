@@ -1,6 +1,7 @@
 """The hosted image model as data: its input, its price, its handler. Imports no torch.
 
 What `num_inference_steps`, `guidance` and `negative_prompt` do is each pipeline's own: see `ImageDefaults`.
+So is what else a job may choose: see `choices`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import PipelineEntry
 from stoker.models.registry import PIPELINES, pipelines_of
+from stoker.models.text_to_image import choices
 
 HANDLER: Final = "stoker.models.text_to_image.handler:TextToImage"
 
@@ -100,13 +102,15 @@ SCHEMA: Final[dict[str, Any]] = {
             "default": "jpeg",
             "description": "Format of the image file.",
         },
+        **choices.SCHEMA,
     },
 }
 
 
 def schema_for(entry: PipelineEntry) -> dict[str, Any]:
-    """The schema with the inputs of one pipeline, which may be more or have other bounds."""
-    return {**SCHEMA, "properties": {**SCHEMA["properties"], **entry.inputs}}
+    """The schema with the inputs of one pipeline: fewer choices, and others which may have other bounds."""
+    shared = {name: rule for name, rule in SCHEMA["properties"].items() if name not in choices.SCHEMA}
+    return {**SCHEMA, "properties": {**shared, **choices.schema_for(entry), **entry.inputs}}
 
 
 DECLARATION: Final = ModelDeclaration(

@@ -1,7 +1,8 @@
-"""The handler of the hosted image model: one job, one image.
+"""The handler of the hosted image model: one job, one image, or as many as it asks for.
 
     set-up   choose the pipeline, verify its weights against the lock, load, fit the previews
-    run      check the input ─> steps (progress, previews, cancel) ─> image in the job's scratch folder
+    run      check the input ─> fetch the image that it starts from, if any
+             ─> steps (progress, previews, cancel) ─> image in the job's scratch folder
 
 The environment chooses the pipeline and the folder of its weights: see `stoker.models.selection`.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import stoker
 from stoker.models import interface, libraries, selection
@@ -19,7 +20,13 @@ from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, Pipe
 from stoker.models.text_to_image import metadata, previews
 from stoker.models.text_to_image.declaration import DECLARATION, schema_for
 from stoker.models.text_to_image.request import ImageRequest
-from stoker.worker import Device, File, HandlerError, Job
+from stoker.worker import Device, File, HandlerError, InputRefused, Job
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SEEDS_MOST = 2**63
+"""The seed after the last is 0."""
 
 SEEDS = 2**32
 """-1 draws a seed below this: torch's CPU generator distinguishes no more, and any JSON parser reads it
@@ -30,11 +37,13 @@ class TextToImage:
     """A handler for one pipeline is a subclass with a `PIPELINE`; without one the environment chooses it.
 
     Output: `{"image_url": <the file>, "seed": <the seed it was made with>, "pipeline": <its name>}`, and
-    `"made_up_weights": true` if the pipeline has made-up weights.
+    `"made_up_weights": true` if the pipeline has made-up weights. Of several images it is the first, and
+    `"images"` lists all of them, each `{"image_url", "seed"}`.
 
     Progress: `{"step": 3, "steps": 28}` after each step. Partial output: `{"preview": {"step", "format",
     "width", "height", "data"}}`, a small JPEG in base64, for the first and the last step and at most every
-    0.2 s in between. Measures `output_pixels`.
+    0.2 s in between. Both have `"image": 2` for the second of several images. Measures `output_pixels`, those
+    of all images.
     """
 
     PIPELINE: ClassVar[PipelineEntry | None] = None
@@ -42,45 +51,73 @@ class TextToImage:
     def setup(self, device: Device) -> None:
         only = self.PIPELINE
         selected = selection.select(DECLARATION, device) if only is None else selection.ready(only)
-        self.entry, self._weights = selected.pipeline, selected.weights
+        self.entry = selected.pipeline
+        self._digests = {name: locked.digest for name, (locked, _) in selected.loras.items()}
+        self._weights = selected.weights
         self.serves = self.entry.description
         self.device = device.torch_device
-        self.pipeline: ImagePipeline = interface.load(self.entry, selected.folder, self.device)
+        loras = {name: folder for name, (_, folder) in selected.loras.items()}
+        self.pipeline: ImagePipeline = interface.load(self.entry, selected.folder, self.device, loras=loras)
         self._previewer = previews.fit(self.pipeline, self.entry)
 
     def run(self, job: Job) -> dict[str, Any]:
         try:
-            request = ImageRequest.parse(job.input, schema_for(self.entry))
+            request = ImageRequest.parse(job.input, schema_for(self.entry), self.entry.choices)
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
-        seed = secrets.randbelow(SEEDS) if request.seed == -1 else request.seed
-        parameters = request.parameters(self.entry.defaults, seed)
-        image = self.pipeline.generate(parameters, self._reporter(job))
-        path = job.scratch / f"image.{request.image_format}"
-        path.write_bytes(metadata.encode(image, request.image_format, self._made(parameters)))
-        job.measure("output_pixels", image.width * image.height)
-        file = File(path, metadata.MEDIA_TYPES[request.image_format])
-        return {"image_url": file, "seed": seed, **self.entry.output_fields}
+        start = None if request.image is None else self._image_of(job, request)
+        first = secrets.randbelow(SEEDS) if request.seed == -1 else request.seed
+        made = []
+        for number in range(request.num_images):
+            parameters = request.parameters(self.entry.defaults, (first + number) % SEEDS_MOST, start)
+            made.append({"image_url": self._made(job, request, parameters, number), "seed": parameters.seed})
+        job.measure("output_pixels", request.num_images * request.width * request.height)
+        several = {"images": made} if request.num_images > 1 else {}
+        return {**made[0], **several, **self.entry.output_fields}
 
-    def _reporter(self, job: Job) -> OnStep:
+    def _image_of(self, job: Job, request: ImageRequest) -> Image.Image:
+        """The caller's image, cropped to the width and the height that are asked for."""
+        from PIL import Image, ImageOps
+
+        from stoker.models import input_image
+
+        assert request.image is not None  # the caller looked
+        try:
+            fetched = job.fetch(request.image, max_bytes=input_image.BYTES_MOST)
+            whole = input_image.opened(fetched.path)
+        except InputRefused as error:
+            raise HandlerError(f"Invalid image URL: {error}", retryable=error.retryable) from error
+        except input_image.InvalidImage as error:
+            raise HandlerError(f"Invalid image: {error}") from error
+        return ImageOps.fit(whole, (request.width, request.height), Image.Resampling.LANCZOS)
+
+    def _made(self, job: Job, request: ImageRequest, parameters: ImageParameters, number: int) -> File:
+        """The file of one image; its `number` counts from 0."""
+        several = request.num_images > 1
+        on_step = self._reporter(job, {"image": number + 1} if several else {})
+        image = self.pipeline.generate(parameters, on_step)
+        path = job.scratch / f"image{f'-{number + 1}' if several else ''}.{request.image_format}"
+        path.write_bytes(metadata.encode(image, request.image_format, self._about(parameters)))
+        return File(path, metadata.MEDIA_TYPES[request.image_format])
+
+    def _reporter(self, job: Job, which: dict[str, int]) -> OnStep:
         throttle = previews.Throttle()
 
         def on_step(step: Step) -> None:
             job.raise_if_cancelled()
-            job.progress({"step": step.number, "steps": step.of})
+            job.progress({"step": step.number, "steps": step.of, **which})
             if throttle.due(step, time.monotonic()):
-                job.emit(self._previewer.chunk(step))
+                job.emit({**self._previewer.chunk(step), **which})
 
         return on_step
 
-    def _made(self, parameters: ImageParameters) -> dict[str, Any]:
+    def _about(self, parameters: ImageParameters) -> dict[str, Any]:
         """How the image was made, for the file; see `metadata`."""
-        factor = parameters.factor
         return {
             "seed": parameters.seed,
             "steps": parameters.steps,
             "guidance": parameters.guidance,
-            **({} if factor is None else {"negative_prompt_factor": factor}),
+            **self._chosen(parameters),
             "width": parameters.width,
             "height": parameters.height,
             **self.entry.output_fields,
@@ -89,3 +126,17 @@ class TextToImage:
             "device": self.device,
             "versions": {"stoker": stoker.__version__, **libraries.versions()},
         }
+
+    def _chosen(self, parameters: ImageParameters) -> dict[str, Any]:
+        """What is there only if the job chose it."""
+        loras = [
+            {"name": lora.name, "scale": lora.scale, "weights": f"sha256:{self._digests[lora.name]}"}
+            for lora in parameters.loras
+        ]
+        found = {
+            "negative_prompt_factor": parameters.factor,
+            "scheduler": parameters.scheduler,
+            "loras": loras or None,
+            "strength": None if parameters.image is None else parameters.strength,
+        }
+        return {name: value for name, value in found.items() if value is not None}

@@ -1,7 +1,7 @@
 """Stores in an image file how it was made: in a tEXt chunk of a PNG, in the EXIF UserComment of a JPEG.
 
-The text is enough to make the image again, except for the prompt, which is private: images are passed on. The
-text has no time, so equal requests give equal bytes.
+The text is enough to make the image again, except for the prompt and the image that it started from. These
+are private, and images are passed on. The text has no time, so equal requests give equal bytes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,21 @@
 """A job's input, checked, with its defaults filled in. Imports no torch.
 
-The rules are those of `declaration.SCHEMA`.
+The rules are those of `declaration.SCHEMA`, and here, which of its inputs fit together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from stoker.models.checked_input import checked
-from stoker.models.interface import ImageDefaults, ImageParameters
+from stoker.models.checked_input import InvalidInput, checked
+from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, Lora
+from stoker.models.text_to_image.choices import STRENGTH
 from stoker.models.text_to_image.declaration import SCHEMA
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 MAX_CHARACTERS: Final = 32_768
 """The characters of a prompt that are used. The encoders read some hundred tokens, but their tokenizers would
@@ -20,7 +24,8 @@ first process the whole prompt, which takes twelve seconds for a megabyte."""
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Steps and guidance are None if the pipeline chooses them. `more`: inputs that only it takes."""
+    """Steps, guidance and scheduler are None if the pipeline chooses them. `image` is a URL. `more`: inputs
+    that only this pipeline takes."""
 
     prompt: str
     negative_prompt: str | None
@@ -30,14 +35,25 @@ class ImageRequest:
     guidance: float | None
     seed: int
     image_format: str
+    num_images: int = 1
+    scheduler: str | None = None
+    loras: tuple[Lora, ...] = ()
+    image: str | None = None
+    strength: float = STRENGTH
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, value: object, schema: Mapping[str, Any] = SCHEMA) -> ImageRequest:
-        """Raises InvalidInput for the first thing that is wrong. `schema`: with inputs of a pipeline's own,
-        which become `more`."""
+    def parse(
+        cls, value: object, schema: Mapping[str, Any] = SCHEMA, choices: ImageChoices | None = None
+    ) -> ImageRequest:
+        """Raises InvalidInput for the first thing that is wrong. `schema` and `choices`: of the pipeline, if
+        it is known; inputs of its own become `more`."""
         found = checked(value, schema)
+        _require_fit(found, choices)
         more = {name: found.pop(name) for name in schema["properties"] if name not in SCHEMA["properties"]}
+        found["loras"] = tuple(Lora(**lora) for lora in found.get("loras") or ())
+        if found.get("strength") is None:
+            found["strength"] = STRENGTH
         return cls(**found, more=more)
 
     @property
@@ -47,8 +63,10 @@ class ImageRequest:
             return None
         return self.negative_prompt
 
-    def parameters(self, defaults: ImageDefaults, seed: int) -> ImageParameters:
-        """The image to make, with what the pipeline chooses itself."""
+    def parameters(
+        self, defaults: ImageDefaults, seed: int, image: Image.Image | None = None
+    ) -> ImageParameters:
+        """The image to make, with what the pipeline chooses itself. `image`: what it starts from."""
         guidance = defaults.guidance
         if guidance is not None and self.guidance is not None:
             guidance = self.guidance
@@ -62,5 +80,22 @@ class ImageRequest:
             guidance=guidance,
             negative_prompt=None if excludes is None else excludes[:MAX_CHARACTERS],
             factor=None if excludes is None else defaults.factor,
+            scheduler=self.scheduler,
+            loras=self.loras,
+            image=image,
+            strength=1.0 if image is None else self.strength,
             more=self.more,
         )
+
+
+def _require_fit(found: Mapping[str, Any], choices: ImageChoices | None) -> None:
+    """Raises InvalidInput for inputs of which each is allowed, but not together."""
+    names = [lora["name"] for lora in found.get("loras") or ()]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidInput(f'loras: "{twice}" is named twice; each may be named once')
+    image, scheduler = found.get("image"), found.get("scheduler")
+    if image is None and found.get("strength") is not None:
+        raise InvalidInput(f"strength: {found['strength']} is not allowed without an image to start from")
+    if image is not None and scheduler is not None and choices and scheduler not in choices.from_image:
+        allowed = " or ".join(choices.from_image)
+        raise InvalidInput(f'scheduler: "{scheduler}" cannot start from an image; it must be {allowed}')

@@ -69,13 +69,22 @@ def stoker(arguments: list[str]) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The reader's folder, with the files of the page, after its commands for weights."""
     import torch
+    from diffusers import UNet2DConditionModel
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("reader")
-    for name in ("pipelines/ours.py", "stoker.toml", "pyproject.toml", "our_pipelines.py"):
+    for name in (
+        "pipelines/ours.py",
+        "pipelines/ink.py",
+        "stoker.toml",
+        "pyproject.toml",
+        "our_pipelines.py",
+    ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(titled(name).text)
     tiny_families.build("sdxl", folder / "weights" / "our-sdxl")
+    unet = UNet2DConditionModel.from_pretrained(folder / "weights" / "our-sdxl" / "unet")
+    tiny_families.build_lora(unet, "unet", "our-ink", 2, folder / "weights" / "our-ink")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for name in [name for name in os.environ if name.startswith("STOKER_")]:
@@ -112,12 +121,15 @@ def test_the_file_is_served_priced_and_its_inputs_are_checked(
     assert job.chunks
 
 
-def test_predict_makes_an_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ((variables, arguments),) = commands("predict")
+@pytest.mark.parametrize("which", [0, 1])
+def test_predict_makes_an_image(folder: Path, which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second asks for a LoRA."""
+    variables, arguments = commands("predict")[which]
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    (folder / "out" / "image.jpeg").unlink(missing_ok=True)
     stoker(arguments)
-    assert list((folder / "out").glob("*.jpeg"))
+    assert (folder / "out" / "image.jpeg").is_file()
 
 
 def test_the_package_adds_a_pipeline_with_an_input_of_its_own(

@@ -1,7 +1,8 @@
 """Small pipelines of each family with made-up weights, the same numbers on every machine.
 
-`build(name, folder)` writes the folder that a family loads. The classes and their layout are those of the
-real checkpoint; a number of a weight depends on its name only, so that no random generator is asked.
+`build(name, folder)` writes the folder that a family loads, `build_lora` that of a LoRA for it. The classes
+and their layout are those of the real checkpoint; a number of a weight depends on its name only, so that no
+random generator is asked.
 """
 
 from __future__ import annotations
@@ -28,6 +29,19 @@ def build(name: str, folder: Path) -> None:
     for path in sorted((folder / ".tokenizers").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     (folder / ".tokenizers").rmdir()
+
+
+def build_lora(network: Any, prefix: str, name: str, rank: int, folder: Path) -> None:
+    """A LoRA for the queries, keys and values of a network, whose keys begin with `prefix`."""
+    import torch
+
+    found = {}
+    for layer_name, layer in network.named_modules():
+        if isinstance(layer, torch.nn.Linear) and layer_name.endswith(("to_q", "to_k", "to_v")):
+            for part, shape in (("A", (rank, layer.in_features)), ("B", (layer.out_features, rank))):
+                key = f"{prefix}.{layer_name}.lora_{part}.weight"
+                found[key] = made_weights.draw(f"{name}/{key}", *shape, scale=0.5)
+    made_weights.write_files(folder, {"lora.safetensors": made_weights.safetensors_bytes(found)})
 
 
 def fill(module: Any, salt: str) -> None:

@@ -3,6 +3,9 @@
     generate:  pipe(prompt, steps, …, **arguments) ──> image
                      └ scheduler.step ─> on_step(number, estimate)      raises to stop
 
+A job's scheduler replaces the pipeline's own for its image; its LoRAs are switched (`loras`); from an image,
+the library's class for that runs on the same components.
+
 The image is what the library's pipeline returns, with no step of ours in between. Its scheduler is watched
 while it works: it sees the latents before and after each step, whichever pipeline calls it.
 
@@ -14,12 +17,16 @@ bits of a seed. Nothing heavy is imported until it is needed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from stoker.models import attention, libraries
-from stoker.models.interface import ImageParameters, OnStep, Step
+from stoker.models.interface import ImageChoices, ImageParameters, OnStep, Step
+from stoker.models.text_to_image.families.loras import Loras
+from stoker.models.text_to_image.families.schedulers import Scheduler
 
 if TYPE_CHECKING:
     import torch
@@ -36,9 +43,22 @@ class DiffusersPipeline:
     """The class in diffusers."""
     network: ClassVar[str] = "transformer"
     """The component that every step runs."""
+    schedulers: ClassVar[Mapping[str, Scheduler]] = {}
+    """Those that jobs may choose."""
+    from_image_class: ClassVar[str | None] = None
+    """The class in diffusers that starts from an image, with the same components."""
+    from_image_schedulers: ClassVar[tuple[str, ...]] = ("euler",)
+    """The schedulers that it can use."""
 
-    def __init__(self, folder: Path, device: str, text_tokens: int | None = None) -> None:
-        """Reads weights from safetensors only. Raises attention.AttentionUnavailable."""
+    def __init__(
+        self,
+        folder: Path,
+        device: str,
+        text_tokens: int | None = None,
+        loras: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Reads weights from safetensors only. Raises attention.AttentionUnavailable, and ValueError for a
+        LoRA that is not for this pipeline."""
         libraries.prepare()
         import diffusers
         import torch
@@ -52,7 +72,15 @@ class DiffusersPipeline:
         )
         self.pipe.set_progress_bar_config(disable=True)
         self.pipe.to(device)
+        self._own_scheduler = self.pipe.scheduler
+        self._loras = Loras(self.pipe, loras or {})
         attention.choose(getattr(self.pipe, self.network), device, head_width=self.head_width)
+
+    @classmethod
+    def choices(cls) -> ImageChoices:
+        """What jobs may choose."""
+        can_start = cls.from_image_schedulers if cls.from_image_class else ()
+        return ImageChoices(tuple(cls.schedulers), can_start)
 
     @property
     def head_width(self) -> int:
@@ -67,54 +95,96 @@ class DiffusersPipeline:
         """The pipeline's latents as a picture: (1, channels, rows, columns)."""
         return latents
 
+    def from_image_arguments(self, parameters: ImageParameters) -> dict[str, Any]:
+        """The library's arguments for the image from which it starts."""
+        return {"image": parameters.image, "strength": parameters.strength}
+
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
         import torch
 
         height, width = parameters.height, parameters.width
-        tokens = {} if self.text_tokens is None else {"max_sequence_length": self.text_tokens}
 
         def report(number: int, of: int, estimate: Callable[[], torch.Tensor]) -> None:
             on_step(Step(number, of, lambda: self.unpacked(estimate(), height, width)))
 
-        with torch.inference_mode(), _watched(self.pipe.scheduler, report):
-            image: Image.Image = self.pipe(
+        self._loras.ask(parameters.loras)
+        with torch.inference_mode(), self._runner(parameters) as pipe, _watched(pipe, report):
+            image: Image.Image = pipe(
                 prompt=parameters.prompt,
-                height=height,
-                width=width,
                 num_inference_steps=parameters.steps,
                 generator=torch.Generator("cpu").manual_seed(parameters.seed),
-                **tokens,
-                **self.arguments(parameters),
+                **self._all_arguments(pipe, parameters),
             ).images[0]
         return image
 
+    def _all_arguments(self, pipe: Any, parameters: ImageParameters) -> dict[str, Any]:
+        found = {} if self.text_tokens is None else {"max_sequence_length": self.text_tokens}
+        if parameters.image is not None:
+            found |= self.from_image_arguments(parameters)
+        if "height" in inspect.signature(pipe.__call__).parameters:  # SDXL takes the image's
+            found |= {"height": parameters.height, "width": parameters.width}
+        return found | self.arguments(parameters)
+
+    @contextlib.contextmanager
+    def _runner(self, parameters: ImageParameters) -> Iterator[Any]:
+        """The library's pipeline for this image, with its scheduler."""
+        pipe = self.pipe if parameters.image is None else self._from_image
+        name = parameters.scheduler
+        pipe.scheduler = self._own_scheduler if name is None else self._scheduler(name)
+        try:
+            yield pipe
+        finally:
+            pipe.scheduler = self._own_scheduler
+
+    def _scheduler(self, name: str) -> Any:
+        return self.schedulers[name].made(self._own_scheduler)
+
+    @functools.cached_property
+    def _from_image(self) -> Any:
+        """Made of the same components, so that no weights are loaded twice."""
+        import diffusers
+
+        assert self.from_image_class is not None  # the handler refuses an image otherwise
+        library_class = getattr(diffusers, self.from_image_class)
+        known = {**self.pipe.config, **self.pipe.components}
+        names = inspect.signature(library_class.__init__).parameters
+        pipe = library_class(**{name: known[name] for name in names if name in known})
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
+
 
 def _estimate(
-    before: torch.Tensor, after: torch.Tensor, sigmas: list[float], step: int
+    before: torch.Tensor, after: torch.Tensor, sigmas: tuple[float, float] | None
 ) -> Callable[[], torch.Tensor]:
     """The latents to which a straight line through a step leads at sigma 0; they show less noise than
-    `after`, which a scheduler without sigmas gives itself."""
-    if not sigmas:
+    `after`, which is all there is without `sigmas`."""
+    if sigmas is None or sigmas[0] == sigmas[1]:
         return lambda: after
-    now, later = sigmas[step], sigmas[step + 1]
+    now, later = sigmas
     return lambda: after.float() - later * (after.float() - before.float()) / (later - now)
 
 
 @contextlib.contextmanager
-def _watched(scheduler: Any, report: Report) -> Iterator[None]:
-    """Calls `report` after each call of `scheduler.step`: its number, of how many, and the estimate.
+def _watched(pipe: Any, report: Report) -> Iterator[None]:
+    """Calls `report` after each call of `step` of the pipeline's scheduler: its number, of how many, and the
+    estimate. A scheduler of the second order makes two calls a step.
 
     The step is replaced on this one object, and put back. The callbacks of the library's pipelines would not
     show the latents before the first step, and some pipelines have none."""
+    scheduler = pipe.scheduler
     step, sigmas, done = scheduler.step, list[float](), 0
 
+    @functools.wraps(step)  # pipelines look at its parameters
     def watch(output: torch.Tensor, timestep: object, before: torch.Tensor, *rest: Any, **named: Any) -> Any:
         nonlocal done
         found = step(output, timestep, before, *rest, **named)
-        if not sigmas:
+        if not sigmas and getattr(scheduler, "order", 1) == 1:
             sigmas.extend(float(sigma) for sigma in getattr(scheduler, "sigmas", ()))
+        of = getattr(pipe, "_num_timesteps", len(scheduler.timesteps))
+        place = len(scheduler.timesteps) - of + done
         done += 1
-        report(done, len(scheduler.timesteps), _estimate(before, found[0], sigmas, done - 1))
+        known = done < of and place + 1 < len(sigmas)
+        report(done, of, _estimate(before, found[0], (sigmas[place], sigmas[place + 1]) if known else None))
         return found
 
     scheduler.step = watch

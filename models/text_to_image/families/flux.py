@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.models.interface import ImageParameters
 from stoker.models.text_to_image.families.diffusers_pipeline import DiffusersPipeline
+from stoker.models.text_to_image.families.schedulers import FLOW_MATCHING, some
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 class Flux(DiffusersPipeline):
     library_class = "FluxPipeline"
+    schedulers = some(FLOW_MATCHING, "euler", "dpm++2m", "unipc")
+    from_image_class = "FluxImg2ImgPipeline"
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
         """A network that takes no guidance ignores the zero."""

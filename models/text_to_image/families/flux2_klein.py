@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.models.interface import ImageParameters
 from stoker.models.text_to_image.families.diffusers_pipeline import DiffusersPipeline
+from stoker.models.text_to_image.families.schedulers import FLOW_MATCHING, some
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 class Flux2Klein(DiffusersPipeline):
     library_class = "Flux2KleinPipeline"
+    schedulers = some(FLOW_MATCHING, "euler", "dpm++2m", "unipc")
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
         return {"guidance_scale": 1.0 if parameters.guidance is None else parameters.guidance}

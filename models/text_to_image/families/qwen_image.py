@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.models.interface import ImageParameters
 from stoker.models.text_to_image.families.diffusers_pipeline import DiffusersPipeline
+from stoker.models.text_to_image.families.schedulers import FLOW_MATCHING, some
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 class QwenImage(DiffusersPipeline):
     library_class = "QwenImagePipeline"
+    schedulers = some(FLOW_MATCHING, "euler", "unipc")
+    from_image_class = "QwenImageImg2ImgPipeline"
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
         return {

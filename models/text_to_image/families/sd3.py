@@ -10,10 +10,14 @@ from typing import Any
 
 from stoker.models.interface import ImageParameters
 from stoker.models.text_to_image.families.diffusers_pipeline import DiffusersPipeline
+from stoker.models.text_to_image.families.schedulers import FLOW_MATCHING, some
 
 
 class StableDiffusion3(DiffusersPipeline):
     library_class = "StableDiffusion3Pipeline"
+    schedulers = some(FLOW_MATCHING, "euler", "heun", "dpm++2m", "unipc")
+    from_image_class = "StableDiffusion3Img2ImgPipeline"
+    from_image_schedulers = ("euler", "heun")
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
         return {

@@ -10,10 +10,13 @@ from typing import Any
 
 from stoker.models.interface import ImageParameters
 from stoker.models.text_to_image.families.diffusers_pipeline import DiffusersPipeline
+from stoker.models.text_to_image.families.schedulers import FLOW_MATCHING, some
 
 
 class ZImage(DiffusersPipeline):
     library_class = "ZImagePipeline"
+    schedulers = some(FLOW_MATCHING, "euler")
+    from_image_class = "ZImageImg2ImgPipeline"
 
     @property
     def head_width(self) -> int:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
+from stoker.models.input_image import InvalidImage, opened
 from stoker.models.talking_video.limits import VideoLimits
-from stoker.models.talking_video.video.image import InvalidImage, cut, opened
+from stoker.models.talking_video.video.image import cut
 from stoker.models.talking_video.video.sizes import BUCKETS, Bucket, cover
 
 RED, GREEN, BLUE, GREY = (200, 40, 40), (40, 160, 60), (40, 60, 200), (128, 128, 128)

@@ -1,0 +1,82 @@
+"""LoRAs: loaded once, kept beside the network, and switched by numbers in place.
+
+    none asked     the adapters are disabled: the network computes exactly what it does without them
+    some asked     all are active, each times its scale; the scale of one that is not asked is 0
+
+`set_adapters` of diffusers writes a scale as a plain number and changes the list of active adapters; a
+compiled network would be compiled again for each. Here a scale is a tensor whose value changes, so that a
+compiled network has two variants, with and without LoRAs. The weights that the pipeline itself has are never
+changed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker.models.interface import Lora
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Loras:
+    """The LoRAs of one pipeline of diffusers, none of which is asked for at first."""
+
+    def __init__(self, pipe: Any, folders: Mapping[str, Path]) -> None:
+        """Loads the LoRA of each folder, from its one file of safetensors. Raises ValueError for one that is
+        not for this pipeline."""
+        self._pipe = pipe
+        self._asked: tuple[Lora, ...] = ()
+        adapters = {name: f"lora_{number}" for number, name in enumerate(folders)}
+        for name, folder in folders.items():
+            _load(pipe, name, folder, adapters[name])
+        if adapters:
+            pipe.set_adapters(list(adapters.values()))
+            pipe.disable_lora()
+        self._scales = {name: _scales(pipe, adapter) for name, adapter in adapters.items()}
+
+    def ask(self, loras: tuple[Lora, ...]) -> None:
+        """The next image is made with these."""
+        if loras == self._asked:
+            return
+        scales = {lora.name: lora.scale for lora in loras}
+        for name, tensors in self._scales.items():
+            for tensor, full in tensors:
+                tensor.fill_(full * scales.get(name, 0.0))
+        if bool(loras) != bool(self._asked):
+            (self._pipe.enable_lora if loras else self._pipe.disable_lora)()
+        self._asked = loras
+
+
+def _load(pipe: Any, name: str, folder: Path, adapter: str) -> None:
+    files = sorted(path.name for path in folder.glob("*.safetensors"))
+    if len(files) != 1:
+        raise ValueError(
+            f"the LoRA {name} must be one file of safetensors; it has {', '.join(files) or 'none'}"
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Already found a `peft_config`")  # of the LoRA before it
+        pipe.load_lora_weights(str(folder), weight_name=files[0], adapter_name=adapter, local_files_only=True)
+    if not any(adapter in there for there in pipe.get_list_adapters().values()):
+        raise ValueError(
+            f"the LoRA {name} has no weights for {type(pipe).__name__}: it is for another pipeline"
+        )
+
+
+def _scales(pipe: Any, adapter: str) -> list[tuple[torch.Tensor, float]]:
+    """Makes each scale of the adapter a tensor. Returns the tensors, each with its value for a scale of 1."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    found = []
+    parts = (part for part in pipe.components.values() if isinstance(part, torch.nn.Module))
+    for layer in (module for part in parts for module in part.modules()):
+        scaling = getattr(layer, "scaling", {}) if isinstance(layer, BaseTunerLayer) else {}
+        if adapter in scaling:
+            full = float(scaling[adapter])
+            scaling[adapter] = torch.zeros((), device=next(layer.parameters()).device)
+            found.append((scaling[adapter], full))
+    return found
