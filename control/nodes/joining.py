@@ -31,9 +31,9 @@ from stoker.control.store.resources.keys import Entropy, note_use
 
 UNKNOWN = "this join token is not known, or was revoked: make one with `stoker key create --join`"
 OUT = (
-    "this node's credential is not known, or was revoked: to let the node in again, remove the file"
-    " node_credential from its data folder, and start its agent with a join token made by"
-    " `stoker key create --join`"
+    "this node's credential is not known, or was revoked: to let the node in again, run `stoker node revoke`,"
+    " remove the file node_credential from its data folder, and start its agent with a join token made after"
+    " that by `stoker key create --join`"
 )
 
 

@@ -31,6 +31,7 @@ from stoker.agent.reports import outbox_file
 from stoker.agent.uploads.signing import SigningRequests
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
+from stoker.control.nodes.joining import revoke
 from stoker.control.plane import Plane
 from stoker.control.rules import ahead
 from stoker.control.store.resources.keys import create_join_token
@@ -77,6 +78,9 @@ class Host:
     agent: Agent | None = None
     scratch: MemoryScratch | None = None
     wanted: bool = False
+    credential: str = ""
+    token: str = ""
+    """A join token made for this host alone; none: the one of all hosts."""
 
     @property
     def up(self) -> bool:
@@ -112,7 +116,6 @@ class World:
         self.crashes = 0
         self.was_full = False
         self.full_disks: set[str] = set()
-        self.credentials: dict[str, str] = {}
         self.ask: Callable[..., None] = lambda *_: None
         """One more caller, now, with such a plan and, if need be, timeout; the story sets it."""
         self.rough = 0
@@ -274,7 +277,10 @@ class World:
     # -- agents
 
     def add_host(self, name: str, node: str) -> Host:
+        """A clone has the credential that lies on the disk of the first with its node id."""
         host = Host(name, node)
+        copied = [other.credential for other in self.hosts if other.node == node]
+        host.credential = copied[0] if copied else ""
         self.hosts.append(host)
         self.witness.hosts[name] = HostWatch()
         return host
@@ -310,10 +316,9 @@ class World:
         self.loop.start(process, self._check_loaded(host, _on_disk(host.disk)))
 
     def _keeps(self, host: Host, credential: str) -> bool:
-        """By node: a clone of a host has what lies on its disk."""
         if host.disk.full:
             return False
-        self.credentials[host.node] = credential
+        host.credential = credential
         return True
 
     async def _life(self, host: Host, agent: Agent, process: Process) -> None:
@@ -321,7 +326,28 @@ class World:
             await agent.run()
         except AgentRefused as refused:
             self.witness.note("{} is refused: {}", host.name, refused)
+            if "credential" in str(refused):
+                self._let_in_again(host)
         self.context.copy().run(self._left, host, process)
+
+    def _let_in_again(self, host: Host) -> None:
+        """The operator does what the refusal says, when no copy of this host is up. A control that dies
+        meanwhile refuses once more."""
+        copies = [other for other in self.hosts if other.node == host.node and other is not host]
+        if self.plane is None or self.control is None or any(copy.up for copy in copies):
+            return
+        commits = self.plane._commits
+
+        async def main() -> None:
+            await commits.commit(lambda conn: revoke(conn, host.node, self.clock()))
+            await asyncio.sleep(0.01)  # a token of that very moment would count as an older one
+            _, token = await commits.commit(
+                lambda conn: create_join_token(conn, name=host.name, now=self.clock())
+            )
+            host.credential, host.token = "", token
+            self.witness.note("{} may join again", host.name)
+
+        self.loop.start(self.control, main())
 
     def _left(self, host: Host, process: Process) -> None:
         """Its process ended by itself; whoever watches over it starts it again, if it is wanted."""
@@ -373,7 +399,7 @@ class World:
             if self.plane is None or self.control is None or self.network.silent(host.name):
                 raise StreamEnded("nobody answers")
             link = self.network.join(host.name)
-            brought = self.credentials.get(host.node, self.token)
+            brought = host.credential or host.token or self.token
             self.loop.start(self.control, self.plane.nodes.serve(link.control, host.name, brought))
             return link.agent
 
