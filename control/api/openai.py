@@ -2,8 +2,9 @@
 
     queue endpoint      any path    ─> a job that holds route and body; its output, or its chunks as events
     hosted image model  /v1/images/generations ─> a job for each image;  /v1/models ─> the model
+    hosted video model  /v1/videos  ─> `videos`
 
-The job belongs to its caller: one that leaves cancels it, since nobody else knows its id.
+Except for a video, the job belongs to its caller: one that leaves cancels it, since nobody else knows its id.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from stoker.control.api.answers import error_answer as api_error_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.api.events import EventAnswer
 from stoker.control.api.settings import ApiSettings
+from stoker.control.api.videos import VideosOperation
 from stoker.control.errors import ControlError, NotFound, Unavailable
 from stoker.control.openai import answers, images
 from stoker.control.openai.requests import OpenAIRequest, parse_request
@@ -62,8 +64,11 @@ class OpenAIOperation:
     def __init__(self, plane: Plane, settings: ApiSettings) -> None:
         self._plane = plane
         self._settings = settings
+        self._videos = VideosOperation(plane, settings.file_bytes)
 
     async def handle(self, call: Call) -> Answer | EventAnswer[bytes]:
+        if self._videos.serves(call):
+            return await self._videos.handle(call)
         method = call.scope["method"]
         body = await call.body(IGNORED_BODY_BYTES if method == "GET" else self._settings.run_body_bytes)
         request = parse_request(method, call.job, call.header(b"content-type"), body)

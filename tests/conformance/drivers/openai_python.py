@@ -30,10 +30,22 @@ def image(endpoint: str, key: str, given: dict[str, Any]) -> list[dict[str, Any]
     return [one.to_dict() for one in _client(endpoint, key).images.generate(**given).data or []]
 
 
+def video(endpoint: str, key: str, image: str, given: dict[str, Any], to: str) -> dict[str, Any]:
+    """Makes a video of an image's file, as the client's users do, and saves it."""
+    client = _client(endpoint, key)
+    with open(image, "rb") as file:
+        made = client.videos.create_and_poll(input_reference=file, poll_interval_ms=200, **given)
+    if made.status == "completed":
+        client.videos.download_content(made.id).write_to_file(to)
+    return made.to_dict()
+
+
 def _client(endpoint: str, key: str) -> openai.OpenAI:
     url = f"{os.environ['RUNPOD_ENDPOINT_BASE_URL']}/{endpoint}/openai/v1"
     return openai.OpenAI(base_url=url, api_key=key, timeout=60)
 
 
 if __name__ == "__main__":
-    conversation.converse({"models": models, "chat": chat, "chat_stream": chat_stream, "image": image})
+    conversation.converse(
+        {"models": models, "chat": chat, "chat_stream": chat_stream, "image": image, "video": video}
+    )

@@ -67,7 +67,7 @@ def own_endpoints() -> Endpoints:
 
 @dataclass
 class FakePlane:
-    """`waits`, `held` and `submitted` tell what was asked; `raises` is raised by the next call."""
+    """`waits`, `held`, `kept` and `submitted` tell what was asked; `raises` is raised by the next call."""
 
     endpoints: Endpoints = field(default_factory=own_endpoints)
     access: dict[str, Access] = field(default_factory=dict)  # of further keys
@@ -78,6 +78,7 @@ class FakePlane:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     advanced: list[Cursor] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
+    kept: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
     ttls: list[int | None] = field(default_factory=list)
     listings: list[Listing] = field(default_factory=list)
@@ -264,6 +265,7 @@ class FakePlane:
             await self.changed.wait_for(lambda: len(self.follows) >= count)
 
     async def keep(self, endpoint: Endpoint, name: str, data: bytes, media_type: str) -> UploadedFile:
+        self.kept[name] = (data, media_type)
         digest = hashlib.sha256(data).hexdigest()
         return UploadedFile(f"https://objects.test/{endpoint.id}/{name}", len(data), digest, 86_400.0)
 

@@ -7,6 +7,7 @@ import base64
 import io
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import av
@@ -15,6 +16,7 @@ import pytest
 from media_files import tone, write_sound
 from PIL import Image
 from stack import Stack, fetched, files_below, running, until
+from stock_client import Raised, python_client
 
 from stoker.client import Client, JobRecord
 from stoker.models.talking_video.safety_training import marked
@@ -36,8 +38,8 @@ def stoker(stack: Stack) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def files(stoker: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The URLs of what was brought along: a picture, the same with the mark, voices by their length."""
+def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what is brought along: a picture, the same with the mark, voices by their length."""
     folder = tmp_path_factory.mktemp("files")
     rows, columns = np.mgrid[0:320, 0:320]
     plain = np.stack([columns * 0.6 + 30, rows * 0.5 + 60, columns * 0 + 120], -1).astype(np.uint8)
@@ -46,7 +48,13 @@ def files(stoker: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         Image.fromarray(pixels).save(folder / name)
     for name, seconds in (("short.wav", 0.3), ("two-chunks.flac", 1.0), ("long.mp3", 60.0)):
         write_sound(folder / name, tone(round(seconds * RATE), RATE), RATE)
-    return {path.stem: stoker.upload(ENDPOINT, path) for path in folder.iterdir()}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(stoker: Client, media: Path) -> dict[str, str]:
+    """The URLs of the media, uploaded."""
+    return {path.stem: stoker.upload(ENDPOINT, path) for path in media.iterdir()}
 
 
 def video_input(files: dict[str, str], **more: Any) -> dict[str, Any]:
@@ -145,6 +153,31 @@ def test_another_size_is_refused_before_it_is_queued(
     for word in ("size", "1080p", "480p", "720p"):
         assert word in body["error"]
     assert stack.http.get(f"/{ENDPOINT}/status/{body['id']}").status_code == 404
+
+
+def test_the_official_openai_client_makes_a_talking_video(
+    stack: Stack, media: Path, files: dict[str, str], tmp_path: Path
+) -> None:
+    """Only its base URL and its key are ours. It sends one file, the image: audio is a URL or a data URL."""
+    data_url = "data:audio/wav;base64," + base64.b64encode((media / "short.wav").read_bytes()).decode()
+    to = {"endpoint": ENDPOINT, "key": stack.key, "image": str(media / "plain.png")}
+    with python_client("openai_python.py", tmp_path / "python", stack.facts["http"], stack.key) as client:
+        for name, audio in (("by-url", files["short"]), ("by-data-url", data_url)):
+            given = {"prompt": "a person talks", "size": "480p", "extra_body": {"audio": audio}}
+            saved = tmp_path / f"{name}.mp4"
+            video = client.ask("video", **to, given=given, to=str(saved))
+            assert (video["object"], video["status"], video["progress"]) == ("video", "completed", 100), video
+            assert frames_of(saved.read_bytes()) == 7
+            record = stack.status(ENDPOINT, video["id"])
+            assert record["output"]["cost"] == 0.25
+        given = {"prompt": "a person talks", "extra_body": {"audio": files["plain"]}}
+        video = client.ask("video", **to, given=given, to="")
+        assert (video["status"], video["error"]["code"]) == ("failed", "failed")
+        assert video["error"]["message"].startswith("Invalid audio: ")
+        with pytest.raises(Raised, match="audio is missing: a talking video is made from") as raised:
+            client.ask("video", **to, given={"prompt": "a"}, to="")
+        assert raised.value.status == 400
+    free(stack)
 
 
 def test_a_marked_image_is_flagged_and_not_paid_for(stack: Stack, files: dict[str, str]) -> None:

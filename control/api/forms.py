@@ -1,0 +1,69 @@
+"""The fields of a body that is a form (multipart/form-data) or a JSON object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from pydantic_core import from_json
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from stoker.control.errors import BadRequest
+from stoker.control.openai.videos import SentFile
+
+FILES, FIELDS = 4, 32
+"""The most of each in one form."""
+
+_NESTED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")
+
+
+async def form_fields(media_type: str, body: bytes) -> dict[str, Any]:
+    """A form's field `a[b]` is the `b` of an object `a`, as the official OpenAI clients write it. Raises
+    BadRequest."""
+    if media_type.partition(";")[0].strip().lower() == "multipart/form-data":
+        return await _multipart(media_type, body)
+    try:
+        fields = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise BadRequest(f"the body is neither multipart/form-data nor JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise BadRequest("the body must be a form or a JSON object")
+    return fields
+
+
+async def _multipart(media_type: str, body: bytes) -> dict[str, Any]:
+    parser = MultiPartParser(
+        Headers({"content-type": media_type}),
+        _once(body),
+        max_files=FILES,
+        max_fields=FIELDS,
+        max_part_size=len(body),
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise BadRequest(f"the body is no multipart/form-data: {error.message}") from None
+    try:
+        fields: dict[str, Any] = {}
+        for name, value in form.multi_items():
+            nested = _NESTED.fullmatch(name)
+            read = await _read(value)
+            if nested is None:
+                fields[name] = read
+            elif isinstance(group := fields.setdefault(nested[1], {}), dict):
+                group[nested[2]] = read
+        return fields
+    finally:
+        await form.close()
+
+
+async def _read(value: UploadFile | str) -> str | SentFile:
+    if isinstance(value, str):
+        return value
+    return SentFile(await value.read(), value.content_type or "application/octet-stream")
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
