@@ -10,7 +10,7 @@ from stoker.cli.errors import CliError
 Known: TypeAlias = Iterable[tuple[str, str]]
 """Ids, each with its name or an empty string."""
 
-SHOWN = 5
+LISTED = 5
 """How many ids a message lists."""
 
 
@@ -28,8 +28,8 @@ def resolve_id(typed: str, known: Known, kinds: str) -> str | None:
         raise CliError(f"{len(named)} {kinds} are called {typed}: name one by its id: {', '.join(named)}")
     begun = named or [id_ for id_, _ in pairs if typed and id_.startswith(typed)]
     if len(begun) > 1:
-        more = ", …" if len(begun) > SHOWN else ""
+        more = ", …" if len(begun) > LISTED else ""
         raise CliError(
-            f"{len(begun)} {kinds} have ids that begin with {typed}: {', '.join(begun[:SHOWN])}{more}"
+            f"{len(begun)} {kinds} have ids that begin with {typed}: {', '.join(begun[:LISTED])}{more}"
         )
     return begun[0] if begun else None

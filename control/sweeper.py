@@ -1,4 +1,4 @@
-"""What happens by the clock: expiry, silent nodes, demand, and the object store's leftovers.
+"""What happens by the clock: expiry, silent nodes, demand, and the object store's orphans.
 
 Everything here is idempotent and driven by the store, so a pass that fails is simply done again. A gap in
 this module's own runs (a suspended host, a store that is full) is not held against nodes: silence is counted
@@ -135,7 +135,7 @@ class Sweeper:
         """Deletes what no record names. What cannot be deleted is put aside and holds no other up."""
         gone, aside = [], []
         now = self._clock()
-        for name in await self._commits.read(lambda conn: store.leftovers(conn, now, BATCH)):
+        for name in await self._commits.read(lambda conn: store.due_orphans(conn, now, BATCH)):
             try:
                 await self._delete(name)
             except Unavailable:
@@ -193,7 +193,7 @@ class Sweeper:
 
     async def _note_assigned(self) -> None:
         """A node that comes back to another process is believed to hold what it was given, no more."""
-        assigned, taken = self._scaling.desired.news()
+        assigned, taken = self._scaling.desired.unstored()
         if not assigned and not taken:
             return
         now = self._clock()

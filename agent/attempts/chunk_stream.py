@@ -119,7 +119,7 @@ class ChunkStream:
 
     def _failed(self, n: int, error: str, retryable: bool) -> None:
         self._uploading = None
-        reason = f"piece {n} of the partial output could not be uploaded: {error}"
+        reason = f"chunk {n} of the partial output could not be uploaded: {error}"
         log.warning("job %s: %s", self._key.job, reason)
         self._step(chunks.UploadFailed(loop_time(), retryable))
         self._context.on_event(ev.ChunkFailed(loop_time(), reason, retryable))

@@ -44,7 +44,7 @@ def checked_chunk(
     """The body of the chunk, or the open file that holds it. Raises BrokenProtocol or HandlerViolation; the
     caller still owns the descriptor then."""
     if chunk.n != expected:
-        raise BrokenProtocol(f"piece {chunk.n} of job {chunk.key.job} came instead of {expected}")
+        raise BrokenProtocol(f"chunk {chunk.n} of job {chunk.key.job} came instead of {expected}")
     if outputs.has_marks(chunk.body):
         raise HandlerViolation("a File cannot be part of a partial output; put it in the final output")
     if is_large(chunk) and not storable:

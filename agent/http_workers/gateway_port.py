@@ -76,8 +76,8 @@ class GatewayPort:
         """The worker that a head names. Raises ConnectRefused."""
         first, *lines = head.decode("latin-1").split("\r\n")
         fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        given = fields.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        token = fields.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
             raise ConnectRefused("401 Unauthorized")
         method, _, worker = first.partition(" ")
         if method != "CONNECT":

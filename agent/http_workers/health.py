@@ -121,7 +121,7 @@ def _probed(state: Initialising | Healthy | Unhealthy, probed: Probed, replace_s
     at = probed.at
     if probed.status == 200:
         return Healthy(at + EVERY_S), () if isinstance(state, Healthy) else (Announce(),)
-    why = _words(probed)
+    why = _described(probed)
     match state:
         case Initialising():
             return Initialising(at + START_EVERY_S), ()
@@ -135,7 +135,7 @@ def _probed(state: Initialising | Healthy | Unhealthy, probed: Probed, replace_s
             assert_never(state)
 
 
-def _words(probed: Probed) -> str:
+def _described(probed: Probed) -> str:
     if probed.status == 204:
         return "it initialises again: its health check answers 204"
     if probed.status is None:

@@ -143,14 +143,16 @@ class Session:
             while True:
                 beat, self._beat = self._beat, None
                 reports = node.reports.take()
-                asks = node.signing.take() if node.signing.unsent else ()
+                requests = node.signing.take() if node.signing.unsent else ()
                 draining = node.draining() and not sent_draining
-                if beat is None and not reports and not asks and not draining:
+                if beat is None and not reports and not requests and not draining:
                     break
                 sent_draining = sent_draining or draining
                 if beat is not None:
                     node.lease.sent(beat.number, node.boottime())
-                await self._stream.send(FromAgent(beat=beat, reports=reports, draining=draining, asks=asks))
+                await self._stream.send(
+                    FromAgent(beat=beat, reports=reports, draining=draining, asks=requests)
+                )
 
     async def _beats(self, beat_s: float) -> None:
         """Each carries the newest samples, once. A device that fell ill does not wait for the next."""

@@ -55,16 +55,16 @@ def surrounded(
 ) -> dict[str, str]:
     """What is declared wins over the defaults, never over the device, the volume and the marks. Those stand
     first. `volume` is where the worker's volume lies, for the worker."""
-    given = marks(spec.worker, folder)
+    ours = marks(spec.worker, folder)
     return {
-        **given,
+        **ours,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
         "HOME": str(home),
         "LANG": "C.UTF-8",
         **declared,
         "CUDA_VISIBLE_DEVICES": visible(spec, device),
         **({VOLUME_PATH: volume} if volume else {}),
-        **given,
+        **ours,
     }
 
 

@@ -92,7 +92,7 @@ class LocalSpawner:
         fork: Fork | None = None,
         zygote: Allocation | None = None,
     ) -> LocalProcess:
-        """As the seam's `spawn`; with a program that is run instead of the python worker, or with a fork of
+        """As `Spawner.spawn`; with a program that is run instead of the python worker, or with a fork of
         this zygote."""
         with contextlib.ExitStack() as undo:
             allocation = self._resources.take(spec, program, undo, zygote)
@@ -135,8 +135,8 @@ class LocalSpawner:
                 command = self._command(*fds)
             else:
                 command = program.command
-                given = (spec, device, allocation.home, self._folder, volume)
-                environment = surrounded(program.environment, *given)
+                rest = (spec, device, allocation.home, self._folder, volume)
+                environment = surrounded(program.environment, *rest)
             return self._launch(allocation, command, environment, (channels.log_write, *fds))
         except (OSError, ValueError) as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
@@ -164,8 +164,8 @@ class LocalSpawner:
             environment = python_environment(spec, device, allocation.home, self._folder, volume)
             command = tuple(self._command(channels.theirs.fileno()))
             cgroup = None if allocation.cgroup is None else allocation.cgroup.procs
-            given = (channels.theirs.fileno(), channels.log_write, allocation.plan, cgroup)
-            return fork(SpawnRequest(self._module, command, allocation.folder, environment, *given))
+            rest = (channels.theirs.fileno(), channels.log_write, allocation.plan, cgroup)
+            return fork(SpawnRequest(self._module, command, allocation.folder, environment, *rest))
         except OSError as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be forked: {error}") from None
         finally:

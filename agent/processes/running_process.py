@@ -150,7 +150,7 @@ class LocalProcess:
 
     def _signal_group(self, number: int) -> None:
         """Only before the leader is reaped: until then nobody else can have its number. A forked one becomes
-        the leader of its group a moment after its birth."""
+        the leader of its group a moment after the fork."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:

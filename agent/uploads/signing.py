@@ -24,27 +24,27 @@ class SigningRequests:
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         self._number = 0
-        self._asks: dict[int, tuple[SignAsk, asyncio.Future[SignAnswer]]] = {}
+        self._requests: dict[int, tuple[SignAsk, asyncio.Future[SignAnswer]]] = {}
         self.unsent: set[int] = set()
 
     async def sign(self, grant: Grant, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
         """Returns the signed requests in the same order. Raises an ObjectStoreError with control's reason."""
         signed: list[Signed] = []
         for first in range(0, len(wanted), WANTED_MOST):
-            signed += await self._ask(grant, tuple(wanted[first : first + WANTED_MOST]))
+            signed += await self._request(grant, tuple(wanted[first : first + WANTED_MOST]))
         return tuple(signed)
 
-    async def _ask(self, grant: Grant, wanted: tuple[Wanted, ...]) -> tuple[Signed, ...]:
+    async def _request(self, grant: Grant, wanted: tuple[Wanted, ...]) -> tuple[Signed, ...]:
         self._number += 1
         number = self._number
         answered: asyncio.Future[SignAnswer] = asyncio.get_running_loop().create_future()
-        self._asks[number] = SignAsk(number, grant.job, grant.attempt, wanted), answered
+        self._requests[number] = SignAsk(number, grant.job, grant.attempt, wanted), answered
         self.unsent.add(number)
         self.wake.set()
         try:
             answer = await answered
         finally:
-            del self._asks[number]
+            del self._requests[number]
             self.unsent.discard(number)
         if answer.refusal:
             raise (ObjectStoreDown if answer.retryable else ObjectStoreRefused)(answer.refusal)
@@ -56,15 +56,15 @@ class SigningRequests:
 
     def reconnected(self) -> None:
         """Lets the requests that the last session did not answer be sent again."""
-        self.unsent = set(self._asks)
+        self.unsent = set(self._requests)
 
     def take(self) -> tuple[SignAsk, ...]:
         """Returns the requests to send now."""
-        asks = tuple(self._asks[number][0] for number in sorted(self.unsent)[:MAX_REQUESTS])
-        self.unsent -= {ask.number for ask in asks}
-        return asks
+        requests = tuple(self._requests[number][0] for number in sorted(self.unsent)[:MAX_REQUESTS])
+        self.unsent -= {request.number for request in requests}
+        return requests
 
     def answered(self, answer: SignAnswer) -> None:
         """Delivers an answer, unless its `sign` was cancelled."""
-        if (pending := self._asks.get(answer.number)) is not None and not pending[1].done():
+        if (pending := self._requests.get(answer.number)) is not None and not pending[1].done():
             pending[1].set_result(answer)

@@ -52,7 +52,7 @@ class Documented(FastAPI):
         document = super().openapi()
         return {
             **document,
-            "info": {**document["info"], "description": documents.endpoints_told(found)},
+            "info": {**document["info"], "description": documents.endpoints_described(found)},
             "components": {"securitySchemes": _SECURITY, "schemas": shapes},
         }
 

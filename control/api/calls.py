@@ -58,7 +58,7 @@ class Call:
                 f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"
             )
 
-    async def hear(self) -> Message:
+    async def next_message(self) -> Message:
         """The next message. Once the caller has left, every call returns the disconnect."""
         if self.left:
             return {"type": "http.disconnect"}
@@ -119,7 +119,7 @@ class Call:
                 watch.cancel()
                 await asyncio.wait((watch,))
 
-    async def held_while_here(self, answer: Awaitable[T]) -> T:
+    async def while_connected(self, answer: Awaitable[T]) -> T:
         """For what changes nothing: it is ended when the caller leaves, and CallerLeft raised."""
         hold = asyncio.timeout(None)
         try:
@@ -132,7 +132,7 @@ class Call:
 
     async def _watch(self, hold: asyncio.Timeout | None) -> None:
         while not self.left:
-            await self.hear()
+            await self.next_message()
         if self.admission is not None:
             self.admission.leave()
         if hold is not None:

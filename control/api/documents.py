@@ -75,7 +75,7 @@ DESCRIPTIONS = {
 }
 
 SUBMITS = ("run", "runsync")
-HELD = ("runsync", "status-sync", "stream")
+LONG_POLLS = ("runsync", "status-sync", "stream")
 READS_BODY = (*SUBMITS, "status-sync", "stream", "files")
 _WAITS = {"runsync": 90_000, "status-sync": 90_000, "stream": 8_000}
 
@@ -165,7 +165,7 @@ _SUBMISSION: Document = {
     },
 }
 
-_BAD_QUESTIONS = {
+_BAD_REQUESTS = {
     "status": "ttl must be an integer from 1000 to 604800000 (milliseconds); got 1",
     "status-sync": 'wait must be an integer from 1000 to 300000 (milliseconds); got "soon"',
     "stream": 'wait must be an integer from 1000 to 300000 (milliseconds); got "soon"',
@@ -182,7 +182,7 @@ def input_name(endpoint: str) -> str:
     return f"{endpoint}.input"
 
 
-def endpoints_told(endpoints: Iterable[Endpoint]) -> str:
+def endpoints_described(endpoints: Iterable[Endpoint]) -> str:
     """A table, as Markdown: ids, and where a schema describes the input."""
     rows = ["| endpoint | input |", "|---|---|"]
     for one in sorted(endpoints, key=lambda one: (not one.hosted, one.id)):
@@ -207,7 +207,7 @@ def parameters(operation: str, *, takes_job: bool) -> list[Document]:
     found = [_parameter("endpoint_id", "path", part, "An endpoint's id or alias.")]
     if takes_job:
         found.append(_parameter("job_id", "path", part, "As `/run` answered it."))
-    if operation in HELD:
+    if operation in LONG_POLLS:
         wait = schemas.between(WAIT_MS, default=_WAITS[operation])
         found.append(_parameter("wait", "query", wait, "How long the answer may be held, in milliseconds."))
     if operation == "status":
@@ -247,8 +247,8 @@ def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
     found: dict[int | str, Document] = {200: _success(operation)}
     if operation in SUBMITS:
         found[400] = _refused()
-    elif operation in _BAD_QUESTIONS:
-        found[400] = _error(400, "Bad Request", _BAD_QUESTIONS[operation])
+    elif operation in _BAD_REQUESTS:
+        found[400] = _error(400, "Bad Request", _BAD_REQUESTS[operation])
     found[401] = _error(401, "Unauthorized", "invalid api key")
     found[401]["headers"] = {"WWW-Authenticate": {"schema": {"const": "Bearer"}}}
     found[404] = _error(404, "Not Found", "no such job" if takes_job else "no such endpoint")

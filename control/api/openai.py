@@ -73,10 +73,10 @@ class OpenAIOperation:
         body = await call.body(IGNORED_BODY_BYTES if method == "GET" else self._settings.run_body_bytes)
         request = parse_request(method, call.job, call.header(b"content-type"), body)
         if call.endpoint.hosted:
-            return await call.held_while_here(self._hosted(call, request))
+            return await call.while_connected(self._hosted(call, request))
         if request.streams:
             return await self._stream(call, request)
-        return _answer(await call.held_while_here(self._finish(call, request.job_input)))
+        return _answer(await call.while_connected(self._finish(call, request.job_input)))
 
     async def _hosted(self, call: Call, request: OpenAIRequest) -> Answer:
         if request.route == MODELS:
@@ -123,7 +123,7 @@ class OpenAIOperation:
     async def _stream(self, call: Call, request: OpenAIRequest) -> Answer | EventAnswer[bytes]:
         """Until the first chunk, a failure has a status of its own; later it is an event."""
         events = self._events(call, request.job_input)
-        first = await call.held_while_here(_first_chunk(events))
+        first = await call.while_connected(_first_chunk(events))
         if first is None:
             raise Unavailable("the service is stopping; ask again")
         if first.view is not None and first.view.state is not JobState.COMPLETED:

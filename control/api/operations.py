@@ -105,7 +105,7 @@ class Operations:
         seconds = call.wait_s(self._settings.wait_ms)
         await call.body(IGNORED_BODY_BYTES)
         waiting = self._plane.queries.wait(call.endpoint, call.job, seconds)
-        view = await call.held_while_here(waiting)
+        view = await call.while_connected(waiting)
         return records.record(view)
 
     async def cancel(self, call: Call) -> Record:
@@ -148,7 +148,7 @@ class Operations:
         seconds = call.wait_s(self._settings.stream_wait_ms)
         await self._turns.wait(call.job)
         polling = self._plane.queries.poll_stream(call.endpoint, call.job, seconds)
-        poll = await call.held_while_here(polling)
+        poll = await call.while_connected(polling)
         found = records.stream_poll(poll.view, poll.chunks, poll.end_reported)
         if not poll.chunks and poll.cursor.end_reported == poll.end_reported:
             return found

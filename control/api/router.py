@@ -54,7 +54,7 @@ class OperationRouter:
         call = Call(scope, receive, job)
         try:
             answer = await self._answer(call, name, endpoint)
-            await answer(scope, call.hear, send)
+            await answer(scope, call.next_message, send)
         except CallerLeft:
             return
         except Exception as error:

@@ -61,11 +61,11 @@ Choice: TypeAlias = Chosen | Wait | Gone
 
 def parse_affinity(text: str) -> Affinity:
     """Reads the header of a request. Raises ValueError with what is allowed."""
-    words = text.split()
-    strict = len(words) == 2 and words[0].lower() in _STRICT
-    if not (strict or len(words) == 1) or not _WORKER.fullmatch(words[-1]) or words[-1].lower() in _STRICT:
+    parts = text.split()
+    strict = len(parts) == 2 and parts[0].lower() in _STRICT
+    if not (strict or len(parts) == 1) or not _WORKER.fullmatch(parts[-1]) or parts[-1].lower() in _STRICT:
         raise ValueError("a worker's id is allowed, or strict and a worker's id")
-    return Affinity(words[-1], strict)
+    return Affinity(parts[-1], strict)
 
 
 def choose(candidates: Sequence[Candidate], affinity: Affinity | None, draw: Callable[[int], int]) -> Choice:

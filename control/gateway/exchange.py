@@ -1,9 +1,9 @@
 """One request and its response over one connection: both bodies as streams, and neither held in memory.
 
-    caller --receive--> head, body pieces --> worker
-    caller <---send---- head, body pieces <-- worker
+    caller --receive--> head, body chunks --> worker
+    caller <---send---- head, body chunks <-- worker
 
-- A piece is read when the one before it was taken, so a slow side slows the other.
+- A chunk is read when the one before it was taken, so a slow side slows the other.
 - A caller that leaves ends the exchange; its connection is closed, by which the worker knows.
 - The response may end before the request's body does. The connection is then not used again.
 - A response that has begun can only be broken off: `began` says so.
@@ -82,12 +82,12 @@ class Exchange:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise CallerLeft
-            piece = message.get("body", b"")
-            size += len(piece)
+            chunk = message.get("body", b"")
+            size += len(chunk)
             more = message.get("more_body", False) and size != length
             if size > BODY_BYTES:
                 raise TooLarge(f"the body must be at most {BODY_BYTES} bytes; more was sent")
-            data = self._http.send(h11.Data(piece)) or b"" if piece else b""
+            data = self._http.send(h11.Data(chunk)) or b"" if chunk else b""
             if not more:
                 received = self._scope["state"].get(RECEIVED_TRAILERS, ())
                 data += self._http.send(h11.EndOfMessage(headers=trailers(received))) or b""
@@ -96,13 +96,13 @@ class Exchange:
 
     async def _download(self) -> None:
         """What one read brought is passed on at once, however many chunks it was."""
-        size, pieces = 0, list[bytes]()
+        size, chunks = 0, list[bytes]()
         while True:
             match event := self._http.next_event():
                 case h11.NEED_DATA:
-                    if pieces:
-                        await self._piece(b"".join(pieces), more=True)
-                        pieces.clear()
+                    if chunks:
+                        await self._pass_on(b"".join(chunks), more=True)
+                        chunks.clear()
                         await asyncio.sleep(0)  # neither side may hold up the loop by being always ready
                     self._http.receive_data(await self._connection.reader.read(READ_BYTES))
                 case h11.Response():
@@ -111,9 +111,9 @@ class Exchange:
                     size += len(event.data)
                     if size > BODY_BYTES:
                         raise self._failed(f"sent a response of over {BODY_BYTES} bytes")
-                    pieces.append(bytes(event.data))
+                    chunks.append(bytes(event.data))
                 case h11.EndOfMessage():
-                    return await self._end(b"".join(pieces), trailers(list(event.headers)))
+                    return await self._end(b"".join(chunks), trailers(list(event.headers)))
                 case h11.InformationalResponse() if event.status_code != 101:
                     pass
                 case _:
@@ -126,21 +126,21 @@ class Exchange:
         declared = next((value for name, value in headers if name == b"content-length"), b"0")
         if int(declared) > BODY_BYTES:
             raise self._failed(f"sent a response of over {BODY_BYTES} bytes")
-        told = to_caller(headers, self._connection.worker)
-        await self._send({"type": "http.response.start", "status": response.status_code, "headers": told})
+        passed = to_caller(headers, self._connection.worker)
+        await self._send({"type": "http.response.start", "status": response.status_code, "headers": passed})
         self.began = True
 
-    async def _piece(self, data: bytes, *, more: bool) -> None:
+    async def _pass_on(self, data: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _end(self, data: bytes, sent: Sequence[Header]) -> None:
-        """The last piece, and the trailers that the worker sent."""
+        """The last chunk, and the trailers that the worker sent."""
         if not sent:
-            return await self._piece(data, more=False)
+            return await self._pass_on(data, more=False)
         if data:
-            await self._piece(data, more=True)
+            await self._pass_on(data, more=True)
         self._scope["state"][SEND_TRAILERS](self._scope, sent)
-        await self._piece(b"", more=False)
+        await self._pass_on(b"", more=False)
 
     def _failed(self, why: str) -> UpstreamFailed:
         return UpstreamFailed(self._connection.worker, why)

@@ -115,13 +115,13 @@ class Gateway:
         caller = CallerFacts((scope["client"] or ("", 0))[0], scope["scheme"], target.prefix)
         query = scope["query_string"]
         path = target.path + b"?" + query if query else target.path
-        asked = request_of(scope["method"], path, to_worker(headers, caller), headers)
+        head = request_of(scope["method"], path, to_worker(headers, caller), headers)
         incoming = Incoming(request.receive)
         async with self.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
             request.exchange = Exchange(connection, scope, incoming.receive, request.send)
             try:
                 async with asyncio.timeout(EXCHANGE_S):
-                    await request.exchange.run(asked)
+                    await request.exchange.run(head)
             except TimeoutError:
                 raise late(connection.worker) from None
             self.connections.give_back(connection)

@@ -81,13 +81,13 @@ def to_worker(headers: Sequence[Header], caller: CallerFacts) -> list[Header]:
 def framing(headers: Sequence[Header]) -> list[Header]:
     """What tells the worker where the body ends, beside a Content-Length: nothing, or that it is chunked; and
     that the caller takes trailers, if it does."""
-    told: list[Header] = []
+    added: list[Header] = []
     names = {name for name, _ in headers}
     if b"transfer-encoding" in names and b"content-length" not in names:
-        told.append((b"transfer-encoding", b"chunked"))
-    if any(name == b"te" and b"trailers" in _words(value) for name, value in headers):
-        told += [(b"te", b"trailers"), (b"connection", b"TE")]
-    return told
+        added.append((b"transfer-encoding", b"chunked"))
+    if any(name == b"te" and b"trailers" in _tokens(value) for name, value in headers):
+        added += [(b"te", b"trailers"), (b"connection", b"TE")]
+    return added
 
 
 def trailers(fields: Sequence[Header]) -> list[Header]:
@@ -108,8 +108,8 @@ def to_caller(headers: Sequence[Header], worker: str) -> list[Header]:
 def _named(headers: Sequence[Header]) -> frozenset[bytes]:
     """What Connection names: it is for the next hop alone."""
     lists = [value for name, value in headers if name == b"connection"]
-    return frozenset(word for value in lists for word in _words(value)) - _NEVER_NAMED
+    return frozenset(word for value in lists for word in _tokens(value)) - _NEVER_NAMED
 
 
-def _words(value: bytes) -> list[bytes]:
+def _tokens(value: bytes) -> list[bytes]:
     return [word.strip().lower() for word in value.split(b",")]

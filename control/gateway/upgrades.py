@@ -108,9 +108,9 @@ class _Caller:
         endpoint = await gateway.admit(target, "WebSocket", dict(headers))
         passed = [*to_worker(headers, self._facts(headers, target.prefix)), *_UPGRADE]
         incoming = Incoming(self._receive)
-        asked = request_of("GET", target.path + mark + query, passed, [])
+        head = request_of("GET", target.path + mark + query, passed, [])
         async with gateway.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
-            connection.writer.write(connection.http.send(asked) or b"")
+            connection.writer.write(connection.http.send(head) or b"")
             connection.writer.write(connection.http.send(h11.EndOfMessage()) or b"")
             try:
                 async with asyncio.timeout(EXCHANGE_S):

@@ -62,7 +62,7 @@ async def follow_logs(
 ) -> AsyncGenerator[LogEvent, None]:
     """Ends after the `end` event, or without one once it `stops`. Raises NotFound when the job is gone."""
     position = LogPosition(*after) if after else LogPosition()
-    news = asyncio.Event()
+    printed = asyncio.Event()
     with ExitStack() as stack:
         ring: Ring | None = None
         read_along = 0
@@ -70,7 +70,7 @@ async def follow_logs(
             changed.clear()
             view, stored = await _read(commits, endpoint, job, clock())
             if ring is not None and view.ended:
-                await _last_lines(ring, news)
+                await _last_lines(ring, printed)
             for log in stored:
                 for event in _ended(position, log, live.known(AttemptKey(job, log.attempt))):
                     yield event
@@ -80,10 +80,10 @@ async def follow_logs(
             node = node_of(view.worker) if view.worker is not None else None
             if node is not None and view.attempt > max(read_along, _newest(stored)):
                 read_along = view.attempt
-                ring = stack.enter_context(live.reading(AttemptKey(job, view.attempt), node, news))
+                ring = stack.enter_context(live.reading(AttemptKey(job, view.attempt), node, printed))
                 for event in position.begin(view.attempt):
                     yield event
-            async for event in _along(position, ring, changed, news, stops):
+            async for event in _along(position, ring, changed, printed, stops):
                 yield event
             if stops():
                 return
@@ -108,18 +108,18 @@ async def _along(
     position: LogPosition,
     ring: Ring | None,
     changed: asyncio.Event,
-    news: asyncio.Event,
+    printed: asyncio.Event,
     stops: Callable[[], bool],
 ) -> AsyncGenerator[LogEvent, None]:
     """What is printed, until the job has changed."""
     changing = asyncio.create_task(changed.wait())
     try:
         while not changing.done() and not stops():
-            news.clear()
+            printed.clear()
             if ring is not None:
                 for event in position.give(ring.after(position.n)):
                     yield event
-            came = asyncio.create_task(news.wait())
+            came = asyncio.create_task(printed.wait())
             try:
                 await asyncio.wait((changing, came), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -128,14 +128,14 @@ async def _along(
         changing.cancel()
 
 
-async def _last_lines(ring: Ring, news: asyncio.Event) -> None:
+async def _last_lines(ring: Ring, printed: asyncio.Event) -> None:
     if not ring.fed:
         return
     try:
         async with asyncio.timeout(LAST_LINES_S):
             while not ring.over:
-                news.clear()
-                await news.wait()
+                printed.clear()
+                await printed.wait()
     except TimeoutError:
         return
 

@@ -129,13 +129,13 @@ class Webhooks:
         try:
             status = await self._post(delivery.url, body, headers, delivery.whose[0])
         except Exception as error:
-            said = str(error) or repr(error)
+            result = str(error) or repr(error)
         else:
             if status == _OK:
                 return True
-            said = f"it answered {status}"
+            result = f"it answered {status}"
         job, number = delivery.view.id, delivery.tries + 1
-        log.warning("webhook %s of job %s, try %d: %s", delivery.id, job, number, said)
+        log.warning("webhook %s of job %s, try %d: %s", delivery.id, job, number, result)
         return False
 
     async def _note(self, delivery: Delivery, delivered: bool | None) -> None:

@@ -53,7 +53,7 @@ class Audited:
 def _check_right(caller: Caller, method: str, path: str) -> None:
     writes = method not in READING
     if caller.access.scope == "pod":
-        if not caller.access.asks(method, path):
+        if not caller.access.is_own_pod(method, path):
             raise Unauthorized(f"this key is of pod {caller.access.pod}: it may read and stop that, no more")
     elif not caller.access.may(write=writes):
         what = "change anything" if writes else "look at anything"

@@ -322,9 +322,9 @@ class Nodes:
             idle_since=self._clock(),
         )
 
-    async def _signed(self, node: str, ask: SignAsk) -> SignAnswer:
+    async def _signed(self, node: str, request: SignAsk) -> SignAnswer:
         try:
-            return await self._signing.answer(node, ask)
+            return await self._signing.answer(node, request)
         except Unavailable as error:
             raise StreamEnded(f"{error}, and ask again") from error
 

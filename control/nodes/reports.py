@@ -217,8 +217,8 @@ class NodeReports:
         freed: set[str | None] = set()
         for report in reports:
             match report.body:
-                case WorkerState() as news:
-                    self._worker_news(session, news)
+                case WorkerState() as state:
+                    self._worker_state(session, state)
                 case VolumeUsed() as used:
                     self._volume_used(used)
                 case Outcome(job=job, attempt=attempt, end="completed" | "failed", execution_ms=ms):
@@ -233,22 +233,22 @@ class NodeReports:
                     freed.add(self._cluster.release(key, self._clock()))
         return {endpoint for endpoint in freed if endpoint is not None}
 
-    def _worker_news(self, session: NodeSession, news: WorkerState) -> None:
-        worker = self._cluster.workers.get(news.worker)
+    def _worker_state(self, session: NodeSession, state: WorkerState) -> None:
+        worker = self._cluster.workers.get(state.worker)
         if worker is None or worker.session != session.session:
             return
-        if news.state == "gone":
-            self._cluster.remove_worker(news.worker)
-            self._scaling.went(news.worker)
+        if state.state == "gone":
+            self._cluster.remove_worker(state.worker)
+            self._scaling.went(state.worker)
         elif worker.state != "stopping":
-            if news.state != worker.state:
+            if state.state != worker.state:
                 worker.idle_since = self._clock()
-            worker.state, worker.reason = news.state, news.reason
-            if news.state == "stopping" and worker.spec is not None:
+            worker.state, worker.reason = state.state, state.reason
+            if state.state == "stopping" and worker.spec is not None:
                 worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
                 self._scaling.desired.send(session.node)
-            worker.log_tail, worker.serves = news.log_tail, news.serves
-            worker.concurrency = news.slots or worker.concurrency
+            worker.log_tail, worker.serves = state.log_tail, state.serves
+            worker.concurrency = state.slots or worker.concurrency
             self._dispatch.look(worker.endpoint)
         self._scaling.wake.set()
 

@@ -237,8 +237,8 @@ class NodeSession:
             beats = [message.beat for message in messages if message.beat is not None]
             self.draining = self.draining or any(message.draining for message in messages)
             await self._handle(self, reports, beats[-1] if beats else None)
-            for ask in [ask for message in messages for ask in message.asks]:
-                answer = await self._sign(self.node, ask)
+            for request in [request for message in messages for request in message.asks]:
+                answer = await self._sign(self.node, request)
                 self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
             report = reports[-1].number if reports else self._acked.report

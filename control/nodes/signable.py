@@ -27,14 +27,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WRITES = {"put", "start", "part", "finish", "drop"}
 
 
-def refusal(ask: SignAsk, right: UploadRight | None) -> str | None:
+def refusal(request: SignAsk, right: UploadRight | None) -> str | None:
     """Why nothing is signed, in a sentence. `right` is what the node holds of this attempt."""
     if right is None:
-        return f"this node does not hold attempt {ask.attempt} of job {ask.job}"
-    if not 1 <= len(ask.wanted) <= WANTED_MOST:
-        return f"from 1 to {WANTED_MOST} requests are signed at once, not {len(ask.wanted)}"
-    prefix = attempt_prefix(right.endpoint, ask.job, ask.attempt)
-    return next(filter(None, (_refused(wanted, right, prefix) for wanted in ask.wanted)), None)
+        return f"this node does not hold attempt {request.attempt} of job {request.job}"
+    if not 1 <= len(request.wanted) <= WANTED_MOST:
+        return f"from 1 to {WANTED_MOST} requests are signed at once, not {len(request.wanted)}"
+    prefix = attempt_prefix(right.endpoint, request.job, request.attempt)
+    return next(filter(None, (_refused(wanted, right, prefix) for wanted in request.wanted)), None)
 
 
 def _refused(wanted: Wanted, right: UploadRight, prefix: str) -> str | None:

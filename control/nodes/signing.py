@@ -23,16 +23,18 @@ class Signing:
         self._artifacts = artifacts
         self._logged: set[tuple[str, str]] = set()
 
-    async def answer(self, node: str, ask: SignAsk) -> SignAnswer:
+    async def answer(self, node: str, request: SignAsk) -> SignAnswer:
         """Raises Unavailable where nobody can tell now what the node holds."""
-        right = await self._commits.read(lambda conn: store.upload_right(conn, node, ask.job, ask.attempt))
-        if why := refusal(ask, right):
+        right = await self._commits.read(
+            lambda conn: store.upload_right(conn, node, request.job, request.attempt)
+        )
+        if why := refusal(request, right):
             self._log_once(node, why)
-            return SignAnswer(ask.number, refusal=why)
+            return SignAnswer(request.number, refusal=why)
         try:
-            return SignAnswer(ask.number, signed=await self._artifacts.sign(ask.wanted))
+            return SignAnswer(request.number, signed=await self._artifacts.sign(request.wanted))
         except ControlError as error:
-            return SignAnswer(ask.number, str(error), retryable=isinstance(error, Unavailable))
+            return SignAnswer(request.number, str(error), retryable=isinstance(error, Unavailable))
 
     def _log_once(self, node: str, why: str) -> None:
         """Once, however often it asks."""

@@ -32,7 +32,7 @@ ENV_NAME = r"^[^=\x00-\x1f\x7f]+$"
 ARGUMENT_MOST = 131_071
 """The largest argument in bytes that the kernel accepts."""
 
-IN_PLACE = frozenset(
+UNVERSIONED = frozenset(
     {
         "executionTimeoutMs",
         "flashboot",
@@ -47,7 +47,7 @@ IN_PLACE = frozenset(
 )
 """The fields of an endpoint that can change without a new version."""
 
-TEMPLATE_IN_PLACE = frozenset({"isPublic", "name", "readme", "volumeInGb", "volumeMountPath"})
+TEMPLATE_UNVERSIONED = frozenset({"isPublic", "name", "readme", "volumeInGb", "volumeMountPath"})
 """The fields of a template that can change without a new version of its endpoints."""
 
 _OF_TEMPLATE = (

@@ -117,7 +117,7 @@ class ManagedEndpoints:
         return found
 
     async def update(self, account: str, endpoint: str, changes: Mapping[str, Any]) -> Endpoint:
-        """Makes a new version, unless only fields in `blueprint.IN_PLACE` change."""
+        """Makes a new version, unless only fields in `blueprint.UNVERSIONED` change."""
         self._check(account, changes)
         async with self.turn:
             old = self._own(account, endpoint, "change")
@@ -127,7 +127,7 @@ class ManagedEndpoints:
                 for name in requested.keys() | old.requested.keys()
                 if requested.get(name) != old.requested.get(name)
             }
-            anew -= blueprint.IN_PLACE
+            anew -= blueprint.UNVERSIONED
             template = await self._template(account, requested["templateId"])
             made = await self._made(account, old.id, requested, template)
             if not anew:

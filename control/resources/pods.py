@@ -86,7 +86,7 @@ class ManagedPods:
         pod = Pod(short_id(self._rng), account, fields["name"], body, wish, created_at=now)
         pod = replace(pod, changed_at=now, change="Rented by User")
         if wish == "RUNNING":
-            pod = self._placed(pod, self._place(pod))
+            pod = self._placed(pod, self._find_placement(pod))
         else:
             self._check_engines(pod)
 
@@ -128,7 +128,7 @@ class ManagedPods:
         """Starts, stops, restarts, resets or deletes it. Raises BadRequest, NotFound."""
         async with self._one_at_a_time:
             known = await self._commits.read(lambda conn: own_pod(conn, account, pod))
-            where = self._place(known) if action == "start" and known.wish != "RUNNING" else None
+            where = self._find_placement(known) if action == "start" and known.wish != "RUNNING" else None
 
             def change(conn: Conn) -> WantedPod:
                 fresh = own_pod(conn, account, pod)
@@ -202,7 +202,7 @@ class ManagedPods:
             why = next(iter(rooms[0].unfit.values()), "has no device")
             raise BadRequest(f"pod {pod.name!r} could never start: node {rooms[0].node} {why}")
 
-    def _place(self, pod: Pod) -> Placement:
+    def _find_placement(self, pod: Pod) -> Placement:
         """Chooses a node and devices, preferably those that the pod had. Raises BadRequest."""
         found = place(self._rooms(pod, pod.devices), needs(pod.body))
         if isinstance(found, NoPlacement) and pod.devices:

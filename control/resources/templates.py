@@ -10,7 +10,7 @@ from typing import Any
 
 from stoker.control import store
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.resources.blueprint import TEMPLATE_IN_PLACE
+from stoker.control.resources.blueprint import TEMPLATE_UNVERSIONED
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
@@ -85,7 +85,7 @@ class Templates:
 
     async def update(self, account: str, template: str, changes: Mapping[str, Any]) -> Template:
         """Changes a template. Its endpoints get a new version, unless only fields in
-        blueprint.TEMPLATE_IN_PLACE change."""
+        blueprint.TEMPLATE_UNVERSIONED change."""
         await self._check(account, changes)
         async with self._endpoints.turn:
             old = await self.get(account, template)
@@ -94,7 +94,7 @@ class Templates:
             self._endpoints.check_template(new)
             names = fields.keys() | old.fields.keys()
             changed = {name for name in names if fields.get(name) != old.fields.get(name)}
-            anew = bool(changed - TEMPLATE_IN_PLACE)
+            anew = bool(changed - TEMPLATE_UNVERSIONED)
             bound = await self._endpoints.remade(new) if anew else []
             now = self._clock()
 

@@ -54,7 +54,7 @@ class Access:
             right = self.endpoints.get(endpoint, self.endpoints.get("*", "none"))
         return right == "write" or (right == "read" and not write)
 
-    def asks(self, method: str, path: str) -> bool:
+    def is_own_pod(self, method: str, path: str) -> bool:
         """Whether it is a pod's own, and this is what that may ask below /v1."""
         own = f"/pods/{self.pod}"
         return self.scope == "pod" and (method, path) in (("GET", own), ("POST", f"{own}/stop"))

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from stoker.control.rules.field_limits import FACT_MAX, NAME, NUMBER_MAX
 from stoker.control.rules.validation import (
     DEVICES_MAX,
-    HELD_MAX,
+    LISTED_MAX,
     AssignedWorker,
     InvalidReport,
     check_slots,
@@ -56,9 +56,9 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,256}")
 
 def greeted(hello: Hello) -> Hello:
     """What a node reports of itself; only its own devices have samples. Raises InvalidReport."""
-    for name, most in (("devices", DEVICES_MAX), ("workers", HELD_MAX), ("attempts", HELD_MAX)):
+    for name, most in (("devices", DEVICES_MAX), ("workers", LISTED_MAX), ("attempts", LISTED_MAX)):
         few(name, getattr(hello, name), most)
-    few("pods", hello.pods, HELD_MAX)
+    few("pods", hello.pods, LISTED_MAX)
     few("facts", hello.facts, FACTS_MAX)
     for fact, value in hello.facts.items():
         if not NAME.fullmatch(fact):

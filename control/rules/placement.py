@@ -125,12 +125,12 @@ def _wishes(needs: Needs) -> list[_Wish]:
     wishes = [_Wish(("gpu",))]
     if needs.gpu_count == 1:
         wishes.append(_Wish(("mig",)))
-    if needs.compute == "" and not _asks_for_a_gpu(needs):
+    if needs.compute == "" and not _needs_gpu(needs):
         wishes.append(_CPU)
     return wishes
 
 
-def _asks_for_a_gpu(needs: Needs) -> bool:
+def _needs_gpu(needs: Needs) -> bool:
     return needs.gpu_count > 1 or bool(needs.gpu_memory_bytes or needs.min_cuda or needs.cuda_versions)
 
 

@@ -47,7 +47,7 @@ T = TypeVar("T")
 INLINE_MAX = 1024 * 1024
 """Bytes of an output, a piece or a progress value within a message; what is larger lies elsewhere."""
 
-HELD_MAX = 8192
+LISTED_MAX = 8192
 """Of each kind of thing that a Hello names. An agent's outbox holds half as many reports."""
 
 DEVICES_MAX = 256
@@ -208,7 +208,7 @@ def _worker_state(report: WorkerState, assigned: Assignments) -> WorkerState:
 def _pod_state(report: PodState, assigned: Assignments) -> PodState:
     if not assigned.pod(report.pod):
         raise InvalidReport(f"pod {shown(report.pod)} is not one that control gave to this node")
-    few("ports", report.ports, HELD_MAX)
+    few("ports", report.ports, LISTED_MAX)
     for n, port in enumerate(report.ports):
         checked(port, f"ports[{n}].")
     return report

@@ -104,7 +104,7 @@ class PlacedWorker:
         """What it has to do: jobs, or requests."""
         return len(self.busy) + len(self.ahead) + self.reserved + self.requests
 
-    def given_since(self, at: float) -> int:
+    def assigned_since(self, at: float) -> int:
         """How many of its busy jobs were given to it at this time or later, some before their turn."""
         return sum(self.lay_ahead.get(key, since) >= at for key, since in self.busy.items())
 

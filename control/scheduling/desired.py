@@ -1,6 +1,6 @@
 """What each node shall run, as it is sent: its workers, pods and volumes.
 
-    give ──> news: stored with the node ──> noted: the node is told, and believed in what it says of it
+    give ──> new: stored with the node ──> noted: the node is told, and believed in what it says of it
 
 No node hears of a worker before it is stored that it was given it.
 """
@@ -46,7 +46,7 @@ class DesiredWorkers:
         assignment = AssignedWorker(spec.endpoint, spec.version, spec.concurrency, spec.devices)
         self._to_give[spec.worker] = (node, assignment)
 
-    def news(self) -> tuple[Assignments, set[str]]:
+    def unstored(self) -> tuple[Assignments, set[str]]:
         """Workers that nodes are to run since the last time; and those that they need not any more."""
         assigned, self._to_give = self._to_give, {}
         self._giving |= assigned
@@ -63,7 +63,7 @@ class DesiredWorkers:
             self.send(node)
 
     def not_noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]], taken: Iterable[str]) -> None:
-        """That could not be stored: it is news still."""
+        """That could not be stored: it is to be stored still."""
         self._to_give = {**assigned, **self._to_give}
         for name in assigned:
             self._giving.pop(name, None)
@@ -92,15 +92,15 @@ def spec_of(
 ) -> WorkerSpec:
     """`facts` are its node's."""
     run = endpoint.run
-    held_to = run.limits.cpus if run.limits else None
-    place = of_worker(facts, run.needs.vcpus if held_to is None else held_to)
+    cpus = run.limits.cpus if run.limits else None
+    variables = of_worker(facts, run.needs.vcpus if cpus is None else cpus)
     return WorkerSpec(
         worker=worker,
         endpoint=endpoint.id,
         version=endpoint.version,
         handler=run.handler,
         devices=devices,
-        env=place | dict(filled.env),
+        env=variables | dict(filled.env),
         concurrency=run.concurrency,
         start_timeout_s=run.start_timeout_s,
         preload=run.preload,

@@ -81,7 +81,7 @@ class WorkerScaling:
         self, demand: Mapping[str, QueueSample], sampled_at: float, *, may_start: bool = True
     ) -> None:
         """Brings the workers to what demand wants and tells every node that changed. `sampled_at`: when
-        the store was asked for the demand; jobs given out since then may be in it as waiting still."""
+        the store was asked for the demand; jobs assigned out since then may be in it as waiting still."""
         touched: set[str] = set()
         for endpoint in self._endpoints.by_id.values():
             touched |= self._reconcile_endpoint(
@@ -119,8 +119,8 @@ class WorkerScaling:
 
     def _since(self, demand: Mapping[str, QueueSample], endpoint: str, sampled_at: float) -> QueueSample:
         queue = demand.get(endpoint, NOTHING)
-        given = sum(worker.given_since(sampled_at) for worker in self._cluster.of_endpoint(endpoint))
-        fresh = min(given, queue.queued)
+        assigned = sum(worker.assigned_since(sampled_at) for worker in self._cluster.of_endpoint(endpoint))
+        fresh = min(assigned, queue.queued)
         ahead = [at for at in self._cluster.waiting_ahead(endpoint).values() if at < sampled_at]
         waiting = min(len(ahead), queue.in_progress)
         return replace(
@@ -148,7 +148,7 @@ class WorkerScaling:
         return decision.workers
 
     def _sample(self, endpoint: Endpoint, queue: QueueSample) -> ScaleSample:
-        now, pace = self._clock(), self._cluster.throughputs[endpoint.id]
+        now, throughput = self._clock(), self._cluster.throughputs[endpoint.id]
         takes = endpoint.takes_at_once
         workers = [w for w in self._cluster.of_endpoint(endpoint.id) if serves(w, endpoint)]
         idle = [now - w.idle_since for w in workers if w.idle]
@@ -163,10 +163,10 @@ class WorkerScaling:
             slots=tuple(takes or w.concurrency for w in workers if w.state == "ready"),
             starting_for=tuple(now - w.since for w in workers if w.state == "starting"),
             waited=0.0 if queue.waiting_since is None else now - queue.waiting_since,
-            cold_start=pace.start_s,
+            cold_start=throughput.start_s,
             running_for=tuple(now - at for w in workers for at in w.busy.values()),
-            job_time=pace.job_s,
-            begun=pace.begun,
+            job_time=throughput.job_s,
+            begun=throughput.begun,
             now=now,
         )
 
@@ -197,8 +197,8 @@ class WorkerScaling:
             if worker.timed and worker.state != "starting":
                 worker.timed = False
                 if worker.state == "ready":
-                    pace = self._cluster.throughputs[endpoint]
-                    pace.start_s = averaged(pace.start_s, worker.idle_since - worker.since)
+                    throughput = self._cluster.throughputs[endpoint]
+                    throughput.start_s = averaged(throughput.start_s, worker.idle_since - worker.since)
 
     def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
         """Where a replacement found no place, an old worker goes first, if that makes one. Only what lacks is
@@ -229,13 +229,13 @@ class WorkerScaling:
             return touched
         rooms, needs = self._rooms(endpoint), endpoint.run.needs
         for started in range(count):
-            place = placement.place(rooms, needs)
-            if isinstance(place, NoPlacement):
-                self._refusals[endpoint.id] = (count - started, place.why)
+            placed = placement.place(rooms, needs)
+            if isinstance(placed, NoPlacement):
+                self._refusals[endpoint.id] = (count - started, placed.why)
                 break
-            self._add(endpoint, place, filled)
-            rooms = placement.after(rooms, place, needs)
-            touched.add(place.node)
+            self._add(endpoint, placed, filled)
+            rooms = placement.after(rooms, placed, needs)
+            touched.add(placed.node)
         return touched
 
     def _rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
@@ -246,16 +246,16 @@ class WorkerScaling:
             rooms = reachable(rooms, {node.node for node in nodes if node.gateway is not None})
         return self._volume_rooms(endpoint.account, endpoint.run.volume, rooms)
 
-    def _add(self, endpoint: Endpoint, place: Placement, filled: Filled) -> None:
-        node = self._cluster.nodes[place.node]
-        spec = spec_of(endpoint, short_id(self._rng), place.devices, filled, node.facts)
-        self.desired.give(place.node, spec)
+    def _add(self, endpoint: Endpoint, placed: Placement, filled: Filled) -> None:
+        node = self._cluster.nodes[placed.node]
+        spec = spec_of(endpoint, short_id(self._rng), placed.devices, filled, node.facts)
+        self.desired.give(placed.node, spec)
         self._cluster.add_worker(
             PlacedWorker(
                 worker=spec.worker,
                 endpoint=endpoint.id,
                 version=endpoint.version,
-                node=place.node,
+                node=placed.node,
                 session=node.session,
                 state="starting",
                 spec=spec,
@@ -315,7 +315,7 @@ class WorkerScaling:
         return None if run is None else replace(endpoint, version=worker.version, run=run)
 
     def leaves(self, node: str) -> None:
-        """This node is about to go. Its workers are neither given jobs nor counted from now on, so others
+        """This node is about to go. Its workers are neither assigned jobs nor counted from now on, so others
         start elsewhere at once; the node ends its own."""
         self._cluster.nodes[node].draining = True
         self._give_up(node)

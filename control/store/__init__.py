@@ -27,7 +27,7 @@ from stoker.control.store.jobs.orders import (
     retry,
     shorten,
 )
-from stoker.control.store.jobs.orphan_objects import forget_orphans, leftovers, note_orphans, noted
+from stoker.control.store.jobs.orphan_objects import due_orphans, forget_orphans, note_orphans, noted
 from stoker.control.store.jobs.queries import (
     advance,
     chunks,

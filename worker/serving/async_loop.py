@@ -28,7 +28,7 @@ from stoker.worker.job.attempt import Attempt, pass_answer
 from stoker.worker.job.job import Job
 from stoker.worker.payloads.output import decode
 from stoker.worker.serving.channel import AgentGone, Channel, leave
-from stoker.worker.serving.slots import ASKS_MODIFIER, Slots
+from stoker.worker.serving.slots import ENDS, Slots
 
 T = TypeVar("T")
 Call = Callable[[Job], Any]
@@ -63,8 +63,8 @@ class AsyncLoop:
 
     def send(self, frame: Frame) -> None:
         try:
-            if frame.kind in ASKS_MODIFIER:
-                self._slots.ask(self.send)
+            if frame.kind in ENDS:
+                self._slots.modify(self.send)
             if frame.kind == "chunk":
                 self._channel.send_chunk(frame, self._on_frame)
             else:
@@ -103,7 +103,7 @@ class AsyncLoop:
             self._attempts[frame.job, frame.attempt] = attempt
             running = self._run(attempt, frame.body)
             self._group.create_task(running, name=f"job {frame.job}", context=self._context.copy())
-            self._slots.ask(self.send)
+            self._slots.modify(self.send)
         elif frame.kind == "cancel":
             self._cancel((frame.job, frame.attempt), str(frame.fields.get("reason", "")))
         elif frame.kind in ("fetched", "fetch_failed"):

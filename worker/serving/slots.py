@@ -19,7 +19,7 @@ from stoker.worker.frames import Frame
 
 Modifier = Callable[[int], object]
 
-ASKS_MODIFIER = frozenset({"done", "failed"})
+ENDS = frozenset({"done", "failed"})
 """The modifier is asked before these frames are sent."""
 
 
@@ -36,7 +36,7 @@ class Slots:
         if self._modifier is not None:
             self.now = self._wanted(self._modifier)
 
-    def ask(self, send: Callable[[Frame], None]) -> None:
+    def modify(self, send: Callable[[Frame], None]) -> None:
         """Asks the modifier, if there is one, and sends the number if it has changed."""
         if self._modifier is None:
             return

@@ -22,7 +22,7 @@ from stoker.worker.errors import clean
 from stoker.worker.frames import Frame, is_large_chunk
 from stoker.worker.job.attempt import Attempt, pass_answer
 from stoker.worker.serving.channel import AgentGone, Channel, chunk_key, leave
-from stoker.worker.serving.slots import ASKS_MODIFIER, Slots
+from stoker.worker.serving.slots import ENDS, Slots
 from stoker.worker.serving.sync_loop import Call, run_attempt
 
 
@@ -64,8 +64,8 @@ class ThreadsLoop:
 
     def send(self, frame: Frame) -> None:
         try:
-            if frame.kind in ASKS_MODIFIER:
-                self._slots.ask(self.send)
+            if frame.kind in ENDS:
+                self._slots.modify(self.send)
             if is_large_chunk(frame):
                 self._send_large_chunk(frame)
             else:
@@ -114,7 +114,7 @@ class ThreadsLoop:
         """Starts the new jobs, after all that arrived with them: one frame may be a cancel. Asks the modifier
         before each."""
         for attempt, body in self._new:
-            self._slots.ask(self.send)
+            self._slots.modify(self.send)
             self._pool.submit(self._context.copy().run, self._run, attempt, body)
         self._new.clear()
 

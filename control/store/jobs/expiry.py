@@ -54,7 +54,7 @@ def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
         return ()
     spilled = _chunks(conn, [row.seq for row in rows])
     conn.run_many(_DELETE, [{"seq": row.seq} for row in rows])
-    note_orphans(conn, [prefix for row in rows for prefix in _leftovers(conn, row)])
+    note_orphans(conn, [prefix for row in rows for prefix in _orphans_of(conn, row)])
     for row in rows:
         release(conn, row.id, [row.input_key, row.output_key, *spilled.get(row.seq, ())])
     return tuple(_gone(row) for row in rows)
@@ -76,7 +76,7 @@ def _chunks(conn: Conn, jobs_of: list[int]) -> dict[int, list[str]]:
     return keys
 
 
-def _leftovers(conn: Conn, row: Any) -> tuple[str, ...]:
+def _orphans_of(conn: Conn, row: Any) -> tuple[str, ...]:
     """Prefixes of attempts below which nothing is named any more.
 
     Of one that ended its job, but not well, there may be more than was reported: a file, or a piece of its

@@ -68,7 +68,7 @@ def has_delivered(conn: Conn, job: str) -> bool:
     return conn.run(_DELIVERED, {"job": job}).fetchone() is not None
 
 
-def leftovers(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
+def due_orphans(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
     due = "SELECT name FROM leftovers WHERE not_before <= :now LIMIT :limit"
     found = conn.run(due, {"now": now, "limit": limit})
     return tuple(name for (name,) in found)

@@ -65,7 +65,7 @@ class _Gathered:
     """What a batch has done so far."""
 
     changed: list[Changed] = field(default_factory=list)
-    news: dict[AttemptKey, None] = field(default_factory=dict)
+    streamed: dict[AttemptKey, None] = field(default_factory=dict)
     stale: dict[AttemptKey, None] = field(default_factory=dict)
     orphans: list[Artifact] = field(default_factory=list)
     pods: list[WantedPod] = field(default_factory=list)
@@ -97,7 +97,7 @@ def apply_reports(
                 _chunk(conn, node, chunk, done)
             case Progress(job, attempt, value):
                 values = {"job": job, "attempt": attempt, "node": node, "value": value}
-                _news(conn, "set_progress", values, done)
+                _apply_streamed(conn, "set_progress", values, done)
             case Uploading(job, attempt, why):
                 conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node, "why": why or None})
             case Refused() as refused:
@@ -111,21 +111,21 @@ def apply_reports(
                 add_usage(conn, node, span, prices, now)
             case _:
                 pass
-    news, stale = tuple(done.news), tuple(done.stale)
-    return ReportsApplied(tuple(done.changed), news, stale, tuple(done.orphans), tuple(done.pods))
+    streamed, stale = tuple(done.streamed), tuple(done.stale)
+    return ReportsApplied(tuple(done.changed), streamed, stale, tuple(done.orphans), tuple(done.pods))
 
 
 def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:
     values = {"job": chunk.job, "attempt": chunk.attempt, "node": node, "n": chunk.n, "value": chunk.value}
     where = NO_REF if chunk.ref is None else ref_columns(chunk.ref)
-    if not _news(conn, "insert_chunk", {**values, **where}, done) and chunk.ref is not None:
+    if not _apply_streamed(conn, "insert_chunk", {**values, **where}, done) and chunk.ref is not None:
         release(conn, chunk.job, [chunk.ref.key])
 
 
-def _news(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -> bool:
+def _apply_streamed(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -> bool:
     key = AttemptKey(values["job"], values["attempt"])
     if conn.run(statement, values).rowcount > 0:
-        done.news[key] = None
+        done.streamed[key] = None
         return True
     if conn.run("is_open", values).fetchone() is None:
         done.stale[key] = None

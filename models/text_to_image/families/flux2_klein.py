@@ -28,5 +28,5 @@ class Flux2Klein(DiffusersPipeline):
         tokens = latents.transpose(1, 2).reshape(1, -1, height // side, width // side)
         deviation = (vae.bn.running_var + vae.config.batch_norm_eps).sqrt()
         scaled = tokens * deviation.view(1, -1, 1, 1) + vae.bn.running_mean.view(1, -1, 1, 1)
-        picture: torch.Tensor = self.pipe._unpatchify_latents(scaled)
-        return picture
+        image: torch.Tensor = self.pipe._unpatchify_latents(scaled)
+        return image

@@ -93,7 +93,7 @@ def test_an_endpoint_that_is_not_named_is_as_the_star_says(name: str, write: boo
 )
 def test_a_pods_key_reads_and_stops_that_pod(method: str, path: str, may: bool) -> None:
     access = Access.parse(Access("pod", pod="p1").stored())
-    assert access.asks(method, path) is may
+    assert access.is_own_pod(method, path) is may
     assert not access.may(write=False)
     assert not access.may(write=False, endpoint="echo")
     assert not access.keys

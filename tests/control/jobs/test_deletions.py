@@ -198,7 +198,7 @@ async def test_what_no_store_deletes_is_put_aside_once_and_holds_nothing_up() ->
             await w.commits.commit(lambda conn: store.note_orphans(conn, ["/", "echo/job/1/"]))
             await asyncio.sleep(60)
             assert kept(w) == []
-            assert await w.commits.read(lambda conn: store.leftovers(conn, w.now(), 10)) == ()
+            assert await w.commits.read(lambda conn: store.due_orphans(conn, w.now(), 10)) == ()
             assert len(reported.lines) == 1
             w.moved += DAY
             await asyncio.sleep(60)

@@ -232,7 +232,7 @@ async def test_keys_of_others_are_neither_signed_nor_deleted() -> None:
                 await w.plane.queries.wait(w.echo, assign.job, 30)
                 await asyncio.sleep(30)
                 assert w.artifacts.blobs["stoker", theirs.key] == b"secret"
-                names = await w.commits.read(lambda conn: store.leftovers(conn, 1e12, 99))
+                names = await w.commits.read(lambda conn: store.due_orphans(conn, 1e12, 99))
                 assert all(name.startswith("echo/") for name in names)
 
 

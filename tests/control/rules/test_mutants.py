@@ -192,7 +192,7 @@ MUTANTS = {
         ),
         "names are compared letter by letter": ('" ".join(name.split())', "name"),
         "an unnamed need splits over slices": ("    if needs.gpu_count == 1:\n", "    if True:\n"),
-        "a GPU's work falls to a CPU": (' == "" and not _asks_for_a_gpu(needs):', ' == "":'),
+        "a GPU's work falls to a CPU": (' == "" and not _needs_gpu(needs):', ' == "":'),
         "GPU means any": ('if needs.compute == "" and not', "if not"),
         "a CPU endpoint takes a GPU": ("        return [_CPU]\n", '        return [_Wish(("gpu",)), _CPU]\n'),
         "fewer than asked for": ("if len(chosen) == _count(needs, wish):", "if chosen:"),

@@ -126,8 +126,8 @@ class Bench:
     def expire(self, now: float, limit: int = 100) -> tuple[Changed, ...]:
         return self.do(lambda conn: store.expire(conn, now, limit))
 
-    def leftovers(self, now: float = 1e12) -> tuple[str, ...]:
-        return store.leftovers(self.store.writer, now, 10_000)
+    def due_orphans(self, now: float = 1e12) -> tuple[str, ...]:
+        return store.due_orphans(self.store.writer, now, 10_000)
 
     def counters(self) -> dict[str, int]:
         return store.read_counters(self.store.writer, ACCOUNT, E)

@@ -212,7 +212,7 @@ def test_a_spilled_output_is_kept_by_reference(bench: Any) -> None:
     bench.report(11.0, bench.done(claimed, output_ref=ref))
     assert bench.view(11.0, claimed.job).output_ref == ref
     bench.expire(11.0 + 1_800.0)
-    assert bench.leftovers() == (ref.key,)
+    assert bench.due_orphans() == (ref.key,)
 
 
 def test_a_refused_attempt_waits_and_is_not_counted(bench: Any) -> None:
@@ -283,7 +283,7 @@ def test_an_attempt_that_its_node_stopped_is_billed_and_not_delivered(bench: Any
     reported = bench.report(12.0, outcome)
     assert reported.changed[0].view == bench.view(12.0, claimed.job)
     assert reported.changed[0].view.output_ref is None
-    assert (reported.orphans, bench.leftovers()) == ((ARTIFACT,), (ref.key,))
+    assert (reported.orphans, bench.due_orphans()) == ((ARTIFACT,), (ref.key,))
     assert job_spans(bench, claimed.job) == ((1, EXECUTION),)
 
 
@@ -405,7 +405,7 @@ def test_expiry_while_running_stops_the_work_and_leaves_the_bill(bench: Any) -> 
     (changed,) = bench.expire(20.0)
     assert changed.gone
     assert changed.cancel == ("n1", bench.key(claimed))
-    assert bench.leftovers() == ("echo/job-1/1/",)
+    assert bench.due_orphans() == ("echo/job-1/1/",)
     late = bench.report(21.0, bench.done(claimed, artifacts=(ARTIFACT,)))
     assert (late.changed, late.stale, late.orphans) == ((), (bench.key(claimed),), (ARTIFACT,))
     for table in ("inputs", "chunks", "progress"):
@@ -432,7 +432,7 @@ def test_artifacts_live_seven_days_whatever_becomes_of_the_job(bench: Any) -> No
     claimed = bench.running(10.0)
     bench.report(11.0, bench.done(claimed, artifacts=(ARTIFACT,)))
     assert len(bench.expire(11.0 + 1_800.0)) == 1
-    assert bench.leftovers() == ()
+    assert bench.due_orphans() == ()
     end = 11.0 + 7 * 86_400.0
     conn = bench.store.writer
     assert store.expired_artifacts(conn, end - 1, 10) == ()

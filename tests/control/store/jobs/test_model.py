@@ -384,7 +384,7 @@ class StoreMachine(RuleBasedStateMachine):
     def nothing_is_deleted_that_is_named_and_nothing_else_is_forgotten(self) -> None:
         named = {key for (key,) in self.bench.rows(NAMED)}
         kept = named | {key for (key,) in self.bench.rows("SELECT ref_key FROM chunks")}
-        noted = self.bench.leftovers()
+        noted = self.bench.due_orphans()
         for key, job in self.spilled.items():
             deleted = any(key == name or (name[-1] == "/" and key.startswith(name)) for name in noted)
             assert not (deleted and key in named), key

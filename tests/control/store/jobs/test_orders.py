@@ -72,10 +72,10 @@ def test_a_retry_forgets_the_result_and_what_was_spilled(bench: Any) -> None:
     news = Chunk(claimed.job, 1, 0, b"", CHUNK_REF), Progress(claimed.job, 1, b"1")
     bench.report(11.0, *news, bench.done(claimed, end="failed", error="no", output_ref=OUTPUT))
     bench.do(lambda conn: store.advance(conn, claimed.job, Cursor(1, 0, end_reported=True)))
-    assert bench.leftovers() == ()
+    assert bench.due_orphans() == ()
     view, _ = bench.retry(12.0, claimed.job)
     assert (view.error, view.output_ref, view.progress) == (None, None, None)
-    assert sorted(bench.leftovers()) == [CHUNK_REF.key, OUTPUT.key]
+    assert sorted(bench.due_orphans()) == [CHUNK_REF.key, OUTPUT.key]
     assert store.chunks(bench.store.writer, claimed.job, (0, -1), 9) == ()
     assert store.stream_cursor(bench.store.writer, claimed.job) == Cursor()
 
@@ -92,7 +92,7 @@ def test_a_retry_leaves_files_that_were_delivered(bench: Any) -> None:
     assert lost.losers == ()
     assert changed.losers == ("echo/job-1/2/",)  # the first attempt's file is good for seven days
     bench.expire(1e6)
-    assert bench.leftovers() == ("echo/job-1/2/",)
+    assert bench.due_orphans() == ("echo/job-1/2/",)
 
 
 def test_what_a_retried_job_leaves_in_the_queue_is_not_its_delivered_files(bench: Any) -> None:
@@ -102,27 +102,27 @@ def test_what_a_retried_job_leaves_in_the_queue_is_not_its_delivered_files(bench
     bench.retry(12.0, claimed.job)
     bench.claim(13.0, bench.slot())
     bench.expire(100.0)
-    assert bench.leftovers() == ("echo/job-1/2/",)
+    assert bench.due_orphans() == ("echo/job-1/2/",)
 
 
 @pytest.mark.parametrize("end", ["failed", "timed_out"])
 def test_what_an_attempt_without_success_uploaded_and_never_reported_goes_too(bench: Any, end: str) -> None:
     claimed = bench.running(10.0)
     bench.report(11.0, bench.done(claimed, end=end, error="no"))
-    assert bench.leftovers() == ()  # its stream can still be read
+    assert bench.due_orphans() == ()  # its stream can still be read
     bench.retry(12.0, claimed.job)
-    assert bench.leftovers() == ("echo/job-1/1/",)
+    assert bench.due_orphans() == ("echo/job-1/1/",)
     (again,) = bench.claim(13.0, bench.slot())
     bench.report(14.0, bench.done(again, end=end, error="no"))
     bench.expire(1e6)
-    assert bench.leftovers() == ("echo/job-1/1/", "echo/job-1/2/")
+    assert bench.due_orphans() == ("echo/job-1/1/", "echo/job-1/2/")
 
 
 def test_what_an_attempt_with_success_uploaded_stays(bench: Any) -> None:
     artifact = Artifact("echo/job-1/1/0-a.png", 10, "ab", "image/png")
     bench.report(11.0, bench.done(bench.running(10.0), artifacts=(artifact,)))
     bench.expire(1e6)
-    assert bench.leftovers() == ()
+    assert bench.due_orphans() == ()
 
 
 def test_a_late_outcome_does_not_undo_a_retry(bench: Any) -> None:
@@ -131,7 +131,7 @@ def test_a_late_outcome_does_not_undo_a_retry(bench: Any) -> None:
     late = bench.done(claimed, output_ref=OUTPUT)
     assert bench.report(13.0, late).stale == (bench.key(claimed),)
     assert bench.view(13.0, claimed.job).state is JobState.IN_QUEUE
-    assert OUTPUT.key in bench.leftovers()  # nobody will ever read it
+    assert OUTPUT.key in bench.due_orphans()  # nobody will ever read it
 
 
 def test_a_retry_starts_every_count_anew(bench: Any) -> None:
@@ -301,16 +301,16 @@ def test_a_spilled_chunk_is_kept_by_reference_and_goes_with_the_record(bench: An
     assert (first.value, first.ref) == (b"", CHUNK_REF)
     assert (second.value, second.ref) == (b"1", None)
     again = bench.report(12.0, *sent)  # the acknowledgement was lost
-    assert (again.chunks, bench.leftovers()) == ((), ())
+    assert (again.chunks, bench.due_orphans()) == ((), ())
     bench.expire(11.0 + 1_800.0)
-    assert bench.leftovers() == (CHUNK_REF.key,)
+    assert bench.due_orphans() == (CHUNK_REF.key,)
 
 
 def test_a_spilled_chunk_of_a_stale_attempt_goes_at_once(bench: Any) -> None:
     claimed = bench.running(10.0)
     bench.cancel(11.0, claimed.job)
     bench.report(12.0, Chunk(claimed.job, 1, 0, b"", CHUNK_REF))
-    assert bench.leftovers() == (CHUNK_REF.key,)
+    assert bench.due_orphans() == (CHUNK_REF.key,)
 
 
 def test_the_stream_of_a_job_that_was_given_up_can_still_be_read(bench: Any) -> None:
@@ -319,7 +319,7 @@ def test_the_stream_of_a_job_that_was_given_up_can_still_be_read(bench: Any) -> 
     (changed,) = bench.requeue(12.0)
     assert (changed.state, changed.losers) == (JobState.FAILED, ())
     bench.expire(1e6)
-    assert set(bench.leftovers()) == {CHUNK_REF.key, "echo/job-1/1/"}
+    assert set(bench.due_orphans()) == {CHUNK_REF.key, "echo/job-1/1/"}
 
 
 def test_what_a_losing_attempt_spilled_is_ours_though_its_files_are_not(bench: Any) -> None:

@@ -168,24 +168,24 @@ def test_the_row_and_what_it_names_outlive_the_record(bench: Any) -> None:
     assert bench.rows("SELECT * FROM jobs") == []
     (due_now,) = due(bench)
     assert (due_now.input_ref, due_now.view.output_ref) == (INPUT, OUTPUT)
-    assert bench.leftovers() == ()
+    assert bench.due_orphans() == ()
     tried(bench, due_now, 72.0, True)
-    assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
+    assert sorted(bench.due_orphans()) == [OUTPUT.key, INPUT.key]
 
 
 def test_what_the_record_names_still_stays_when_the_row_goes(bench: Any) -> None:
     spilled(bench)
     (due_now,) = due(bench)
     tried(bench, due_now, 12.0, True)
-    assert bench.leftovers() == ()
+    assert bench.due_orphans() == ()
     bench.expire(71.0)
-    assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
+    assert sorted(bench.due_orphans()) == [OUTPUT.key, INPUT.key]
 
 
 def test_the_row_is_as_the_job_ended_though_it_is_tried_again(bench: Any) -> None:
     claimed = spilled(bench)
     bench.retry(12.0, claimed.job)
-    assert bench.leftovers() == ()
+    assert bench.due_orphans() == ()
     (again,) = bench.claim(13.0, bench.slot())
     (changed,) = bench.report(14.0, bench.done(again)).changed
     assert changed.losers == ()  # the first attempt's output is to be told yet
@@ -194,11 +194,11 @@ def test_the_row_is_as_the_job_ended_though_it_is_tried_again(bench: Any) -> Non
     tried(bench, first, 15.0, False)
     tried(bench, first, 16.0, False)
     tried(bench, first, 17.0, False)
-    assert bench.leftovers() == (OUTPUT.key,)
+    assert bench.due_orphans() == (OUTPUT.key,)
     bench.expire(74.0)
-    assert bench.leftovers() == (OUTPUT.key,)  # the other webhook names the input
+    assert bench.due_orphans() == (OUTPUT.key,)  # the other webhook names the input
     tried(bench, second, 75.0, True)
-    assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
+    assert sorted(bench.due_orphans()) == [OUTPUT.key, INPUT.key]
 
 
 # ---- the secret -------------------------------------------------------------------------------------
