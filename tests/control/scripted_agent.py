@@ -104,9 +104,9 @@ class ScriptedAgent:
         self.stream, theirs = memory_pair()
         self.serving = tasks.create_task(self.plane.nodes.serve(theirs, self.peer, self.token))
         await self.stream.send(FromAgent(hello=hello))
-        return await self.hear()
+        return await self.receive()
 
-    async def hear(self) -> FromControl:
+    async def receive(self) -> FromControl:
         message = await self.stream.receive()
         self.assigns += message.assigns
         if message.desired is not None:
@@ -119,13 +119,13 @@ class ScriptedAgent:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
-                    await self.hear()
+                    await self.receive()
 
     async def cut_off(self) -> str:
         """Why control ended the stream, once it has."""
         try:
             while True:
-                await self.hear()
+                await self.receive()
         except StreamEnded as ended:
             await self.serving
             return str(ended)
@@ -147,14 +147,14 @@ class ScriptedAgent:
     async def ready_workers(self, count: int = 1) -> list[str]:
         """Waits until so many workers are desired, and reports them ready."""
         while len(self.specs) < count:
-            await self.hear()
+            await self.receive()
         for spec in self.specs.values():
             await self.report(WorkerState(spec.worker, spec.endpoint, spec.version, "ready"))
         return sorted(self.specs)
 
     async def assigned(self) -> Assign:
         while not self.assigns:
-            await self.hear()
+            await self.receive()
         return self.assigns.pop(0)
 
     async def completes(self, assign: Assign, output: bytes = b'{"ok":true}', *, ms: int = 7) -> None:

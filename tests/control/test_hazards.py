@@ -115,7 +115,7 @@ async def test_a_worker_in_a_crash_loop_gives_its_device_back_when_nobody_needs_
         await agent.connect(tasks)
         job = await w.plane.commands.submit(w.plane.endpoints.find("default", "a"), one(), sync=False)
         while not agent.specs:
-            await agent.hear()
+            await agent.receive()
         spec = next(iter(agent.specs.values()))
         await agent.report(WorkerState(spec.worker, "a", 1, "unhealthy", "crash loop: boom", ("boom",)))
         await asyncio.sleep(1)
@@ -125,7 +125,7 @@ async def test_a_worker_in_a_crash_loop_gives_its_device_back_when_nobody_needs_
         await w.plane.commands.cancel(w.plane.endpoints.find("default", "a"), job.id)
         async with asyncio.timeout(5):
             while agent.specs:
-                await agent.hear()
+                await agent.receive()
 
 
 @story

@@ -59,7 +59,7 @@ async def test_demand_starts_a_worker_and_idleness_stops_it() -> None:
         await agent.completes(await agent.assigned())
         assert (await w.plane.queries.wait(w.echo, job.id, 10)).ended
         while agent.specs:
-            await agent.hear()
+            await agent.receive()
 
 
 @story
@@ -98,7 +98,7 @@ async def test_a_wait_that_must_end_stops_a_frozen_job() -> None:
         frozen = await agent.assigned()
         stops: list[Cancel] = []
         while not stops:
-            stops += (await agent.hear()).cancels
+            stops += (await agent.receive()).cancels
         assert (await view).state is JobState.TIMED_OUT
         assert "within the 30 s" in ((await view).error or "")
         assert 30 <= w.loop.time() - began < 31
@@ -166,7 +166,7 @@ async def test_cancel_ends_the_job_at_once_and_notifies_the_agent() -> None:
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         assert (await w.plane.commands.cancel(w.echo, job.id)).state is JobState.CANCELLED
-        while not (message := await agent.hear()).cancels:
+        while not (message := await agent.receive()).cancels:
             pass
         assert message.cancels[0].job == job.id
         await agent.completes(assign)
@@ -357,7 +357,7 @@ async def test_a_large_input_lies_in_the_object_store_and_its_time_ends_it() -> 
         assert assign.input is None
         assert assign.input_ref is not None
         assert await w.artifacts.get(assign.input_ref) == big.input
-        while not (message := await agent.hear()).cancels:
+        while not (message := await agent.receive()).cancels:
             pass
         assert message.cancels[0].reason == "expired"
         with pytest.raises(NotFound):

@@ -19,7 +19,7 @@ async def all_acks(agent: ScriptedAgent) -> tuple[list[int], str]:
     acks = []
     try:
         while True:
-            if (ack := (await agent.hear()).ack) is not None:
+            if (ack := (await agent.receive()).ack) is not None:
                 acks.append(ack.report)
     except StreamEnded as ended:
         return acks, str(ended)
@@ -73,7 +73,7 @@ async def test_an_outcome_is_kept_by_its_agent_until_it_is_stored() -> None:
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.beat()  # what came before may have been acknowledged with the Assign
-        while not (await agent.hear()).ack:
+        while not (await agent.receive()).ack:
             pass
         w.commits.full = True
         number = agent.number
@@ -103,7 +103,7 @@ async def test_a_claim_that_failed_is_made_again() -> None:
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         first = await agent.assigned()
         await agent.report(Refused(first.job, 1, "no room"))
-        while not ((await agent.hear()).ack or agent.assigns):
+        while not ((await agent.receive()).ack or agent.assigns):
             pass
         w.commits.full = True
         await asyncio.sleep(5)

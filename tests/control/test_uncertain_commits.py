@@ -25,7 +25,7 @@ async def back(agent: ScriptedAgent, tasks: asyncio.TaskGroup, *attempts: HeldAt
     """The agent notices that it was cut off and says Hello with its worker and these attempts."""
     with contextlib.suppress(StreamEnded):
         while True:
-            await agent.hear()
+            await agent.receive()
     await agent.serving
     held = [HeldWorker(s.worker, s.endpoint, s.version, "ready", s.devices) for s in agent.specs.values()]
     return (await agent.connect(tasks, workers=held, attempts=attempts)).welcome

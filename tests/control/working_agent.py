@@ -57,7 +57,7 @@ class WorkingAgent(ScriptedAgent):
                 self.jobs[assign.worker] += 1
                 tasks.create_task(self._runs(assign))
             self.assigns.clear()
-            await self.hear()
+            await self.receive()
 
     async def _report_state(self, spec: WorkerSpec, state: str, reason: str = "") -> None:
         await self.report(WorkerState(spec.worker, spec.endpoint, spec.version, state, reason))

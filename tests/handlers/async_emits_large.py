@@ -1,14 +1,14 @@
-"""Emits a piece of each of `sizes` letters, `from` the loop's thread or another one."""
+"""Emits a chunk of each of `sizes` characters, `from` the loop's thread or another one."""
 
 import asyncio
 
 
 async def handler(job):
     for n, size in enumerate(job.input["sizes"]):
-        piece = {"n": n, "text": "x" * size}
+        chunk = {"n": n, "text": "x" * size}
         if job.input.get("from") == "thread":
-            await asyncio.to_thread(job.emit, piece)
+            await asyncio.to_thread(job.emit, chunk)
         else:
-            job.emit(piece)
+            job.emit(chunk)
         await asyncio.sleep(0)
-    return {"pieces": len(job.input["sizes"])}
+    return {"chunks": len(job.input["sizes"])}

@@ -1,4 +1,4 @@
-"""Emits a piece of each of `sizes` letters, tells how many, and then returns, raises or waits (`then`)."""
+"""Emits a chunk of each of `sizes` characters, tells how many, and then returns, raises or waits (`then`)."""
 
 import time
 
@@ -10,8 +10,8 @@ def handler(job):
         if job.cancelled:
             return None
     if job.input.get("then") == "raise":
-        raise ValueError("after its pieces")
+        raise ValueError("after its chunks")
     while job.input.get("then") == "wait":
         job.raise_if_cancelled()
         time.sleep(0.01)
-    return {"pieces": len(sizes)}
+    return {"chunks": len(sizes)}

@@ -1,4 +1,4 @@
-"""Returns `size` letters (2 MiB unless told)."""
+"""Returns `size` characters (2 MiB unless told)."""
 
 
 def handler(job):

@@ -1,4 +1,4 @@
-"""Hands over a file of a size that no disk holds, as a piece of its stream or as a part of its output."""
+"""Hands over a file of a size that no disk holds, as a chunk of its stream or as a part of its output."""
 
 import os
 

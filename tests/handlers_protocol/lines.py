@@ -1,4 +1,4 @@
-"""A plain generator whose pieces are not aggregated, and that may yield an error."""
+"""A plain generator whose chunks are not aggregated, and that may yield an error."""
 
 import runpod
 

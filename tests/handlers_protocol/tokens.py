@@ -1,4 +1,4 @@
-"""The shape of language model workers: an async generator, several jobs at once, the pieces aggregated."""
+"""The shape of language model workers: an async generator, several jobs at once, the chunks aggregated."""
 
 import asyncio
 

@@ -7,7 +7,7 @@ it is the honest runtime, so that both can live on one agent. The input of a rog
      ...]
 
 Each is sent in turn; `JOB` and `ATTEMPT` in a header stand for the job's own, and `cut` leaves the rest of
-the frame out; at `took` a file is made once the agent has taken a piece. Then it sits there, answers nothing
+the frame out; at `took` a file is made once the agent has taken a chunk. Then it sits there, answers nothing
 and ignores what it can of signals. The input "honest" is answered with "served". With STOKER_ROGUE=early it
 speaks before it is ready: what the variable STOKER_SAYS holds.
 

@@ -206,7 +206,7 @@ class Caller:
             await events.aclose()
 
     async def stream(self, job: str) -> None:
-        """A poller of /stream: each piece once, but for one whose answer may have been lost."""
+        """A poller of /stream: each chunk once, but for one whose answer may have been lost."""
         await self.pause(self.rng.choice([0.1, 8.0]))
         reader = Reader(self.world, self.world.witness.tales[job], self.request)
         name = self.request.endpoint
@@ -237,7 +237,7 @@ def _once(request: Request) -> Once | None:
 
 
 class Reader:
-    """What one reader of a job's pieces has seen. Of one attempt it must be all, in order, each once."""
+    """What one reader of a job's chunks has seen. Of one attempt it must be all, in order, each once."""
 
     def __init__(self, world: World, tale: Tale, request: Request) -> None:
         self.world = world
@@ -248,7 +248,7 @@ class Reader:
         self.seen = 0
         self.over = False
         self.uncertain = False
-        """The last pieces were read, and control may not know it."""
+        """The last chunks were read, and control may not know it."""
 
     def fail(self, message: str) -> None:
         if self.tale.id not in self.world.witness.poisoned:
@@ -265,7 +265,7 @@ class Reader:
                     self.attempt = event.attempt
                 if event.attempt != self.attempt:
                     self.fail(
-                        f"a piece of attempt {event.attempt} after {self.attempt}, and no reset between"
+                        f"a chunk of attempt {event.attempt} after {self.attempt}, and no reset between"
                     )
                 self._chunk(event.attempt, event.n)
             case "end":
@@ -287,7 +287,7 @@ class Reader:
 
     def _chunk(self, attempt: int, n: int) -> None:
         if attempt != self.attempt or n != self.seen:
-            self.fail(f"piece {n} of attempt {attempt} after {self.seen} pieces of attempt {self.attempt}")
+            self.fail(f"chunk {n} of attempt {attempt} after {self.seen} chunks of attempt {self.attempt}")
         self.seen = n + 1
 
     def ends(self, view: JobView) -> None:
@@ -298,7 +298,7 @@ class Reader:
         wanted = self.request.script(view.attempt).get("chunks", 0)
         seen = self.seen if self.attempt == view.attempt else 0
         if seen != wanted:
-            self.fail(f"it ended after {seen} of {wanted} pieces of attempt {view.attempt}")
+            self.fail(f"it ended after {seen} of {wanted} chunks of attempt {view.attempt}")
 
 
 async def look_around(world: World, rng: Random, names: list[str], done: asyncio.Event) -> None:

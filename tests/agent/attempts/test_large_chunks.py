@@ -1,4 +1,4 @@
-"""Stories of streams whose pieces are too large for a message, in virtual time."""
+"""Stories of streams whose chunks are too large for a message, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from stoker.agent.attempts import chunks as pieces
+from stoker.agent.attempts import chunks as chunk_rules
 from stoker.agent.attempts.machine import FLUSH_S
 from stoker.agent.reports.outbox_file import decode
 from stoker.outbound.errors import ObjectStoreRefused
@@ -18,7 +18,7 @@ LARGE = {"characters": 3_000_000}
 
 
 def chunks_of(host, name="j1"):
-    """The pieces as control reads them."""
+    """The chunks as control reads them."""
     found = []
     for chunk in host.control.about(Chunk, name):
         text = chunk.value if chunk.ref is None else host.objects.blobs["bucket", chunk.ref.key]
@@ -141,7 +141,7 @@ def test_what_waits_is_bounded_and_the_handler_waits(play, a_worker, a_job):
         await host.control.assign(a_job("j1", script(chunks=[LARGE] * 40), execution_timeout_ms=600_000))
         await asyncio.sleep(100)
         stream = next(iter(host.agent.attempts._attempts.values())).stream
-        assert sum(map(len, stream._bodies)) <= pieces.HOLD_MAX + 3_000_002
+        assert sum(map(len, stream._bodies)) <= chunk_rules.HOLD_MAX + 3_000_002
         assert answered(host) == [0, 1]
         assert [held.phase for held in host.agent.attempts.held()] == ["running"]
         host.objects.down = False
@@ -159,7 +159,7 @@ def test_small_chunks_behind_a_large_one_stop_the_worker_and_a_cancel_is_receive
         await host.control.assign(a_job("j1", script(chunks=many, run_s=21)))
         await host.until(lambda: host.spawner.of("w1").paused)
         stream = next(iter(host.agent.attempts._attempts.values())).stream
-        assert sum(map(len, stream._bodies)) < pieces.HOLD_MAX + 5_000_000
+        assert sum(map(len, stream._bodies)) < chunk_rules.HOLD_MAX + 5_000_000
         for full in (True, False):  # an outbox that has room again does not let this worker go
             host.agent._on_pressure(full)
             assert host.spawner.of("w1").paused
@@ -180,7 +180,7 @@ def test_a_chunk_that_is_refused_for_good_fails_the_attempt(play, a_worker, a_jo
         await host.control.assign(a_job("j1", script(chunks=[LARGE, "b"], run_s=90)))
         outcome = await host.control.outcome("j1")
         assert (outcome.end, outcome.retryable) == ("failed", False)
-        assert outcome.error == "piece 0 of the partial output could not be uploaded: no such bucket"
+        assert outcome.error == "chunk 0 of the partial output could not be uploaded: no such bucket"
         assert host.spawner.of("w1").signals == []
 
     play(story)

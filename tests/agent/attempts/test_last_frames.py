@@ -1,4 +1,4 @@
-"""What workers still say while the agent itself goes: it is heard by nobody, and holds up nothing."""
+"""What workers still say while the agent itself goes: nobody reads it, and holds up nothing."""
 
 from __future__ import annotations
 

@@ -159,9 +159,9 @@ class Follower:
         self._process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert self.hear() == ["ready"]
+        assert self.next_event() == ["ready"]
 
-    def hear(self) -> Any:
+    def next_event(self) -> Any:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
 
@@ -169,7 +169,7 @@ class Follower:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{question}\n")
         self._process.stdin.flush()
-        return self.hear()
+        return self.next_event()
 
     def seen(self, uuid: str = "GPU-0") -> str:
         return str(next(look["seen"] for look in self.ask("look") if look["uuid"] == uuid))
@@ -278,25 +278,25 @@ def test_xids_are_reported_as_they_come(library: Path) -> None:
     with Follower(library) as driver:
         assert driver.seen() == HEALTHY
         driver.set("xid 1 79")
-        assert driver.hear() == ["xid", "GPU-1", 79]
+        assert driver.next_event() == ["xid", "GPU-1", 79]
         driver.set("xid 1 79", "xid 0 31", "xid 0 13")
-        assert [driver.hear(), driver.hear()] == [["xid", "GPU-0", 31], ["xid", "GPU-0", 13]]
+        assert [driver.next_event(), driver.next_event()] == [["xid", "GPU-0", 31], ["xid", "GPU-0", 13]]
 
 
 def test_the_last_xid_of_a_gpu_that_falls_off_the_bus_is_reported(library: Path) -> None:
     with Follower(library) as driver:
         assert driver.seen() == HEALTHY
         driver.set("error 0 15", "xid 0 79")
-        assert driver.hear() == ["xid", "GPU-0", 79]
+        assert driver.next_event() == ["xid", "GPU-0", 79]
         driver.set("error 0 15", "xid 0 79", "xid 1 48")
-        assert driver.hear() == ["xid", "GPU-1", 48], "and its neighbours are heard of as before"
+        assert driver.next_event() == ["xid", "GPU-1", 48], "and its neighbours are heard of as before"
 
 
 def test_a_gpu_without_events_does_not_silence_the_others(library: Path) -> None:
     with Follower(library, "deaf") as driver:
         assert driver.seen() == HEALTHY
         driver.set("xid 0 79", "xid 1 48")
-        assert driver.hear() == ["xid", "GPU-1", 48]
+        assert driver.next_event() == ["xid", "GPU-1", 48]
 
 
 def test_the_recovery_action_of_a_divided_gpu_counts_for_its_parts(library: Path) -> None:
@@ -313,9 +313,9 @@ def test_an_xid_of_a_divided_gpu_is_about_the_part_it_names_or_about_all(library
     with Follower(library, "mig") as driver:
         assert driver.seen("MIG-0-2").startswith("Answered")
         driver.set("xid 0 94 2")
-        assert driver.hear() == ["xid", "MIG-0-2", 94]
+        assert driver.next_event() == ["xid", "MIG-0-2", 94]
         driver.set("xid 0 94 2", "xid 0 79")
-        assert [driver.hear(), driver.hear()] == [["xid", "MIG-0-0", 79], ["xid", "MIG-0-2", 79]]
+        assert [driver.next_event(), driver.next_event()] == [["xid", "MIG-0-0", 79], ["xid", "MIG-0-2", 79]]
 
 
 @pytest.mark.parametrize(

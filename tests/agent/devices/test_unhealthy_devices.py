@@ -1,4 +1,4 @@
-"""Devices that fall ill, and memory that does not come back: what the agent stops, starts and tells."""
+"""Devices that become unhealthy, and memory that is not freed: what an agent stops, starts and reports."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SCRIPTS = [
     {"run_s": 3, "progress": [1, 2, 3], "output": 2},
     {"run_s": 2, "chunks": ["a", "b"]},
     {"run_s": 2, "chunks": ["a", {"characters": 1_200_000}, "b", {"characters": 1_200_000}], "output": 3},
-    {"chunks": [{"characters": 1_200_000}] * 12, "error": "after its pieces"},
+    {"chunks": [{"characters": 1_200_000}] * 12, "error": "after its chunks"},
     {"run_s": 1, "chunks": [{"characters": 1_200_000}, "a"], "exit": -9},
     {"run_s": 1, "exit": -11},
     {"run_s": 90},
@@ -100,7 +100,7 @@ def check(host, assigned):
         ends = control.about(Outcome, name, attempt) + control.about(Refused, name, attempt)
         # an Assign that was cut off on its way is the only one without an end
         assert len(ends) == ((name, attempt) in host.arrived)
-        # the pieces that were told are the first ones, and of a success all of them
+        # the chunks that were told are the first ones, and of a success all of them
         numbers = sorted({chunk.n for chunk in control.about(Chunk, name, attempt)})
         assert numbers == list(range(len(numbers)))
         if ends and isinstance(ends[-1], Outcome) and ends[-1].output == b"3":

@@ -76,7 +76,7 @@ def test_a_secret_is_found_however_it_is_written(way, secret):
 
 @given(st.text(min_size=8, max_size=40), st.binary(max_size=5), st.binary(max_size=5))
 def test_no_text_of_base64_that_is_left_reveals_a_secret(secret, before, after):
-    """What its neighbours' bytes share a letter with stays: four letters at most."""
+    """What its neighbours' bytes share a character with stays: four characters at most."""
     written = base64.b64encode(before + secret.encode() + after).decode()
     [found] = hide([written], [secret])
     kept = len(found.replace("***", ""))
@@ -109,10 +109,10 @@ def test_a_line_that_was_cut_by_its_length_ends_in_no_part_of_a_secret():
 
 def test_a_letter_of_several_bytes_may_be_cut_too():
     secret, tail = "geheime-schlüssel-für-alle", LogTail()
-    first, letter, last = secret.encode().partition("ü".encode())
-    tail.feed(b"it is " + first + letter[:1])
+    first, character, last = secret.encode().partition("ü".encode())
+    tail.feed(b"it is " + first + character[:1])
     listener = tail.listen()
-    tail.feed(letter[1:] + last + b" ok\n")
+    tail.feed(character[1:] + last + b" ok\n")
     assert hide(tail.lines[:1], [secret]) == ("it is ***",)
     assert hide(listener.after(0, whole=False)[1], [secret]) == ("*** ok",)
 

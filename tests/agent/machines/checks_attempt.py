@@ -84,7 +84,7 @@ def walk(machine: Any, draw: Any, steps: int = 25) -> None:
     fetch, waits = draw([True, False, False]), draw([True, False])
     state, commands = machine.begin(0.0, TIMEOUT_S, TTL_S, fetch=fetch, waits=waits)
     reported = Observed()
-    reported.hear(name(state), name(state), None, commands)
+    reported.note(name(state), name(state), None, commands)
     at, dead = 0.0, 0
     for _ in range(steps):
         dead += name(state) == "Over"
@@ -95,7 +95,7 @@ def walk(machine: Any, draw: Any, steps: int = 25) -> None:
         at = event.at
         before = state
         state, commands = machine.step(state, event)
-        reported.hear(name(before), name(state), event, commands)
+        reported.note(name(before), name(state), event, commands)
         reported.check(state, machine)
         wake = machine.wake_at(state)
         if isinstance(event, ev.Tick) and wake is not None:
@@ -113,7 +113,7 @@ class Observed:
         self.ladder: list[str] = []
         self.verdict_fixed: Any = None
 
-    def hear(self, before: str, after: str, event: Any, commands: Any) -> None:
+    def note(self, before: str, after: str, event: Any, commands: Any) -> None:
         self.lies(event, commands)
         for command in commands:
             match command:
@@ -551,15 +551,15 @@ MUTANTS = [
         "        case Stop(_, verdict):\n            return _end_upload(verdict)",
     ),
     (
-        "the result overtakes the pieces",
+        "the result overtakes the chunks",
         "(ReleaseSlot(), ReportUploading())\n",
         "(ReleaseSlot(), ReportUploading(), Upload())\n",
     ),
-    ("pieces hold a verdict back for ever", "Flushing(at + FLUSH_S, verdict)", "Flushing(1e9, verdict)"),
+    ("chunks hold a verdict back for ever", "Flushing(at + FLUSH_S, verdict)", "Flushing(1e9, verdict)"),
     ("a store that is down holds a verdict back", 'if backlog == "moving" and not', "if backlog and not"),
     ("what is handed back is told first", " and not verdict.given_back", ""),
     (
-        "pieces hold the slot",
+        "chunks hold the slot",
         "Flushing(at + FLUSH_S, verdict), (ReleaseSlot(), ReportReleased())",
         "Flushing(at + FLUSH_S, verdict), (ReleaseSlot(),)",
     ),
@@ -574,12 +574,12 @@ MUTANTS = [
         "case ChunkFailed(_, error, retryable=True) if not completed:",
     ),
     (
-        "the result is not uploaded after pieces",
+        "the result is not uploaded after chunks",
         "case ChunksUploaded() if state.upload:",
         'case ChunksUploaded() if "":',
     ),
     (
-        "pieces that are refused are forgotten",
+        "chunks that are refused are forgotten",
         "case ChunkFailed(at, error, retryable=False):",
         "case ChunkFailed(at, error, retryable=None):",
     ),

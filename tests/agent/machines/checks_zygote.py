@@ -243,7 +243,7 @@ MUTANTS = [
     ),
     ("the owner does not count", "accelerated, owner)", "accelerated)"),
     ("any variable goes", 'BRINGS_CODE = ("PYTHON", "LD_")', 'BRINGS_CODE = ("PYTHONPATH", "LD_PRELOAD")'),
-    ("letters are bytes", "len(name.encode()) > MARK_ROOM", "len(name) > MARK_ROOM"),
+    ("characters are bytes", "len(name.encode()) > MARK_ROOM", "len(name) > MARK_ROOM"),
     ("hidden modules go", "set(names) & set(own)", "set()"),
     ("a prefix is a folder", '.rstrip("/") + "/"', ""),
     (

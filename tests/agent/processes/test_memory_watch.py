@@ -32,7 +32,7 @@ class Proc:
     async def until(self, true: Callable[[], Any]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not true():  # noqa: ASYNC110
-                await asyncio.sleep(0)  # a thread rings no bell here
+                await asyncio.sleep(0)  # a thread sends no event here
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ async def test_another_reaper_is_started_where_one_was_killed(
     supervisor = ReaperSupervisor(None, None)
     first = supervisor.pid
     os.kill(first, signal.SIGKILL)
-    while supervisor.pid == first:  # noqa: ASYNC110  # a process's end rings no bell here
+    while supervisor.pid == first:  # noqa: ASYNC110  # a process's end sends no event here
         await asyncio.sleep(0)
     assert "another is started" in caplog.text
     assert os.getsid(supervisor.pid) == supervisor.pid

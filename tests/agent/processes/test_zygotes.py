@@ -106,7 +106,7 @@ class Host:
     async def until(self, true: Callable[[], Any]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not true():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)  # what other processes do rings no bell
+                await asyncio.sleep(0.005)  # what other processes do sends no event
 
     async def a_spare(self) -> int:
         await self.until(lambda: self.zygote._spare)
@@ -846,7 +846,7 @@ async def test_a_zygotes_home_stays_for_its_workers_and_no_longer(host: Host) ->
 
 
 async def test_a_spare_that_was_reaped_as_a_leftover_holds_nothing_up(host: Host) -> None:
-    """At the agent's end, whoever looks for leftovers may be quicker than the spare's own watch."""
+    """At the agent's end, whoever looks for orphans may be quicker than the spare's own watch."""
     await host.ready(host.write(ECHO), "json")
     spare = await host.a_spare()
     os.kill(spare, signal.SIGKILL)

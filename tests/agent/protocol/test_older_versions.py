@@ -1,6 +1,6 @@
 """Older versions of the stock worker, which public ones pin. Each has a way of its own:
 
-1.6.2   knows no batches: asks for each job alone, for several of them beside each other; dies of SIGTERM
+1.6.2   knows no batches: asks for each job alone, for several of them at the same time; dies of SIGTERM
 1.7.4   asks for the next job before it counts the one that it was just given; gives a poll up after 30 s
 1.7.13  keeps the jobs that run in a file of the folder that it starts in
 """
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def programs(stock: None, host: Any) -> AsyncIterator[dict[str, Any]]:
-    """They start beside each other. Each that a test ends is that test's alone."""
+    """They start at the same time. Each that a test ends is that test's alone."""
     if not (PEERS / "older").exists():
         why = PEERS / "older.why"
         pytest.skip(

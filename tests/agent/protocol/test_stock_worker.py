@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def programs(stock: None, host: Any) -> AsyncIterator[dict[str, Any]]:
-    """They start beside each other. Each that a test ends is that test's alone."""
+    """They start at the same time. Each that a test ends is that test's alone."""
     started = {
         "many": host.start("mixed.py", AT_ONCE="16", TOKEN="declared"),
         "one": host.start("mixed.py"),
@@ -134,7 +134,7 @@ async def test_what_it_prints_is_received(many: Any) -> None:
 
 
 async def test_pings_are_recorded(many: Any) -> None:
-    """The first may come after the first job-take; it rings no bell."""
+    """The first may come after the first job-take; it sends no event."""
     async with asyncio.timeout(60):
         while many.process.last_ping is None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What becomes of a handler's output, and which files and pieces it may hand over."""
+"""What becomes of a handler's output, and which files and chunks it may hand over."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def test_a_chunk_in_a_checked_file_a_terabyte_is_refused() -> None:
 
 
 def test_chunks_are_counted_without_a_gap() -> None:
-    with pytest.raises(said.BrokenProtocol, match="piece 2 of job j1 came instead of 1"):
+    with pytest.raises(said.BrokenProtocol, match="chunk 2 of job j1 came instead of 1"):
         checked_chunk(said.Chunk(KEY, 2, b"1", None), 1, storable=True, check=refuse)

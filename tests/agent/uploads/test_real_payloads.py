@@ -1,4 +1,4 @@
-"""Large outputs, large pieces and logs through real worker processes."""
+"""Large outputs, large chunks and logs through real worker processes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(host, ref):
 
 
 def chunk_lengths(host, name):
-    """Number and length of each piece, as control reads them."""
+    """Number and length of each chunk, as control reads them."""
     chunks = [
         json.loads(c.value) if c.ref is None else read(host, c.ref) for c in host.control.about(Chunk, name)
     ]
@@ -122,7 +122,7 @@ async def test_an_error_comes_after_the_chunks_before_it(real, a_job):
     await real.serve("emits_large")
     job_input = {"sizes": [LARGE, 10], "then": "raise"}
     await real.control.assign(a_job("j1", json.dumps(job_input).encode()))
-    assert "after its pieces" in (await real.control.outcome("j1")).error
+    assert "after its chunks" in (await real.control.outcome("j1")).error
     assert chunk_lengths(real, "j1") == [(0, LARGE), (1, 10)]
 
 

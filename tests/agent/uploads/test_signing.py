@@ -75,7 +75,7 @@ def test_what_control_never_signs_is_given_up_at_the_ttl(play, a_worker, signed_
         outcome = await host.control.outcome("j1")
         assert (outcome.end, outcome.retryable) == ("failed", False)
         assert "ttl" in outcome.error
-        assert host.signing._asks == {}
+        assert host.signing._requests == {}
 
     play(story)
 

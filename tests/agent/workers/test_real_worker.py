@@ -1,4 +1,4 @@
-"""The same agent with real processes: its shell and the local spawner must mean the same by their seam."""
+"""The same agent with real processes: its shell and the local spawner mean the same by the interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipe of permissions, as an ill-meaning worker process may use it."""
+"""The pipe of permissions, as a malicious worker process may use it."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_a_pods_key_reads_and_stops_that_pod(method: str, path: str, may: bool) 
     assert not access.may(write=False)
     assert not access.may(write=False, endpoint="echo")
     assert not access.keys
-    assert not Access("restricted", pod="p1").asks(method, path)
+    assert not Access("restricted", pod="p1").is_own_pod(method, path)
 
 
 def test_nothing_is_nothing() -> None:

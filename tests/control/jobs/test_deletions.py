@@ -142,7 +142,7 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
         await asyncio.wait_for(hanging.wait(), 60)
         short = Submission(input=b"{}", ttl_ms=10_000)
         job = await w.plane.commands.submit(w.echo, short, sync=False)
-        while not (message := await asyncio.wait_for(agent.hear(), 30)).cancels:
+        while not (message := await asyncio.wait_for(agent.receive(), 30)).cancels:
             pass
         assert (message.cancels[0].job, message.cancels[0].reason) == (job.id, "expired")
 

@@ -33,12 +33,12 @@ WRONG = [
     (
         one(type="string", minLength=1, pattern=r"\S"),
         {"x": "   "},
-        'x must have at least one letter that is not white space, got "   "',
+        'x must have at least one character that is not white space, got "   "',
     ),
     (
         one(type="string", minLength=1, pattern=r"\S"),
         {"x": ""},
-        'x must not be empty, got ""; allowed: at least one letter that is not white space',
+        'x must not be empty, got ""; allowed: at least one character that is not white space',
     ),
     (
         one(type="string", maxLength=2, pattern=r"\S"),
@@ -80,7 +80,7 @@ def test_a_prompt_of_nothing_but_white_space_is_refused_once_with_a_message() ->
     with pytest.raises(BadRequest) as raised:
         check_input(MODELS["text-to-image"].schema, {"prompt": " \n "})
     assert str(raised.value) == (
-        'Invalid parameter: prompt must have at least one letter that is not white space, got " \\n "'
+        'Invalid parameter: prompt must have at least one character that is not white space, got " \\n "'
     )
     check_input(MODELS["text-to-image"].schema, {"prompt": " a fox "})
 
@@ -124,7 +124,7 @@ def test_a_schema_that_is_none_is_refused_when_it_is_declared() -> None:
 
 @pytest.mark.parametrize("length", [3_000, 8_192])
 def test_a_url_may_be_as_long_as_a_worker_fetches(length: int) -> None:
-    """Signed ones hold tokens of some thousand letters."""
+    """Signed ones hold tokens of some thousand characters."""
     url = "https://store.test/face.png?signature=".ljust(length, "a")
     check_input(one(type="string", format="uri"), {"x": url})
     with pytest.raises(BadRequest, match="x must be an http or https URL"):

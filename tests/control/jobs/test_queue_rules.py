@@ -39,7 +39,7 @@ async def gone(w: World, job: str) -> None:
 
 async def stopped(agent: ScriptedAgent) -> Any:
     while True:
-        message = await agent.hear()
+        message = await agent.receive()
         if message.cancels:
             return message.cancels[0]
 
@@ -408,7 +408,7 @@ async def test_a_queued_job_says_why_it_waits() -> None:
         agent = w.agent()
         await agent.connect(tasks)
         while not agent.specs:
-            await agent.hear()
+            await agent.receive()
         assert await reason(w, job) == "starting"
         ((name, spec),) = agent.specs.items()
         failed = ("starting", "NoWeights: none of them is here\nTraceback")

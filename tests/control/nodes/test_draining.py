@@ -117,7 +117,7 @@ async def goodbye(agent: ScriptedAgent) -> FromControl:
     last = FromControl()
     while True:
         try:
-            last = await agent.hear()
+            last = await agent.receive()
         except StreamEnded:
             return last
 

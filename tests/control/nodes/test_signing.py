@@ -21,7 +21,7 @@ async def holding(w: World, tasks: asyncio.TaskGroup) -> tuple[ScriptedAgent, As
 
 async def signed(agent: ScriptedAgent, job: str, attempt: int, *wanted: Wanted) -> SignAnswer:
     await agent.stream.send(FromAgent(asks=(SignAsk(7, job, attempt, wanted),)))
-    while not (answers := (await agent.hear()).answers):
+    while not (answers := (await agent.receive()).answers):
         pass
     (answer,) = answers
     assert answer.number == 7
@@ -96,7 +96,7 @@ async def test_a_large_input_may_be_read_by_the_node_of_its_job() -> None:
 
 @story
 async def test_answers_are_not_lost_where_others_are_being_sent() -> None:
-    """Many asks in many messages, beside Assigns and Acks."""
+    """Many requests in many messages, beside Assigns and Acks."""
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, assign = await holding(w, tasks)
         wanted = (put(f"echo/{assign.job}/1/output.json"),)
@@ -106,5 +106,5 @@ async def test_answers_are_not_lost_where_others_are_being_sent() -> None:
         answered: list[int] = []
         async with asyncio.timeout(60):
             while len(answered) < 50:
-                answered += [answer.number for answer in (await agent.hear()).answers]
+                answered += [answer.number for answer in (await agent.receive()).answers]
         assert answered == list(range(100, 150))

@@ -1,4 +1,4 @@
-"""An agent and a plane in one process: a device falls ill, the work moves, and waiting jobs say why."""
+"""An agent and a plane in one process. A device is unhealthy, work moves, and waiting jobs show why."""
 
 from __future__ import annotations
 

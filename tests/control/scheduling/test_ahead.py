@@ -287,7 +287,7 @@ async def test_a_purge_cancels_what_lies_ahead_and_not_what_runs() -> None:
         await agent.ready_workers()
         assigns = await short_jobs(w, agent, 3)
         assert await w.plane.commands.purge(w.echo) == 2
-        stopped = {cancel.job for cancel in (await agent.hear()).cancels}
+        stopped = {cancel.job for cancel in (await agent.receive()).cancels}
         assert stopped == {assign.job for assign in assigns[1:]}
         assert await states(w, assigns) == ["IN_PROGRESS", "CANCELLED", "CANCELLED"]
         await agent.completes(assigns[0], ms=1)

@@ -175,7 +175,7 @@ async def test_room_that_a_worker_leaves_is_used_at_once() -> None:
         before = w.loop.time()
         await agent.report(WorkerState(worker, "echo", 1, "gone"))
         while not agent.specs:
-            await agent.hear()
+            await agent.receive()
         assert w.loop.time() - before < STAFF_PAUSE_S / 5
 
 
@@ -191,7 +191,7 @@ async def test_who_says_again_and_again_that_there_is_room_is_looked_at_no_more_
             (worker,) = agent.specs
             await agent.report(WorkerState(worker, "echo", 1, "gone"))
             while not agent.specs.keys() - {worker}:
-                await agent.hear()
+                await agent.receive()
         assert w.loop.time() - before > 8 * STAFF_PAUSE_S
 
 
@@ -324,7 +324,7 @@ async def test_a_node_that_comes_back_keeps_its_old_workers_until_they_are_repla
         old = HeldWorker(name, "echo", 1, "ready", ("CPU-0",))
         await again.connect(tasks, workers=[old])
         while len(again.specs) < 2:
-            await again.hear()
+            await again.receive()
         assert {spec.version for spec in again.specs.values()} == {1, 2}
         assert again.specs[name].env == {}
 

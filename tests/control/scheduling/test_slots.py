@@ -71,7 +71,7 @@ async def test_a_worker_gets_as_many_jobs_as_it_reported_and_more_when_it_takes_
         agent = w.agent()
         await agent.connect(tasks)
         while not agent.specs:
-            await agent.hear()
+            await agent.receive()
         (worker,) = agent.specs
         await report_slots(agent, worker, 2)
         await submit(w, 6)
@@ -127,7 +127,7 @@ async def test_a_change_of_slots_does_not_make_a_worker_seem_busy() -> None:
         await asyncio.sleep(4.0)
         await report_slots(agent, worker, 2)
         while agent.specs:
-            await agent.hear()
+            await agent.receive()
         assert w.loop.time() - idle < 8.0
 
 
@@ -138,9 +138,9 @@ async def test_more_workers_start_where_they_take_less_than_their_endpoint_allow
         agent = w.agent()
         await agent.connect(tasks)
         while not agent.specs:
-            await agent.hear()
+            await agent.receive()
         (worker,) = agent.specs
         await report_slots(agent, worker, 1)
         await submit(w, 4)
         while len(agent.specs) < 4:
-            await agent.hear()
+            await agent.receive()

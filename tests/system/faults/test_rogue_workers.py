@@ -24,7 +24,7 @@ def test_a_chunk_without_end_fails_its_job_and_the_agent_stops_at_sigterm(
     with running(tmp_path, ROGUE, options=["--grace", "1"]) as stack:
         took = tmp_path / "took"
         job = stack.run("rogue", {"says": [CHUNK | {"took": str(took)}, *then]})
-        until(took.exists, START_S, "an answer to the piece", lambda: stack.status("rogue", job))
+        until(took.exists, START_S, "an answer to the chunk", lambda: stack.status("rogue", job))
         assert ended_by_sigterm(stack) == 0
         record = stack.status("rogue", job)
         assert record["status"] == "FAILED"

@@ -1,4 +1,4 @@
-"""The main job end to end: a prompt goes in, previews stream by, a picture comes out behind a signed URL."""
+"""The main job end to end: a prompt goes in, previews stream by, an image comes out behind a signed URL."""
 
 from __future__ import annotations
 

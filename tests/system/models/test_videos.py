@@ -1,4 +1,4 @@
-"""The video model end to end: a picture and a voice are brought along, pieces stream by, a film comes out
+"""The video model end to end: an image and audio are given, pieces stream by, a video file comes out
 behind a signed URL; what cannot become one ends with a sentence, costs nothing, and leaves nothing behind."""
 
 from __future__ import annotations

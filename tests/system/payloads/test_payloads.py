@@ -21,7 +21,7 @@ SIZE = 2 * 1024 * 1024
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("payloads")
     endpoints = [queue_endpoint("large", "large_output.py"), queue_endpoint("digest", "digest.py")]
-    endpoints.append(queue_endpoint("pieces", "emits_large.py"))
+    endpoints.append(queue_endpoint("chunks", "emits_large.py"))
     endpoints.append(queue_endpoint("prints", "prints_much.py"))
     with running(folder, *endpoints) as made:
         yield made
@@ -67,10 +67,10 @@ SIZES = [10, 3_000_000, 10, 10, 3_000_000, 3_000_000, 999_000, 10]
 
 
 def test_large_and_small_chunks_are_streamed_in_their_order(stack: Stack) -> None:
-    job = stack.run("pieces", {"sizes": SIZES})
+    job = stack.run("chunks", {"sizes": SIZES})
     found: list[tuple[int, int]] = []
     while True:
-        answer = stack.http.get(f"/pieces/stream/{job}?wait=60000").json()
+        answer = stack.http.get(f"/chunks/stream/{job}?wait=60000").json()
         chunks = [chunk["output"] for chunk in answer["stream"]]
         found += [(chunk["n"], len(chunk["text"])) for chunk in chunks]
         if answer["status"] not in {"IN_QUEUE", "IN_PROGRESS"}:
@@ -83,10 +83,10 @@ def test_large_and_small_chunks_are_streamed_in_their_order(stack: Stack) -> Non
 
 
 def test_they_come_as_events_too(stack: Stack) -> None:
-    job = stack.run("pieces", {"sizes": SIZES})
+    job = stack.run("chunks", {"sizes": SIZES})
     found: list[tuple[int, int]] = []
     kind = ""
-    with stack.http.stream("GET", f"/pieces/stream/{job}", headers={"Accept": "text/event-stream"}) as answer:
+    with stack.http.stream("GET", f"/chunks/stream/{job}", headers={"Accept": "text/event-stream"}) as answer:
         for line in answer.iter_lines():
             word, _, text = line.partition(": ")
             kind = text if word == "event" else kind

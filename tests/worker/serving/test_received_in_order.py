@@ -119,7 +119,7 @@ def test_a_cancel_that_a_thread_receives_while_its_job_begins_is_received(
 
 
 async def test_a_cancel_does_not_overtake_its_run(ends: tuple[Channel, socket.socket]) -> None:
-    """The run was heard by a thread that waited for its large piece to be taken."""
+    """The run was heard by a thread that waited for its large chunk to be taken."""
     channel, agent = ends
 
     async def handler(_: Any) -> None:

@@ -128,7 +128,7 @@ def test_after_a_large_chunk_nothing_is_emitted_until_it_is_taken(
         if large:
             assert agent.is_silent()
             agent.send("took", job="j", attempt=1, n=n)
-    assert body(agent.next()) == {"pieces": 4}
+    assert body(agent.next()) == {"chunks": 4}
 
 
 def test_a_generator_may_return_an_output_of_its_own(start_worker: Any) -> None:

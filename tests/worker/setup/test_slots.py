@@ -37,7 +37,7 @@ def test_whatever_a_modifier_answers_the_number_stays_in_its_bounds(most: int, j
         first = numbers[0]
         assert slots.now == first
         for _ in job_input[1:]:
-            slots.ask(reported.append)
+            slots.modify(reported.append)
         changes = [now for before, now in pairwise(numbers) if now != before]
         assert [frame.fields["n"] for frame in reported] == changes
         assert requests == [1, *numbers[:-1]], "it is asked with the present number"
@@ -46,7 +46,7 @@ def test_whatever_a_modifier_answers_the_number_stays_in_its_bounds(most: int, j
 
 def test_without_a_modifier_the_endpoint_decides() -> None:
     slots = Slots(7, None)
-    slots.ask(lambda frame: pytest.fail(f"{frame} was sent"))
+    slots.modify(lambda frame: pytest.fail(f"{frame} was sent"))
     assert slots.now == 7
 
 

@@ -123,7 +123,7 @@ NAMED = EndpointVersion("/h/echo.py:handler", env={"URL": "pg://{{ STOKER_SECRET
 
 async def desired_worker(agent: Any) -> WorkerSpec:
     while not agent.specs:
-        await agent.hear()
+        await agent.receive()
     (spec,) = agent.specs.values()
     return spec
 
@@ -166,7 +166,7 @@ async def test_a_changed_secret_reaches_the_next_worker_only() -> None:
         for _ in range(2):
             await api.http.post(V2 + "/echo/run", json={"input": {}})
         while len(agent.specs) < 2:
-            await agent.hear()
+            await agent.receive()
         second = next(spec for name, spec in agent.specs.items() if name != first.worker)
         assert agent.specs[first.worker].env["URL"] == "pg://old@host"
         assert second.env["URL"] == "pg://new@host"

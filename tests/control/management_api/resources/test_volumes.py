@@ -173,7 +173,7 @@ class Node:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
-                    self._note((await self.agent.hear()).desired)
+                    self._note((await self.agent.receive()).desired)
         return self.volumes
 
 

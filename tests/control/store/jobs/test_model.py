@@ -208,7 +208,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(number=PICK, off=st.sampled_from([0, 0, -1]))
     def chunk(self, number: int, off: int) -> None:
-        """A piece that was too long for a row, of an attempt that may be over."""
+        """A chunk that was too long for a row, of an attempt that may be over."""
         job = self.pick(number)
         node, attempt = machine.holder(self.jobs[job]) or "n1", self.jobs[job].attempt + off
         if attempt < 1:

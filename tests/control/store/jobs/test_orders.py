@@ -290,7 +290,7 @@ def test_an_endpoint_keeps_its_bounds(bench: Any) -> None:
     assert (found.ttl_ms, found.max_attempts, found.handler_retries) == (20_000, 7, 2)
 
 
-# ---- spilled pieces ---------------------------------------------------------------------------------
+# ---- spilled chunks ---------------------------------------------------------------------------------
 
 
 def test_a_spilled_chunk_is_kept_by_reference_and_goes_with_the_record(bench: Any) -> None:

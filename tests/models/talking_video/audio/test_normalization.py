@@ -52,7 +52,7 @@ def noise(samples: int, seed: int = 0) -> Sound:
     return np.random.default_rng(seed).normal(0, 0.2, (1, samples)).clip(-1, 1).astype(np.float32)
 
 
-def hear(path: Path, limits: VideoLimits | None = None) -> NormalizedAudio:
+def decoded(path: Path, limits: VideoLimits | None = None) -> NormalizedAudio:
     folder = path.parent / f"{path.name}.scratch"
     folder.mkdir(exist_ok=True)
     return normalized(path, folder, limits or VideoLimits())
@@ -60,7 +60,7 @@ def hear(path: Path, limits: VideoLimits | None = None) -> NormalizedAudio:
 
 def refusal(path: Path, limits: VideoLimits | None = None) -> str:
     with pytest.raises(InvalidAudio) as refused:
-        hear(path, limits)
+        decoded(path, limits)
     return str(refused.value)
 
 
@@ -70,7 +70,7 @@ def test_every_format_at_every_rate_is_normalized_to_one_loudness(
 ) -> None:
     kind, rate = form
     sound = np.repeat(tone(round(1.3 * rate), rate, gain=0.05), channels, axis=0)
-    decoded_audio = hear(write_sound(tmp_path / f"voice.{kind}", sound, rate))
+    decoded_audio = decoded(write_sound(tmp_path / f"voice.{kind}", sound, rate))
     assert decoded_audio.frames == 32
     assert decoded_audio.seconds == pytest.approx(1.3, abs=0.01)
     assert len(decoded_audio.samples.values) / 16_000 == pytest.approx(
@@ -81,28 +81,30 @@ def test_every_format_at_every_rate_is_normalized_to_one_loudness(
 
 @pytest.mark.parametrize("gain", [0.01, 0.2, 1.0])
 def test_whispered_or_shouted_it_is_as_loud(tmp_path: Path, gain: float) -> None:
-    decoded_audio = hear(write_sound(tmp_path / "voice.wav", clicks(32_000, 16_000) * gain, 16_000))
+    decoded_audio = decoded(write_sound(tmp_path / "voice.wav", clicks(32_000, 16_000) * gain, 16_000))
     assert loudness(decoded_audio.samples.values, 16_000) == pytest.approx(-23.0, abs=0.2)
 
 
 def test_decoded_audio_equals_the_source(tmp_path: Path) -> None:
     wanted = clicks(8_000, 16_000)[0]
     written = np.repeat(wanted, 3)[None]
-    decoded_audio = hear(write_sound(tmp_path / "voice.flac", written, 48_000))
+    decoded_audio = decoded(write_sound(tmp_path / "voice.flac", written, 48_000))
     found = np.asarray(decoded_audio.samples.values)
     assert lag(found, wanted) == 0
     assert np.corrcoef(found, wanted)[0, 1] > 0.75
 
 
 def test_the_level_for_the_encoder_is_that_of_the_samples(tmp_path: Path) -> None:
-    decoded_audio = hear(write_sound(tmp_path / "voice.wav", tone(16_000, 16_000) + np.float32(0.1), 16_000))
+    decoded_audio = decoded(
+        write_sound(tmp_path / "voice.wav", tone(16_000, 16_000) + np.float32(0.1), 16_000)
+    )
     values = np.asarray(decoded_audio.samples.values)
     assert decoded_audio.samples.mean == pytest.approx(values.mean(), abs=1e-4)
     assert decoded_audio.samples.deviation == pytest.approx(values.std(), rel=1e-2)
 
 
 def test_silence_stays_silent(tmp_path: Path) -> None:
-    decoded_audio = hear(write_sound(tmp_path / "voice.wav", np.zeros((2, 48_000), np.float32), 48_000))
+    decoded_audio = decoded(write_sound(tmp_path / "voice.wav", np.zeros((2, 48_000), np.float32), 48_000))
     assert (decoded_audio.frames, decoded_audio.samples.mean, decoded_audio.samples.deviation) == (
         25,
         0.0,
@@ -117,7 +119,7 @@ def test_silence_stays_silent(tmp_path: Path) -> None:
 def test_the_number_of_frames_is_exact(tmp_path: Path, rate: int, samples: int, frames: int) -> None:
     """A sample before, at and after the end of a frame; 11,025 samples are no whole number of them."""
     length = frames * rate // 25 + samples
-    decoded_audio = hear(write_sound(tmp_path / "voice.wav", np.zeros((1, length), np.float32), rate))
+    decoded_audio = decoded(write_sound(tmp_path / "voice.wav", np.zeros((1, length), np.float32), rate))
     assert decoded_audio.frames == length * 25 // rate
 
 
@@ -125,12 +127,12 @@ def test_the_number_of_frames_is_exact(tmp_path: Path, rate: int, samples: int, 
 @pytest.mark.parametrize("seconds", [0.2, 0.4, 1.0, 1.48])
 def test_what_an_encoder_adds_is_not_counted(tmp_path: Path, kind: str, seconds: float) -> None:
     path = write_sound(tmp_path / f"voice.{kind}", tone(round(seconds * 48_000), 48_000), 48_000)
-    assert hear(path).frames == round(seconds * 25)
+    assert decoded(path).frames == round(seconds * 25)
 
 
 def test_a_wrong_extension_with_good_bytes_is_decoded(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000, kind="mp3")
-    assert hear(path).frames == 25
+    assert decoded(path).frames == 25
 
 
 @pytest.mark.parametrize("written", [0, 0x7FFF_F000, 0x7FFF_FF00, 0x8000_0000, 0xFFFF_FFFF])
@@ -140,7 +142,7 @@ def test_a_wave_file_that_was_written_to_a_pipe_is_decoded(tmp_path: Path, writt
     position = data.index(b"data")
     data[position + 4 : position + 8] = data[4:8] = written.to_bytes(4, "little")
     (tmp_path / "piped.wav").write_bytes(data)
-    assert hear(tmp_path / "piped.wav").frames == 25
+    assert decoded(tmp_path / "piped.wav").frames == 25
 
 
 def wave_of(body: bytes, kind: int, bits: int, wide: int, rate: int = 16_000, before: bytes = b"") -> bytes:
@@ -164,7 +166,7 @@ def test_a_title_that_is_no_utf8_is_not_the_sounds_fault(tmp_path: Path) -> None
     tag = b"ID3\3\0\0\0\0\0\x10TIT2" + struct.pack(">IH", 6, 0) + b"\3" + LATIN
     (tmp_path / "voice.mp3").write_bytes(tag + mp3)
     for name in ("voice.wav", "voice.mp3"):
-        assert hear(tmp_path / name).frames == 25
+        assert decoded(tmp_path / name).frames == 25
         with opened(tmp_path / name) as opened_file:
             assert opened_file.metadata["title"].startswith("Caf\ufffd")
 
@@ -173,7 +175,7 @@ def test_a_chunk_name_in_a_comment_is_no_chunk(tmp_path: Path) -> None:
     data = write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000).read_bytes()
     comment = b"LIST" + (16).to_bytes(4, "little") + b"my data" + b"\xef" * 9
     (tmp_path / "comment.wav").write_bytes(data[:12] + comment + data[12:])
-    assert hear(tmp_path / "comment.wav").frames == 25
+    assert decoded(tmp_path / "comment.wav").frames == 25
 
 
 def test_an_mp3_whose_length_is_only_guessed_is_not_taken_for_cut_off(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_an_mp3_whose_length_is_only_guessed_is_not_taken_for_cut_off(tmp_path: 
     with av.open(str(path)) as guessed:
         assert guessed.duration is not None
         assert guessed.duration / av.time_base > 4
-    assert hear(path).seconds == pytest.approx(2.0, abs=0.2)
+    assert decoded(path).seconds == pytest.approx(2.0, abs=0.2)
 
 
 def test_two_concatenated_mp3s_are_decoded(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_two_concatenated_mp3s_are_decoded(tmp_path: Path) -> None:
     end = b"LYRICSBEGIN" + b"la " * 2000 + b"006011LYRICS200"
     path = tmp_path / "voice.mp3"
     path.write_bytes(first.read_bytes() + second.read_bytes() + end)
-    decoded_audio = hear(path)
+    decoded_audio = decoded(path)
     assert decoded_audio.seconds == pytest.approx(2.0, abs=0.2)
     begun = VideoFile(tmp_path, path, 64, 64, decoded_audio.frames)
     begun.add(np.zeros((decoded_audio.frames, 64, 64, 3), np.uint8))
@@ -216,7 +218,7 @@ def test_an_mp3_whose_header_miscounts_its_frames_is_decoded(tmp_path: Path, fra
     assert data[position + 7] & 3 == 3
     data[position + 8 : position + 12] = frames.to_bytes(4, "big")
     (tmp_path / "voice.mp3").write_bytes(data)
-    assert hear(tmp_path / "voice.mp3").seconds == pytest.approx(1.0, abs=0.06)
+    assert decoded(tmp_path / "voice.mp3").seconds == pytest.approx(1.0, abs=0.06)
 
 
 def test_an_mp3_whose_header_counts_frames_only_is_held_to_them(tmp_path: Path) -> None:
@@ -226,7 +228,7 @@ def test_an_mp3_whose_header_counts_frames_only_is_held_to_them(tmp_path: Path) 
     data[position + 12 :] = data[position + 16 :]
     whole = tmp_path / "frames.mp3"
     whole.write_bytes(data)
-    assert hear(whole).seconds == pytest.approx(1.0, abs=0.06)
+    assert decoded(whole).seconds == pytest.approx(1.0, abs=0.06)
     whole.write_bytes(data[: len(data) // 2])
     assert "cut off" in refusal(whole)
 
@@ -235,7 +237,7 @@ def test_an_mp3_whose_header_counts_frames_only_is_held_to_them(tmp_path: Path) 
 def test_as_long_as_it_may_be_and_not_a_frame_longer(tmp_path: Path, kind: str) -> None:
     """What an encoder adds to fill its last packet does not make it too long."""
     path = write_sound(tmp_path / f"voice.{kind}", tone(48_000, 48_000), 48_000)
-    assert hear(path, VideoLimits(audio_most_s=1.0)).frames == 25
+    assert decoded(path, VideoLimits(audio_most_s=1.0)).frames == 25
     assert (
         refusal(path, VideoLimits(audio_most_s=0.99))
         == "it has more than 0.99 s; it must have 0.2 s to 0.99 s"
@@ -254,7 +256,7 @@ def test_too_long_is_found_before_all_of_it_is_decoded(tmp_path: Path) -> None:
         "it has more than 1 s; it must have 0.2 s to 1 s"
     )
     assert (tmp_path / "voice.wav.scratch" / "audio.f32").stat().st_size < 4 * 20_000
-    assert hear(path, VideoLimits(audio_most_s=2.0)).frames == 50
+    assert decoded(path, VideoLimits(audio_most_s=2.0)).frames == 50
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -266,7 +268,7 @@ def test_a_part_of_a_file_is_refused(tmp_path: Path, kind: str, share: float) ->
     path.write_bytes(data[: int(len(data) * share)])
     why = refusal(path)
     assert "cut off" in why or "not a readable" in why
-    assert hear(whole).frames == 31
+    assert decoded(whole).frames == 31
 
 
 def test_an_m4a_that_begins_with_its_index_and_was_cut_is_refused(tmp_path: Path) -> None:
@@ -320,16 +322,16 @@ def test_of_a_video_file_that_is_longer_than_its_sound_the_sound_counts(tmp_path
                     out.mux(packet)
     with av.open(str(path)) as both:
         assert both.duration == 3 * av.time_base
-    assert hear(path).frames == 25
+    assert decoded(path).frames == 25
 
 
 def test_silence_that_the_time_stamps_leave_out_is_decoded(tmp_path: Path) -> None:
     """A call that was broken off for half a second: what comes afterwards stays at its time."""
     written, late = clicks(96_000, 48_000), 47 * 1024
     whole = write_sound(tmp_path / "whole.m4a", written, 48_000)
-    decoded_audio = hear(with_gap(whole, tmp_path / "voice.m4a", late, 24_000))
+    decoded_audio = decoded(with_gap(whole, tmp_path / "voice.m4a", late, 24_000))
     assert (decoded_audio.frames, decoded_audio.seconds) == (62, 2.5)
-    found, before = np.asarray(decoded_audio.samples.values), np.asarray(hear(whole).samples.values)
+    found, before = np.asarray(decoded_audio.samples.values), np.asarray(decoded(whole).samples.values)
     position = late // 3
     assert lag(found[:position], before[:position]) == 0
     assert lag(found[position:], before[position:]) == 8_000
@@ -339,9 +341,9 @@ def test_audio_that_begins_late_stays_late(tmp_path: Path) -> None:
     """Behind an empty edit, as of a track that was moved in a cutting room."""
     whole = write_sound(tmp_path / "whole.m4a", clicks(96_000, 48_000), 48_000)
     late = with_gap(whole, tmp_path / "voice.m4a", -1024, 24_000, movie_timescale="48000")
-    decoded_audio = hear(late)
+    decoded_audio = decoded(late)
     assert decoded_audio.seconds == pytest.approx(2.5, abs=1024 / 48_000)  # with the encoder's own silence
-    assert lag(np.asarray(decoded_audio.samples.values), np.asarray(hear(whole).samples.values)) == 8_000
+    assert lag(np.asarray(decoded_audio.samples.values), np.asarray(decoded(whole).samples.values)) == 8_000
 
 
 def test_samples_in_packets_of_one_are_decoded_together(tmp_path: Path) -> None:
@@ -353,9 +355,9 @@ def test_samples_in_packets_of_one_are_decoded_together(tmp_path: Path) -> None:
         assert sum(1 for packet in opened_file.demux(0) if packet.size) == 32_000
     with opened(path) as opened_file:
         assert sum(1 for _ in sounding(opened_file, opened_file.streams.audio[0])) < 40
-    decoded_audio = hear(path)
+    decoded_audio = decoded(path)
     assert (decoded_audio.frames, decoded_audio.seconds) == (62, 2.5)
-    found, before = (np.asarray(each.samples.values) for each in (decoded_audio, hear(whole)))
+    found, before = (np.asarray(each.samples.values) for each in (decoded_audio, decoded(whole)))
     assert lag(found[:16_000], before[:16_000]) == 0
     assert lag(found[16_000:], before[16_000:]) == gap
 
@@ -364,7 +366,7 @@ def test_the_time_of_a_broadcast_is_no_silence(tmp_path: Path) -> None:
     """A piece of a stream counts from where the stream began, which may be hours before."""
     whole = write_sound(tmp_path / "whole.m4a", clicks(96_000, 48_000), 48_000)
     fragments = {"movflags": "empty_moov+frag_every_frame+default_base_moof"}
-    decoded_audio = hear(with_gap(whole, tmp_path / "voice.m4a", -1024, 48_000 * 3600, **fragments))
+    decoded_audio = decoded(with_gap(whole, tmp_path / "voice.m4a", -1024, 48_000 * 3600, **fragments))
     assert decoded_audio.seconds == pytest.approx(2.0, abs=0.05)
 
 
@@ -395,7 +397,7 @@ def test_whole_numbers_that_were_written_as_floats_are_refused(tmp_path: Path, g
 def test_audio_a_little_over_full_scale_is_accepted(tmp_path: Path) -> None:
     sound = tone(16_000, 16_000, gain=4.0)
     (tmp_path / "floats.wav").write_bytes(wave_of(sound.tobytes(), kind=3, bits=32, wide=4))
-    assert hear(tmp_path / "floats.wav").frames == 25
+    assert decoded(tmp_path / "floats.wav").frames == 25
 
 
 def test_a_sample_a_second_is_no_sound(tmp_path: Path) -> None:
@@ -429,9 +431,9 @@ def test_all_codings_of_these_formats_are_decoded(
     """Whichever library hears it."""
     written = np.repeat(clicks(48_000, 48_000).T, channels, axis=1)
     soundfile.write(tmp_path / "voice", written, 48_000, subtype, format=kind)
-    decoded_audio = hear(tmp_path / "voice")
+    decoded_audio = decoded(tmp_path / "voice")
     assert decoded_audio.seconds == pytest.approx(1.0, abs=0.025)
-    wanted = hear(write_sound(tmp_path / "wanted.wav", clicks(48_000, 48_000), 48_000)).samples.values
+    wanted = decoded(write_sound(tmp_path / "wanted.wav", clicks(48_000, 48_000), 48_000)).samples.values
     found = np.asarray(decoded_audio.samples.values)[: len(wanted)]
     assert np.corrcoef(found, np.asarray(wanted)[: len(found)])[0, 1] > 0.9
 
@@ -441,8 +443,8 @@ def test_speech_from_one_of_six_loudspeakers_is_mixed_in(tmp_path: Path, kind: s
     written = np.zeros((48_000, 6), np.float32)
     written[:, 2] = clicks(48_000, 48_000)[0]
     soundfile.write(tmp_path / "voice", written, 48_000, "PCM_16", format=kind)
-    decoded_audio = hear(tmp_path / "voice")
-    wanted = hear(write_sound(tmp_path / "wanted.wav", clicks(48_000, 48_000), 48_000))
+    decoded_audio = decoded(tmp_path / "voice")
+    wanted = decoded(write_sound(tmp_path / "wanted.wav", clicks(48_000, 48_000), 48_000))
     np.testing.assert_allclose(decoded_audio.samples.values, wanted.samples.values, atol=0.02)
 
 
@@ -453,7 +455,7 @@ def test_libsndfile_decodes_wav_and_flac_and_ffmpeg_the_others(
     really = soundfile.SoundFile
     monkeypatch.setattr(soundfile, "SoundFile", lambda path: libraries.append(path.name) or really(path))
     for kind in FORMATS:
-        assert hear(write_sound(tmp_path / f"voice.{kind}", tone(48_000, 48_000), 48_000)).frames == 25
+        assert decoded(write_sound(tmp_path / f"voice.{kind}", tone(48_000, 48_000), 48_000)).frames == 25
     assert libraries == ["voice.wav", "voice.flac"]
 
 
@@ -472,7 +474,7 @@ def test_a_flac_without_a_length_is_decoded(tmp_path: Path) -> None:
     data[21] &= 0xF0  # 36 bits of the first block: how many samples there are
     data[22:26] = bytes(4)
     path.write_bytes(data)
-    assert hear(path).frames == 25
+    assert decoded(path).frames == 25
     with contextlib.closing(recorded(path)) as opened_file:
         assert opened_file.seconds == 0.0
 
@@ -482,7 +484,7 @@ def test_two_ogg_files_in_one_are_both_decoded(tmp_path: Path) -> None:
         write_sound(tmp_path / f"{n}.ogg", clicks(48_000, 48_000, 0.2 + 0.1 * n), 48_000) for n in range(2)
     ]
     (tmp_path / "both.ogg").write_bytes(b"".join(part.read_bytes() for part in parts))
-    assert hear(tmp_path / "both.ogg").frames == 50
+    assert decoded(tmp_path / "both.ogg").frames == 50
 
 
 def test_an_ogg_that_lacks_a_page_is_refused(tmp_path: Path) -> None:
@@ -498,7 +500,7 @@ def test_early_samples_do_not_depend_on_late_ones(tmp_path: Path) -> None:
     other = written.copy()
     other[:, 150_000:] = clicks(160_000, 16_000, every_s=0.2)[:, 150_000:] * 0.9
     first, second = (
-        hear(write_sound(tmp_path / f"{n}.wav", sound, 16_000)) for n, sound in enumerate((written, other))
+        decoded(write_sound(tmp_path / f"{n}.wav", sound, 16_000)) for n, sound in enumerate((written, other))
     )
     assert np.array_equal(first.samples.values[:140_000], second.samples.values[:140_000])
     assert not np.array_equal(first.samples.values, second.samples.values)
@@ -509,7 +511,7 @@ import sys
 from pathlib import Path
 from stoker.models.talking_video.limits import VideoLimits
 from stoker.models.talking_video.audio.normalization import normalized
-voice = normalized(Path(sys.argv[1]), Path(sys.argv[2]))
+voice = decoded(Path(sys.argv[1]), Path(sys.argv[2]))
 peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
 print(voice.frames, peak)
 """
