@@ -16,6 +16,17 @@ from stoker.agent.process_tree.tree import AGENT_MARK, LIFE_MARK, WORKER_MARK, l
 from stoker.agent.storage.volumes import VOLUME_PATH
 from stoker.wire.messages import Device, WorkerSpec
 
+ENVIRONMENTS = "STOKER_ENVIRONMENTS"
+"""Names the folder in which workers for functions keep environments of dependencies for each other. Only
+workers of the agent's own user share one."""
+
+FUNCTIONS = "stoker.worker.functions.handler:Functions"
+
+
+def runs_functions(spec: WorkerSpec) -> bool:
+    """Whether it is the worker for functions: of its two kinds the program has no folder."""
+    return spec.handler in (FUNCTIONS, "")
+
 
 def working_folder(handler: str, home: Path) -> Path:
     """The handler's folder, so that it finds its files; a module's handler starts in the worker's home."""

@@ -28,7 +28,13 @@ from stoker.agent.interfaces import SpawnFailed, WorkerWatcher
 from stoker.agent.logs.tail import LogTail
 from stoker.agent.process_tree.cgroups import Cgroups
 from stoker.agent.process_tree.tree import become_subreaper, kill_orphans, reap_strays
-from stoker.agent.processes.environment import marks, python_environment, surrounded
+from stoker.agent.processes.environment import (
+    ENVIRONMENTS,
+    marks,
+    python_environment,
+    runs_functions,
+    surrounded,
+)
 from stoker.agent.processes.running_process import LocalProcess
 from stoker.agent.processes.spawn_request import (
     Channels,
@@ -72,6 +78,12 @@ class LocalSpawner:
         self._module = module
         self._cgroups = cgroups
         self.users = users or WorkerUsers()
+        self._shared: dict[str, str] = {}
+        if not self.users.other:  # another user could put code there that the others run
+            environments = self._folder / "environments"
+            environments.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._shared[ENVIRONMENTS] = str(environments)
+            writable = (*writable, environments)
         self._resources = WorkerResources(self._folder, self.users, host or Host(), cgroups, writable)
         self._living: dict[int, LocalProcess] = {}
         self._strays: asyncio.TimerHandle | None = None
@@ -137,6 +149,8 @@ class LocalSpawner:
                 command = program.command
                 rest = (spec, device, allocation.home, self._folder, volume)
                 environment = surrounded(program.environment, *rest)
+            if runs_functions(spec):
+                environment = {**self._shared, **environment}
             return self._launch(allocation, command, environment, (channels.log_write, *fds))
         except (OSError, ValueError) as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None

@@ -27,7 +27,8 @@ class ChildProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started instead of the python worker. `environment` is without the agent's marks."""
+    """What is started instead of the python worker. `environment` is without the agent's marks. `Path()` as
+    `folder` is none: the program starts in its worker's home."""
 
     command: tuple[str, ...]
     folder: Path

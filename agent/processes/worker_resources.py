@@ -110,7 +110,7 @@ class WorkerResources:
         return unforkable(self._host, spec)
 
     def _paths(self, home: Path, folder: Path, program: Program | None) -> SandboxPaths:
-        source = folder if program is None else program.folder
+        source = folder if program is None or program.folder == Path() else program.folder
         others = [path for path in self._writable if not self._users.other or _open_to_all(path)]
         writable = (home, self._folder / "scratch", *others)
         return SandboxPaths(
@@ -123,6 +123,8 @@ class WorkerResources:
         try:
             if program is None:
                 return working_folder(spec.handler, home)
+            if program.folder == Path():
+                return home
             return own_folder(present(program.folder), home, user)
         except OSError as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None

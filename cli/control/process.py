@@ -128,6 +128,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             price_list=price_list(config),
             registries=registry_auths(config),
             local_roots=config.local_roots,
+            functions=config.functions,
             local_base=str(options.config.resolve().parent) if options.config else "/",
             prices=device_prices(config),
         )

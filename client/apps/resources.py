@@ -1,8 +1,8 @@
 """The bodies for the management API that make an endpoint of an app's: its template, and itself. Pure.
 
-The image name `local:functions` stands for the worker for functions, which every node has; control allows it
-where its configuration has `functions = true`. The code of a deployed endpoint is in its template's variables
-`STOKER_FUNCTIONS_0`, `_1` and so on: new code is a new version, which is rolled out as any other.
+The image name `local:stoker.functions` stands for the worker for functions, which every node has; control
+allows it where its configuration has `functions = true`. The code of a deployed endpoint is in its template's
+variables `STOKER_FUNCTIONS_0`, `_1` and so on: new code is a new version, which is rolled out as any other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from stoker.client.apps.definition import RESERVED_ENV, Definition
 from stoker.client.apps.requests import code, routes
 from stoker.client.apps.scanned import Endpoint
 
-IMAGE = "local:functions"
+IMAGE = "local:stoker.functions"
 LIVE_PREFIX = "live-"
 """Of the names of endpoints that a development server made."""
 
 LIVE_ENV = f"{RESERVED_ENV}_LIVE"
+CONCURRENCY_ENV = f"{RESERVED_ENV}_CONCURRENCY"
 SERVER = ("python", "-P", "-m", "stoker.worker.functions.server")
 PART_MAX = 96 << 10
 CODE_MAX = 1 << 20
@@ -39,6 +40,8 @@ def template_body(
         raise TypeError("a deployed endpoint needs its bundle")
     else:
         given = version_env(endpoint, definition, bundle)
+    if definition.max_concurrency > 1:
+        given[CONCURRENCY_ENV] = str(definition.max_concurrency)
     return {
         "name": name,
         "imageName": IMAGE,

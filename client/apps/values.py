@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import importlib
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -97,7 +98,7 @@ def _encode_array(value: Any, store: Store | None, where: str) -> Any:
 
 def _decode_array(dtype: str, shape: list[Any], data: bytes, where: str) -> Any:
     try:
-        import numpy
+        numpy = importlib.import_module("numpy")  # not at the top: neither side depends on it
     except ImportError:
         raise ValueRefused(f"{where} is an array, and numpy is not installed here") from None
     try:

@@ -273,7 +273,9 @@ def _resolved(config: Config, file: Path) -> Config:
         seen.add(declared.id)
         field, program = f"{file}: imageName of endpoint {declared.id}", bool(declared.dockerStartCmd)
         try:
-            image = resolved(declared.imageName, field, folder, roots, program=program)
+            image = resolved(
+                declared.imageName, field, folder, roots, program=program, functions=config.functions
+            )
         except ImageNameError as wrong:
             raise ConfigError(str(wrong)) from None
         endpoints.append(declared.model_copy(update={"imageName": image}))

@@ -2,6 +2,7 @@
 
     local:handlers/echo.py:handler    a python handler in a file
     local:workers/voice               a folder, where a dockerStartCmd is run
+    local:stoker.functions            the worker for functions, which every node has: it runs callers' code
     ghcr.io/example/voice:1.2         an image, by its tag or digest
 
 Links are resolved before a path is compared with the folders, so that none can lead out of them.
@@ -15,6 +16,8 @@ from pathlib import Path
 from stoker.control.rules.submissions import shown
 
 LOCAL = "local:"
+FUNCTIONS = f"{LOCAL}stoker.functions"
+_FUNCTIONS_HANDLER = "stoker.worker.functions.handler:Functions"
 _PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
     rf"{_PART}(?::[0-9]+)?(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
@@ -25,12 +28,22 @@ class ImageNameError(ValueError):
     """The message names field, value and what is allowed."""
 
 
-def resolved(image: str, field: str, base: Path, roots: tuple[Path, ...], *, program: bool) -> str:
+def resolved(
+    image: str, field: str, base: Path, roots: tuple[Path, ...], *, program: bool, functions: bool
+) -> str:
     """Returns an image unchanged, and a local path as an absolute path. Relative paths start at `base`.
 
-    `program`: the path is a folder in which a command is run. Raises ImageNameError, which begins with
-    `field`.
+    `program`: the path is a folder in which a command is run; the worker for functions needs none, and the
+    result is without a path. `functions`: whether that worker is allowed. Raises ImageNameError, which begins
+    with `field`.
     """
+    if image == FUNCTIONS:
+        if not functions:
+            raise ImageNameError(
+                f"{field} is {FUNCTIONS}, which runs code of callers on the nodes; allow it with"
+                " functions = true in the configuration"
+            )
+        return LOCAL if program else LOCAL + _FUNCTIONS_HANDLER
     if named_image(image):
         return image
     return LOCAL + (_folder if program else _handler)(image, field, base, roots)

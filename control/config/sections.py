@@ -251,6 +251,7 @@ class Config(Section):
     """The whole file."""
 
     local_roots: tuple[str, ...] = ()
+    functions: bool = False
     allow_private_addresses: bool = False
     behind_proxy: bool = False
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()

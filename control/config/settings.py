@@ -14,6 +14,7 @@ class PlaneSettings:
     """`aliases` maps further ids to endpoints' ids. `registries` are those that the file declares.
 
     `local_roots` are the folders in which `local:` handlers may be; relative paths start at `local_base`.
+    `functions`: whether callers' functions may run on the nodes.
     `prices` apply to every endpoint's jobs; `price_list` is used for bills.
     """
 
@@ -30,4 +31,5 @@ class PlaneSettings:
     registries: Mapping[str, RegistryAuth] = field(default_factory=dict)
     local_roots: tuple[str, ...] = ()
     local_base: str = "/"
+    functions: bool = False
     prices: tuple[Price, ...] = ()

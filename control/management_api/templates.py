@@ -67,7 +67,8 @@ ImageName = Annotated[
         description=(
             "An image; or `local:<path>.py:<name>`, a handler on the nodes; or, beside a dockerStartCmd,"
             " `local:<folder>`. The last two lie below the configuration's local_roots; relative paths start"
-            " at its file's folder."
+            " at its file's folder. `local:stoker.functions` is the worker for functions of apps, if the"
+            " configuration allows it."
         ),
         examples=["local:/srv/handlers/echo.py:handler"],
     ),

@@ -138,8 +138,9 @@ def image_name(template: Mapping[str, Any], settings: PlaneSettings) -> str:
     if template.get("handler") and template.get("dockerEntrypoint"):
         raise BadRequest("dockerEntrypoint is for programs; beside handler the worker is started by Stoker")
     base, roots = Path(settings.local_base), tuple(Path(root) for root in settings.local_roots)
+    program = bool(template.get("dockerStartCmd"))
     try:
-        return resolved(image, "imageName", base, roots, program=bool(template.get("dockerStartCmd")))
+        return resolved(image, "imageName", base, roots, program=program, functions=settings.functions)
     except ImageNameError as wrong:
         raise BadRequest(str(wrong)) from None
 

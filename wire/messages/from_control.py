@@ -46,7 +46,7 @@ class RegistryAuth:
 @record(frozen=True, slots=True)
 class WorkerSpec:
     """`kind` is "python", "protocol" or "http". Those of the latter two are `command`, started in the folder
-    `handler`.
+    `handler`, or without one in the worker's home.
 
     `preload` names modules: the worker may be forked from a zygote that has imported them. With an `image`,
     the worker is a container: `handler` is a path in it, and an empty `command` or `entrypoint` means the

@@ -20,7 +20,7 @@ from stoker.agent.interfaces import SpawnFailed
 from stoker.agent.process_tree import tree
 from stoker.agent.process_tree.memory_watch import used
 from stoker.agent.process_tree.tree import marked, process_table, reap_strays
-from stoker.agent.processes.environment import python_environment
+from stoker.agent.processes.environment import python_environment, runs_functions
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.sandbox.isolation import SandboxPlan
 from stoker.agent.sandbox.launching import launch, order
@@ -475,3 +475,14 @@ async def test_kill_in_the_middle_of_a_frame(start: Any) -> None:
     await asyncio.sleep(0)
     process.kill()
     assert (await watcher.exit).status == -signal.SIGKILL
+
+
+def test_the_worker_for_functions_is_known_by_its_handler() -> None:
+    """It alone is given the folder of environments, which workers of one user share."""
+    for handler, runs in (
+        ("stoker.worker.functions.handler:Functions", True),
+        ("", True),
+        ("stoker.models.text_to_image.handler:TextToImage", False),
+        ("/srv/handlers/echo.py:handler", False),
+    ):
+        assert runs_functions(WorkerSpec("w", "e", 1, handler)) is runs

@@ -289,6 +289,10 @@ WRONG = [
     (ROOTS + ECHO.replace("echo.py", "none.py"), ["imageName of endpoint echo must be a file", "none.py"]),
     (ECHO, ["imageName of endpoint echo must lie below", "add local_roots"]),
     (PROGRAM, ["imageName of endpoint voice must lie below", "add local_roots"]),
+    (
+        ROOTS + ECHO.replace("handlers/echo.py:handler", "stoker.functions"),
+        ["imageName of endpoint echo is local:stoker.functions", "code of callers", "functions = true"],
+    ),
     (ROOTS + PROGRAM.replace("local:handlers", "handlers"), ['must read "local:<folder>"', 'got "handlers"']),
     *(
         (IMAGE.replace("ghcr.io/acme/voice:1.2", name), ["imageName of endpoint far", "tag or digest"])

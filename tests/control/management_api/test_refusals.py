@@ -153,6 +153,7 @@ async def test_a_question_that_is_not_known(api: Managed) -> None:
         ("imageName", "No Image", "tag or digest"),
         ("imageName", "local:/etc/passwd.py:handler", "local_roots"),
         ("imageName", "local:a\u2028.py:handler", "local_roots"),
+        ("imageName", "local:stoker.functions", "functions = true"),
         ("category", "INTEL", "one of 'NVIDIA', 'AMD' or 'CPU'"),
         ("containerDiskInGb", -1, "greater than or equal to 0"),
         ("containerDiskInGb", "50", "valid integer"),

@@ -188,6 +188,21 @@ async def test_a_load_balancing_endpoint_is_listed_and_takes_no_jobs(api: Manage
     assert (refused.status_code, "runs an HTTP server and no handler" in refused.text) == (400, True)
 
 
+async def test_the_worker_for_functions_has_no_path() -> None:
+    async with managed(settings=PlaneSettings(functions=True)) as api:
+        image = {"imageName": "local:stoker.functions"}
+        queue = await template(api, **image)
+        server = await template(api, name="server", dockerStartCmd=["python"], **image)
+        for made_from, kind, handler in (
+            (queue, "QUEUE", "stoker.worker.functions.handler:Functions"),
+            (server, "LOAD_BALANCER", ""),
+        ):
+            found = await api.made("/endpoints", templateId=made_from, type=kind)
+            stored = api.plane.endpoints.by_id.get(found["id"])
+            assert stored is not None
+            assert (stored.run.handler, stored.run.image) == (handler, "")
+
+
 async def test_a_local_path_must_be_in_the_roots(tmp_path: Path) -> None:
     handler = tmp_path / "roots" / "echo.py"
     handler.parent.mkdir()

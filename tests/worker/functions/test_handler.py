@@ -1,0 +1,258 @@
+"""Functions of an app run by the handler, in real interpreters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from function_apps import App, run
+
+from stoker.client.apps.definition import Definition
+from stoker.client.apps.resources import version_env
+from stoker.client.apps.values import decode, encode
+from stoker.worker.functions.handler import Functions
+from stoker.worker.testing import LocalFile
+
+SOURCE = """
+import os
+import numpy
+from stoker.client import endpoint
+from stoker.worker import HandlerError
+from stoker.worker.functions import progress
+from lib import doubled
+
+
+@endpoint()
+def caption(text: str, n: int = 1) -> dict:
+    print("captioning", text)
+    progress({"step": 1})
+    return {"text": doubled(text) * n, "pid": os.getpid()}
+
+
+@endpoint()
+def shapes(array, data: bytes):
+    return {"sum": array.sum(), "array": array + 1, "data": data * 2}
+
+
+@endpoint()
+async def count(n: int):
+    for i in range(n):
+        yield i
+
+
+@endpoint()
+class Model:
+    def __init__(self):
+        self.calls = 0
+
+    def embed(self, text: str):
+        self.calls += 1
+        return self.calls
+
+    def words(self, text: str):
+        yield from text.split()
+
+
+@endpoint()
+def fails(how: str):
+    if how == "raise":
+        raise ValueError("no\\u0000such thing")
+    if how == "exit":
+        raise SystemExit(3)
+    if how == "die":
+        os.kill(os.getpid(), 9)
+    if how == "handler":
+        raise HandlerError("this is why")
+    return {how}
+
+
+@endpoint()
+def waits(file: str):
+    open(file, "w").close()
+    while True:
+        pass
+
+
+@endpoint()
+async def sleeps(file: str):
+    import asyncio
+    try:
+        open(file, "w").close()
+        await asyncio.sleep(1000)
+    finally:
+        os.unlink(file)
+"""
+
+LINE = next(n for n, line in enumerate(SOURCE.splitlines(), 1) if "raise ValueError" in line)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    files = {"03_mixed/app.py": SOURCE, "03_mixed/lib.py": "def doubled(text):\n    return text * 2\n"}
+    return App.write(tmp_path / "app", files)
+
+
+async def test_a_function_runs_there_as_it_does_here(live: Functions, app: App, capfd: Any) -> None:
+    job = await run(live, app.request("caption", text="ab", n=2))
+    assert job.output["text"] == "abababab"
+    assert job.output["pid"] != os.getpid()
+    assert job.progress == [{"step": 1}]
+    assert capfd.readouterr().out == "captioning ab\n"
+
+
+async def test_arrays_and_bytes_go_both_ways(live: Functions, app: App) -> None:
+    array, data = numpy.arange(6, dtype="float32").reshape(2, 3), bytes(200_000)
+    job = await run(live, app.request("shapes", array=array, data=data))
+    assert isinstance(job.output["data"]["url"], LocalFile)
+    found = decode(job.output, lambda tagged: tagged["url"].read_bytes())
+    assert found["sum"] == 15
+    assert found["data"] == data * 2
+    numpy.testing.assert_array_equal(found["array"], array + 1)
+
+
+async def test_an_argument_may_be_at_a_url_and_never_a_file_of_the_worker(
+    live: Functions, app: App, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_bytes(b"xy")
+    request = app.request("shapes", array=numpy.zeros(1), data=b"")
+    request["kwargs"]["data"] = {"$stoker": "bytes", "url": f"file://{tmp_path}/data"}
+    assert decode((await run(live, request)).output)["data"] == b"xyxy"
+    request["kwargs"]["data"] = {"$stoker": "bytes", "file": str(tmp_path / "data")}
+    assert "must have data or url" in str((await run(live, request)).error)
+
+
+async def test_what_is_yielded_is_partial_output(live: Functions, app: App) -> None:
+    job = await run(live, app.request("count", n=3))
+    assert (job.chunks, job.output) == ([0, 1, 2], [0, 1, 2])
+    job = await run(live, app.request("Model.words", text="a b"))
+    assert (job.chunks, job.output) == (["a", "b"], ["a", "b"])
+
+
+async def test_an_instance_is_kept_until_its_code_changes(live: Functions, app: App) -> None:
+    request = app.request("Model.embed", text="x")
+    assert [(await run(live, request)).output for _ in range(2)] == [1, 2]
+    before = (await run(live, app.request("caption", text="a"))).output["pid"]
+    (app.root / "03_mixed" / "lib.py").write_text("def doubled(text):\n    return text + '!'\n")
+    job = await run(live, app.request("caption", text="a"))
+    assert job.output["text"] == "a!"
+    assert job.output["pid"] != before
+    assert (await run(live, app.request("Model.embed", text="x"))).output == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(before, 0)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("raise", f'File "03_mixed/app.py", line {LINE}, in fails'),
+        ("exit", "sys.exit(3)"),
+        ("die", "killed by SIGKILL"),
+        ("handler", "this is why"),
+        ("set", "what fails returned is a set"),
+    ],
+)
+async def test_a_failed_call_says_why_and_the_next_one_runs(
+    live: Functions, app: App, how: str, says: str
+) -> None:
+    job = await run(live, app.request("fails", how=how))
+    assert says in str(job.error)
+    assert str(app.root) not in str(job.error)
+    assert (await run(live, app.request("caption", text="a"))).output["text"] == "aa"
+
+
+async def test_wrong_calls_are_sentences(live: Functions, app: App) -> None:
+    assert "missing a required argument: 'text'" in str((await run(live, app.request("caption"))).error)
+    request = app.request("caption", text="a")
+    request["function"]["callable"] = "Model._hidden"
+    assert "has no Model._hidden" in str((await run(live, request)).error)
+    request["function"] = {"module": "os", "callable": "missing"}
+    assert "the module os has no missing" in str((await run(live, request)).error)
+    request["bundle"]["hash"] = "0" * 64
+    assert "not that of its hash" in str((await run(live, request)).error)
+    assert "bundle must be" in str((await run(live, {"text": "x"})).error)
+
+
+async def test_an_error_of_the_import_is_shown(live: Functions, app: App) -> None:
+    (app.root / "03_mixed" / "lib.py").write_text("import module_that_is_missing\n")
+    error = str((await run(live, app.request("caption", text="a"))).error)
+    assert "ModuleNotFoundError" in error
+    assert 'File "03_mixed/lib.py", line 1' in error
+
+
+@pytest.mark.parametrize("name", ["waits", "sleeps"])
+async def test_a_cancel_ends_the_function_alone(live: Functions, app: App, tmp_path: Path, name: str) -> None:
+    pid = (await run(live, app.request("caption", text="a"))).output["pid"]
+    file = tmp_path / "began"
+    job = asyncio.create_task(live.run(cancellable(app.request(name, file=str(file)), tmp_path)))
+    while not file.exists():  # noqa: ASYNC110  # another process makes it
+        await asyncio.sleep(0.01)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    assert file.exists() == (name == "waits")
+    assert (await run(live, app.request("caption", text="a"))).output["pid"] == pid
+
+
+def cancellable(request: dict[str, Any], folder: Path) -> Any:
+    """As much of a job as the handler reads."""
+
+    class Given:
+        input = request
+        scratch = folder
+
+        def progress(self, value: object) -> None: ...
+
+        emit = progress
+
+    return Given()
+
+
+async def test_several_calls_run_at_once(
+    functions: Callable[..., Awaitable[Functions]], app: App, tmp_path: Path
+) -> None:
+    source = (
+        "from stoker.client import endpoint\nimport threading\nmet = threading.Barrier(2)\n"
+        "@endpoint()\ndef meets():\n    met.wait(60)\n    return True\n"
+    )
+    other = App.write(tmp_path / "other", {"app.py": source})
+    handler = await functions(STOKER_FUNCTIONS_LIVE="1", STOKER_FUNCTIONS_CONCURRENCY="2")
+    jobs = await asyncio.gather(*(run(handler, other.request("meets")) for _ in range(2)))
+    assert [job.output for job in jobs] == [True, True]
+
+
+async def test_a_deployed_endpoint_takes_the_parameters_themselves(
+    functions: Callable[..., Awaitable[Functions]], app: App
+) -> None:
+    variables = version_env(app.endpoint("caption"), Definition(), app.bundle("caption"))
+    handler = await functions(**variables)
+    assert (await run(handler, {"text": "a"})).output["text"] == "aa"
+    assert "missing a required argument" in str((await run(handler, {})).error)
+
+
+async def test_a_deployed_class_takes_the_name_of_its_method(
+    functions: Callable[..., Awaitable[Functions]], app: App
+) -> None:
+    variables = version_env(app.endpoint("Model"), Definition(), app.bundle("Model"))
+    handler = await functions(**variables)
+    assert (await run(handler, {"method": "embed", "text": "a"})).output == 1
+    assert "method must be one of embed, words" in str((await run(handler, {"text": "a"})).error)
+
+
+async def test_an_interpreter_that_died_is_replaced(live: Functions, app: App) -> None:
+    pid = (await run(live, app.request("caption", text="a"))).output["pid"]
+    os.kill(pid, signal.SIGKILL)
+    outcomes = [await run(live, app.request("caption", text="a")) for _ in range(2)]
+    assert outcomes[-1].output["pid"] != pid
+
+
+def test_the_codec_keeps_the_tag_of_a_caller() -> None:
+    assert decode(encode({"$stoker": "bytes", "file": "/etc/passwd"})) == {
+        "$stoker": "bytes",
+        "file": "/etc/passwd",
+    }

@@ -1,0 +1,173 @@
+"""The server of load-balanced routes, with real requests and real interpreters."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from function_apps import App
+
+from stoker.client.apps.definition import Definition
+from stoker.client.apps.requests import route_request, route_response
+from stoker.client.apps.resources import version_env
+from stoker.worker.functions.code import version_content
+from stoker.worker.functions.server import Server
+
+SOURCE = """
+import threading
+from stoker.client import endpoint
+
+api = endpoint(name="shop")
+met = threading.Barrier(2)
+
+@api.get("/items/{id}")
+def item(id: int, q: str = ""):
+    return {"id": id, "q": q}
+
+@api.post("/items")
+async def add(item: dict):
+    return item
+
+@api.put("/image")
+def image(image: bytes):
+    return image[::-1]
+
+@api.get("/fails")
+def fails():
+    raise ValueError("no")
+
+@api.get("/meets")
+def meets():
+    met.wait(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> App:
+    return App.write(tmp_path_factory.mktemp("app"), {"shop.py": SOURCE})
+
+
+def serving(content: dict[str, Any] | None) -> Iterator[Server]:
+    server = Server(("127.0.0.1", 0), content)
+    server.daemon_threads = False  # its close waits for them
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def deployed(app: App) -> Iterator[Server]:
+    variables = version_env(app.endpoint("api"), Definition(), app.bundle("api"))
+    yield from serving(version_content(variables))
+
+
+@pytest.fixture
+def live() -> Iterator[Server]:
+    yield from serving(None)
+
+
+def ask(
+    server: Server, method: str, path: str, body: Any = None, kind: str = "application/json", **headers: str
+) -> tuple[int, Any]:
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    try:
+        data = json.dumps(body).encode() if kind == "application/json" and body is not None else body
+        connection.request(method, path, data, {"Content-Type": kind, **headers} if data else headers)
+        answer = connection.getresponse()
+        read = answer.read()
+        is_json = answer.headers["Content-Type"] == "application/json"
+        return answer.status, json.loads(read) if is_json else read
+    finally:
+        connection.close()
+
+
+def test_a_deployed_app_is_ready_when_its_code_is(deployed: Server) -> None:
+    assert ask(deployed, "GET", "/ping")[0] == 204
+    deployed.on_loop(deployed.app.prepare())
+    assert ask(deployed, "GET", "/ping")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "kind", "expected"),
+    [
+        ("GET", "/items/3?q=a%20b", None, "", (200, {"id": 3, "q": "a b"})),
+        ("POST", "/items", {"name": "x"}, "application/json", (200, {"name": "x"})),
+        ("PUT", "/image", b"\x00\x01", "image/png", (200, b"\x01\x00")),
+        ("HEAD", "/items/3", None, "", (200, b"")),
+    ],
+)
+def test_routes_answer(deployed: Server, method: str, path: str, body: Any, kind: str, expected: Any) -> None:
+    if method == "HEAD":
+        connection = HTTPConnection("127.0.0.1", deployed.server_port, timeout=60)
+        connection.request(method, path)
+        assert (connection.getresponse().status, b"") == expected
+        connection.close()
+        return
+    assert ask(deployed, method, path, body, kind) == expected
+
+
+def test_what_is_wrong_is_a_sentence(deployed: Server) -> None:
+    assert ask(deployed, "GET", "/nothing")[0] == 404
+    assert ask(deployed, "DELETE", "/items")[0] == 405
+    status, told = ask(deployed, "GET", "/items/x")
+    assert (status, told) == (422, {"error": "id must be int; got 'x'"})
+    status, told = ask(deployed, "GET", "/fails")
+    assert status == 500
+    assert 'File "shop.py", line 22, in fails' in told["error"]
+    assert ask(deployed, "POST", "/execute", {})[0] == 404
+
+
+def test_several_requests_run_at_once(deployed: Server) -> None:
+    answers: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(ask(deployed, "GET", "/meets"))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [(200, None)] * 2
+
+
+def test_a_chunked_body_is_read(deployed: Server) -> None:
+    connection = HTTPConnection("127.0.0.1", deployed.server_port, timeout=60)
+    connection.request("PUT", "/image", iter([b"ab", b"cd"]), {"Content-Type": "a/b"}, encode_chunked=True)
+    assert connection.getresponse().read() == b"dcba"
+    connection.close()
+
+
+def test_a_live_app_gets_its_code_with_each_request(live: Server, app: App, tmp_path: Path) -> None:
+    def execute(app: App, method: str, path: str, **more: Any) -> tuple[int, Any]:
+        endpoint = app.endpoint("api")
+        body = route_request(endpoint, app.bundle("api"), Definition(), method=method, path=path, **more)
+        status, told = ask(live, "POST", "/execute", body)
+        assert status == 200, told
+        answer = route_response(told)
+        return answer.status, answer.body
+
+    assert ask(live, "GET", "/ping")[0] == 200
+    assert execute(app, "GET", "/items/3", query="q=x") == (200, b'{"id": 3, "q": "x"}')
+    assert execute(app, "PUT", "/image", body=b"ab", headers={"Content-Type": "a/b"}) == (200, b"ba")
+    assert execute(app, "GET", "/nothing")[0] == 404
+    status, body = execute(app, "GET", "/fails")
+    assert (status, b"ValueError: no" in body) == (500, True)
+    other = App.write(tmp_path, {"shop.py": SOURCE.replace('"id": id', '"number": id')})
+    assert execute(other, "GET", "/items/3") == (200, b'{"number": 3, "q": ""}')
+
+
+def test_a_live_app_takes_nothing_else(live: Server) -> None:
+    assert ask(live, "GET", "/items/3")[0] == 404
+    assert ask(live, "POST", "/execute", [])[0] == 422
+    assert ask(live, "POST", "/execute", {})[1] == {
+        "error": "bundle must be an object with a hash, and with packed or url"
+    }

@@ -1,0 +1,168 @@
+"""The process that an app's functions run in, started by `interpreter`.
+
+    reader thread ──call──> main thread         a plain function, if calls come one at a time
+                  ──call──> a thread of a pool  a plain function, if several run at once
+                  ──call──> the loop's thread   an async function
+                  ──cancel─> Cancelled is raised in the main thread, or the task is cancelled
+    the socket closes ──> the process ends
+
+It runs in the environment of the endpoint's dependencies, so it imports the standard library alone. What a
+function prints goes where the worker's output goes, and is flushed before the call's end is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError as TaskCancelled
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from stoker.worker.errors import Cancelled, HandlerError
+from stoker.worker.functions.messages import HEAD, length, pack, unpack
+from stoker.worker.functions.progress import reports
+from stoker.worker.functions.routing import bind_request
+from stoker.worker.functions.targets import Targets, arguments, error_of, result
+from stoker.worker.functions.values import encode
+
+
+class Calls:
+    """The calls that run. Messages may be sent from any thread."""
+
+    def __init__(self, sock: socket.socket, root: str, concurrent: int) -> None:
+        self._socket, self._root = sock, root
+        self._sending = threading.Lock()
+        self._targets = Targets()
+        self._waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._pool = ThreadPoolExecutor(concurrent) if concurrent > 1 else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._on_main: int | None = None
+        self._cancelled: set[int] = set()
+
+    def serve(self) -> NoReturn:
+        """On the main thread: runs what the reader receives."""
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, self._raise_cancelled)
+        self._send({"ready": os.getpid()})
+        threading.Thread(target=self._read, name="reader", daemon=True).start()
+        while True:
+            with suppress(Cancelled):  # it came as its call ended
+                message = self._waiting.get()
+                if self._pool is not None:
+                    self._pool.submit(self._run, message, on_main=False)
+                else:
+                    self._run(message, on_main=True)
+
+    def _read(self) -> None:
+        with self._socket.makefile("rb") as stream:
+            while head := stream.read(HEAD):
+                message = unpack(stream.read(length(head)))
+                if "cancel" in message:
+                    self._cancel(message["cancel"])
+                else:
+                    self._waiting.put(message)
+        with suppress(Exception):
+            sys.stdout.flush()
+        os._exit(0)
+
+    def _cancel(self, number: int) -> None:
+        self._cancelled.add(number)
+        if number in self._tasks and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._tasks[number].cancel)
+        elif self._on_main == number:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _raise_cancelled(self, *_: object) -> None:
+        if self._on_main in self._cancelled:
+            raise Cancelled
+
+    def _run(self, message: dict[str, Any], *, on_main: bool) -> None:
+        number = message["call"]
+        try:
+            ended = {"result": self._result(message, on_main=on_main)}
+        except BaseException as error:  # a function may raise anything, SystemExit too
+            ended = error_of(error, self._root)
+        with suppress(Exception):  # a function may have replaced or closed them
+            sys.stdout.flush()
+            sys.stderr.flush()
+        self._cancelled.discard(number)
+        self._send({"call": number, **ended})
+
+    def _result(self, message: dict[str, Any], *, on_main: bool) -> Any:
+        number, name = message["call"], message["callable"]
+        reports.set(
+            lambda value: self._send({"call": number, "progress": encode(value, where="the progress")})
+        )
+        try:
+            self._on_main = number if on_main else None
+            if number in self._cancelled:
+                raise Cancelled
+            target = self._targets.find(message["module"], name)
+            returned = target(**self._arguments(target, message))
+            if inspect.isawaitable(returned) or inspect.isasyncgen(returned):
+                self._on_main = None
+                returned = self._awaited(number, returned)
+            elif inspect.isgenerator(returned):
+                returned = [self._chunk(number, one) for one in returned]
+            return result(returned, name, message.get("scratch", ""))
+        finally:
+            self._on_main = None
+
+    def _arguments(self, target: Callable[..., Any], message: dict[str, Any]) -> dict[str, Any]:
+        if "request" in message:
+            return bind_request(target, message)
+        return arguments(target, message["callable"], message["kwargs"])
+
+    def _awaited(self, number: int, returned: Any) -> Any:
+        """The value of a coroutine, or the chunks of an async generator, run on the loop's thread."""
+
+        async def run() -> Any:
+            task = asyncio.current_task()
+            assert task is not None  # this is one
+            self._tasks[number] = task
+            try:
+                if number in self._cancelled:
+                    task.cancel()
+                if inspect.isasyncgen(returned):
+                    return [self._chunk(number, one) async for one in returned]
+                return await returned
+            finally:
+                del self._tasks[number]
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
+        try:
+            return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+        except TaskCancelled:
+            if number in self._cancelled:
+                raise Cancelled from None
+            raise HandlerError("the function's task was cancelled by the function itself") from None
+
+    def _chunk(self, number: int, value: Any) -> Any:
+        chunk = encode(value, where="what was yielded")
+        self._send({"call": number, "chunk": chunk})
+        return value
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = pack(message)
+        with self._sending:
+            try:
+                self._socket.sendall(data)
+            except OSError:  # the worker is gone, and this process with it
+                os._exit(1)
+
+
+def main(fd: str, root: str, folder: str, concurrent: str) -> NoReturn:
+    sys.path[:0] = [root, os.path.join(root, folder)] if folder else [root]
+    Calls(socket.socket(fileno=int(fd)), root, int(concurrent)).serve()

@@ -1,0 +1,277 @@
+"""The server of a load-balanced endpoint of an app: `python -P -m stoker.worker.functions.server`.
+
+    GET /ping        200 when its code is ready, 204 while it is being prepared
+    POST /execute    live: the code, the routes and the caller's request -> the route's response, as JSON
+    anything else    deployed: the routes themselves
+
+Each request has a thread of the standard library's server; functions run in the interpreter of `runner`,
+whose loop has a thread of its own. The response of a route is JSON, or the bytes that it returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import urllib.request
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from stoker.worker.errors import HandlerError, describe
+from stoker.worker.functions import routing
+from stoker.worker.functions.code import PACKED_MAX, Code, CodeRefused, read_code, version_content
+from stoker.worker.functions.interpreter import CallFailed
+from stoker.worker.functions.routing import BadCall, Request, Route
+from stoker.worker.functions.runner import Runner
+from stoker.worker.functions.values import TAG
+
+T = TypeVar("T")
+
+BODY_MAX = 64 << 20
+"""Of a request. The gateway lets 30 MiB through, which are a third longer in a live one."""
+
+CONCURRENT = 64
+FETCH_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes
+    media_type: str = "application/json"
+
+
+class App:
+    """The code and its runner. `respond` is called on the loop's thread."""
+
+    def __init__(self, content: Mapping[str, Any] | None, runner: Runner) -> None:
+        """`content` is that of a deployed endpoint, None at a live one."""
+        self.live = content is None
+        self.ready = content is None
+        self._runner = runner
+        self._code = None if content is None else read_code(content)
+        self._routes = () if content is None else routing.read_routes(content["routes"])
+
+    async def prepare(self) -> None:
+        """Makes a deployed endpoint's code ready. Raises HandlerError."""
+        if self._code is not None:
+            await self._runner.prepare(self._code, _print)
+        self.ready = True
+
+    async def respond(self, request: Request) -> Response:
+        try:
+            if self._code is not None:
+                return await self._route(self._code, self._routes, request)
+            if request.path == "/execute" and request.method == "POST":
+                return await self._execute(request)
+            raise BadCall(404, "a live endpoint takes POST /execute alone")
+        except (BadCall, CallFailed) as error:
+            return _error(error.status, str(error))
+        except CodeRefused as error:
+            return _error(422, str(error))
+        except HandlerError as error:
+            return _error(500, str(error))
+
+    async def _execute(self, outer: Request) -> Response:
+        values = _object(outer.body)
+        code = read_code(values)
+        if code.url:
+            packed = await asyncio.to_thread(_downloaded, code.url)
+            code = replace(code, url="", packed=packed)
+        given = values.get("request")
+        try:
+            assert isinstance(given, dict)
+            inner = Request(
+                str(given["method"]),
+                str(given["path"]),
+                str(given["query"]),
+                {str(name): str(value) for name, value in given["headers"].items()},
+                base64.b64decode(given["body"], validate=True),
+            )
+        except (AssertionError, KeyError, TypeError, AttributeError, binascii.Error, ValueError):
+            raise BadCall(422, "request must have method, path, query, headers and body (base64)") from None
+        try:
+            answer = await self._route(code, routing.read_routes(values.get("routes")), inner)
+        except (BadCall, CallFailed) as error:
+            answer = _error(error.status, str(error))
+        body = base64.b64encode(answer.body).decode()
+        told = {"status": answer.status, "headers": {"content-type": answer.media_type}, "body": body}
+        return Response(200, json.dumps(told).encode())
+
+    async def _route(self, code: Code, routes: tuple[Route, ...], request: Request) -> Response:
+        route, names = routing.find(routes, request.method, request.path)
+        message = {
+            "module": route.module,
+            "callable": route.callable,
+            "names": names,
+            "request": {
+                "method": request.method,
+                "path": request.path,
+                "query": request.query,
+                "headers": dict(request.headers),
+                "body": base64.b64encode(request.body).decode(),
+            },
+        }
+        result = await self._runner.call(code, message, _print, _ignore, _ignore)
+        if isinstance(result, dict) and result.get(TAG) == "bytes":
+            return Response(200, base64.b64decode(result["data"]), "application/octet-stream")
+        return Response(200, json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection. `server` is a `Server`."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def respond(self) -> None:
+        address = urlsplit(self.path)
+        if address.path == "/ping":
+            ready = self.server.app.ready
+            self._send(Response(200, b'{"status": "healthy"}') if ready else Response(204, b""))
+            return
+        try:
+            body = self._body()
+        except BadCall as error:
+            self.close_connection = True
+            self._send(_error(error.status, str(error)))
+            return
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, address.path, address.query, headers, body)
+        self._send(self.server.on_loop(self.server.app.respond(request)))
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = respond
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the library's name
+        """Prints nothing: what is printed is the functions' own."""
+
+    def _body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
+            return self._chunks()
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdigit() or int(length) > BODY_MAX:
+            raise BadCall(413, f"the body must have at most {BODY_MAX} bytes; got {length:.30}")
+        return self.rfile.read(int(length))
+
+    def _chunks(self) -> bytes:
+        body = bytearray()
+        while True:
+            try:
+                size = int(self.rfile.readline(100).partition(b";")[0], 16)
+            except ValueError:
+                raise BadCall(400, "the body has a chunk without a length") from None
+            if size < 0 or len(body) + size > BODY_MAX:
+                raise BadCall(413, f"the body must have at most {BODY_MAX} bytes")
+            body += self.rfile.read(size)
+            self.rfile.readline(100)
+            if not size:
+                return bytes(body)
+
+    def _send(self, response: Response) -> None:
+        with contextlib.suppress(ConnectionError):  # the caller has left
+            self.send_response(response.status)
+            if response.status != 204:
+                self.send_header("Content-Type", response.media_type)
+                self.send_header("Content-Length", str(len(response.body)))
+            self.end_headers()
+            if self.command != "HEAD" and response.status != 204:
+                self.wfile.write(response.body)
+
+
+class Server(ThreadingHTTPServer):
+    """Listens on `address`. Its loop runs on a thread of its own until `server_close`."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], content: Mapping[str, Any] | None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
+        self._thread.start()
+        self._runner = self.on_loop(_made_runner())
+        self.app = App(content, self._runner)
+        super().__init__(address, Handler)
+
+    def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def server_close(self) -> None:
+        super().server_close()
+        self.on_loop(self._runner.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def main() -> int:
+    try:
+        server = Server(("127.0.0.1", int(os.environ["PORT"])), version_content(os.environ))
+    except (HandlerError, KeyError, ValueError) as error:
+        print(f"the server cannot start: {error}", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+    failed: list[str] = []
+
+    def prepare() -> None:
+        try:
+            server.on_loop(server.app.prepare())
+        except BaseException as error:
+            failed.append(describe(error))
+            server.shutdown()
+
+    threading.Thread(target=prepare, name="prepare", daemon=True).start()
+    with server:
+        server.serve_forever(poll_interval=0.1)
+    for why in failed:
+        print(why, file=sys.stderr)
+    return len(failed)
+
+
+async def _made_runner() -> Runner:
+    return Runner(CONCURRENT)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadCall(422, f"the body is no JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise BadCall(422, "the body must be an object")
+    return values
+
+
+def _downloaded(url: str) -> str:
+    """The packed code at a URL of the platform's store."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise CodeRefused("the URL of a bundle must be http or https")
+    try:
+        with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
+            data: bytes = answer.read(PACKED_MAX + 1)
+    except OSError as error:
+        raise HandlerError(f"the bundle cannot be fetched: {error}") from None
+    return data.decode("ascii", "replace")
+
+
+def _error(status: int, message: str) -> Response:
+    return Response(status, json.dumps({"error": message}).encode())
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _ignore(value: Any) -> None:
+    """A response has no progress and no chunks."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
