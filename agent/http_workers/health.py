@@ -5,9 +5,11 @@ ready before its start deadline is noticed by `agent.workers.process_machine`, a
 
     Initialising ──200──> Healthy ──any other answer, or none──> Unhealthy ──for `replace_s`──> Replaced
     (204: it loads)          ^──────────────200──────────────────────'
+         '──404 or 405, for MISSING_S──> Replaced
 
 - One probe is under way at a time. A worker is out of rotation with the first probe that is not 200.
 - 204 means that the worker initialises, whenever it is answered.
+- A server that is up and has no such path will not get one by waiting: its start fails, and says why.
 """
 
 from __future__ import annotations
@@ -20,10 +22,18 @@ START_EVERY_S = 0.1
 
 EVERY_S = 1.0
 
+MISSING_S = 30.0
+"""How long a server may answer that there is no such path: some add their paths after they listen."""
+
+_MISSING = (404, 405)
+
 
 @dataclass(frozen=True, slots=True)
 class Initialising:
+    """`missing_since`: since when every probe found that there is no such path."""
+
     next_at: float
+    missing_since: float | None = None
     probing: bool = False
 
 
@@ -56,6 +66,7 @@ class Probed:
     at: float
     status: int | None
     why: str = ""
+    path: str = "/ping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +134,8 @@ def _probed(state: Initialising | Healthy | Unhealthy, probed: Probed, replace_s
         return Healthy(at + EVERY_S), () if isinstance(state, Healthy) else (Announce(),)
     why = _described(probed)
     match state:
-        case Initialising():
-            return Initialising(at + START_EVERY_S), ()
+        case Initialising(missing_since=since):
+            return _initialising(probed, since)
         case Healthy():
             return Unhealthy(at, at + EVERY_S, why), (Announce(why),)
         case Unhealthy(since) if at - since >= replace_s:
@@ -133,6 +144,22 @@ def _probed(state: Initialising | Healthy | Unhealthy, probed: Probed, replace_s
             return Unhealthy(since, at + EVERY_S, why), ()
         case _:
             assert_never(state)
+
+
+def _initialising(probed: Probed, since: float | None) -> Stepped:
+    at = probed.at
+    if probed.status not in _MISSING:
+        return Initialising(at + START_EVERY_S), ()
+    since = at if since is None else since
+    if at - since < MISSING_S:
+        return Initialising(at + START_EVERY_S, since), ()
+    return Replaced(), (
+        Replace(
+            f"its server has no health check: it answers {probed.status} to GET {probed.path}, for"
+            f" {at - since:.0f} s. It must answer 200 when it takes requests, and 204 while it loads; the"
+            " variable HEALTH_CHECK_PATH of the endpoint names another path"
+        ),
+    )
 
 
 def _described(probed: Probed) -> str:

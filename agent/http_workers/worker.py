@@ -131,7 +131,7 @@ class HttpProcess:
 
     async def _probe(self) -> None:
         status, why = await probe(self._health_port, self._path)
-        self._step(health.Probed(loop_time(), status, why))
+        self._step(health.Probed(loop_time(), status, why, self._path))
 
     def _announcement(self, why: str) -> Frame:
         if why:

@@ -1,7 +1,7 @@
 """A FastAPI app as people write it for a load-balancing endpoint: /ping, 204 while it loads, and its own paths.
 
 What it shall do meanwhile it reads from the folder $STATE: `loading` and `ill` are how /ping answers, `go` lets
-/events end, and `told` is made once the caller of /held has left.
+/events and /waits end, and `told` is made once the caller of /held has left.
 """
 
 import asyncio
@@ -61,6 +61,13 @@ async def events():
         yield "data: last\n\n"
 
     return StreamingResponse(made(), media_type="text/event-stream")
+
+
+@app.get("/waits")
+async def waits():
+    while not (STATE / "go").exists():
+        await asyncio.sleep(0.01)
+    return {}
 
 
 @app.get("/held")

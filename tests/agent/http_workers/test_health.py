@@ -48,13 +48,24 @@ def test_a_worker_may_initialise_again() -> None:
     assert life(200, 204)[-1][1] == Announce("it initialises again: its health check answers 204")
 
 
+def test_a_server_without_the_path_is_not_waited_for_until_its_start_deadline() -> None:
+    [(at, told)] = life(None, 404, *[405, 404] * 200)
+    assert at == 30.1
+    assert isinstance(told, Replace)
+    assert told.why.startswith(
+        "its server has no health check: it answers 404 to GET /ping, for 30 s. It must"
+    )
+    assert life(*[404] * 290, 503, *[404] * 290) == []
+    assert life(*[404] * 290, 200) == [(29.0, Announce())]
+
+
 def test_one_that_stays_unhealthy_is_replaced_once() -> None:
     told = life(200, *[500] * 100)
     assert told[-1] == (61.0, Replace("its health check answers 500, for 60 s"))
     assert len(told) == 3
 
 
-@given(st.lists(st.sampled_from([200, 200, 204, 500, None]), max_size=30), st.floats(0.5, 10))
+@given(st.lists(st.sampled_from([200, 200, 204, 404, 500, None]), max_size=30), st.floats(0.5, 10))
 def test_any_life(answers: list[int | None], replace_s: float) -> None:
     told = life(*answers, replace_s=replace_s)
     announced = [command.why for _, command in told if isinstance(command, Announce)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from children import children
 
+from stoker.agent.http_workers import health
 from stoker.agent.http_workers.worker import HttpSpawner
 from stoker.agent.http_workers.worker_ports import WorkerPorts
 from stoker.agent.interfaces import SpawnFailed, WorkerExit
@@ -65,6 +66,23 @@ async def test_one_that_dies_is_probed_no_more(tmp_path: Path) -> None:
     spawner.spawn(spec(sys.executable, "-c", "print('no port'); raise SystemExit(3)"), None, watcher)
     ended = await watcher.exit
     assert (ended.status, ended.log_tail) == (3, ("no port",))
+    assert watcher.frames.empty()
+    await local.close()
+    await spawner.close()
+
+
+async def test_a_server_without_a_ping_is_ended_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "MISSING_S", 0.3)
+    watcher = Watcher()
+    local = LocalSpawner(tmp_path)
+    spawner = HttpSpawner(local, WorkerPorts())
+    command = ("sh", "-c", f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT")
+    spawner.spawn(spec(*command, HEALTH_CHECK_PATH="alive"), None, watcher)
+    ended = await watcher.exit
+    assert ended.reason.startswith("its server has no health check: it answers 404 to GET /alive, for 0 s.")
+    assert "HEALTH_CHECK_PATH" in ended.reason
     assert watcher.frames.empty()
     await local.close()
     await spawner.close()

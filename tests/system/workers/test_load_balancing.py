@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -18,15 +19,22 @@ import httpx
 import psutil
 import pytest
 from stack import SERVERS, Stack, queue_endpoint, running, until
+from stock_client import PEERS, installed
 
 pytestmark = pytest.mark.slow
 
 
-def server(name: str, file: str, env: dict[str, str] | None = None, **fields: Any) -> str:
+OTHERS = ("aiohttp", "starlette")
+"""Frameworks that are not ours, in an environment of their own."""
+
+
+def server(
+    name: str, file: str, env: dict[str, str] | None = None, python: str = sys.executable, **fields: Any
+) -> str:
     """An endpoint whose workers are a server of tests/handlers_http."""
     values = {
         "imageName": f"local:{SERVERS}",
-        "dockerStartCmd": [sys.executable, f"{file}.py"],
+        "dockerStartCmd": [python, f"{file}.py"],
         "type": "LOAD_BALANCER",
         "computeType": "CPU",
         **fields,
@@ -40,12 +48,25 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("state")
 
 
+def folder(state: Path, endpoint: str) -> str:
+    (state / endpoint).mkdir()
+    return str(state / endpoint)
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, state: Path) -> Iterator[Stack]:
     endpoints = (
         server("app", "app", {"STATE": str(state)}, workersMin=2, workersMax=2),
         server("plain", "plain"),
         server("ws", "web_socket"),
+        server(
+            "scaled", "app", {"STATE": folder(state, "scaled")}, workersMax=3, scalerValue=1, idleTimeout=1
+        ),
+        *(
+            server(name, f"{name}_server", {"STATE": folder(state, name)}, str(PEERS / "python/bin/python"))
+            for name in OTHERS
+            if (PEERS / "python/.installed").exists()
+        ),
     )
     with running(tmp_path_factory.mktemp("stack"), *endpoints) as stack:
         until(lambda: health(stack, "app")["ready"] == 2, 120, "two workers that are ready")
@@ -105,12 +126,34 @@ def test_25_mb_up_and_down_in_flat_memory(stack: Stack) -> None:
     large.close()
 
 
-def test_a_handler_is_told_that_its_caller_left(stack: Stack, state: Path) -> None:
+def leave_while_held(stack: Stack, endpoint: str, state: Path) -> None:
+    """Sends a request and leaves; returns when its handler knows."""
     caller = HTTPConnection(urlsplit(stack.facts["http"]).netloc, timeout=60)
-    caller.request("GET", "/v2/app/held", headers={"Authorization": f"Bearer {stack.key}"})
+    caller.request("GET", f"/v2/{endpoint}/held", headers={"Authorization": f"Bearer {stack.key}"})
     until((state / "held").exists, 60, "a request that is held")
     caller.close()
     until((state / "told").exists, 60, "a handler that knows")
+
+
+def test_a_handler_is_told_that_its_caller_left(stack: Stack, state: Path) -> None:
+    leave_while_held(stack, "app", state)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_frameworks(stack: Stack, state: Path, name: str) -> None:
+    installed("python")
+    told = stack.http.put(f"/{name}/echo/a%20b?x=1", content=b"hello").json()
+    assert (told["method"], told["body"]) == ("PUT", "hello")
+    assert told["path"] in ("/echo/a%20b?x=1", "/echo/a b?x=1")
+    assert stack.http.post(f"/{name}/upload", content=(bytes(65_536) for _ in range(160))).json() == {
+        "size": 160 * 65_536
+    }
+    with stack.http.stream("GET", f"/{name}/events") as answer:
+        pieces = answer.iter_raw()
+        assert next(pieces) == b"data: first\n\n"
+        (state / name / "go").touch()
+        assert b"".join(pieces) == b"data: last\n\n"
+    leave_while_held(stack, name, state / name)
 
 
 def test_a_killed_worker_fails_its_own_requests_alone(stack: Stack, state: Path) -> None:
@@ -134,6 +177,72 @@ def test_a_killed_worker_fails_its_own_requests_alone(stack: Stack, state: Path)
         (state / "go").touch()
         assert b"".join(on_one.iter_raw()).endswith(b"data: last\n\n")
     until(lambda: health(stack, "app")["ready"] == 2, 120, "the worker's next process")
+
+
+def test_a_worker_that_is_killed_fails_what_it_had_with_502_and_no_more(stack: Stack, state: Path) -> None:
+    """Of two workers, each with requests that wait for a response and one that has begun."""
+    until(lambda: health(stack, "app")["ready"] == 2, 120, "two workers that are ready")
+    (state / "go").unlink(missing_ok=True)
+    echoes = [stack.http.get("/app/echo/x").json() for _ in range(20)]
+    pids = {one["worker"]: one["pid"] for one in echoes}
+    killed, spared = pids
+
+    def held(worker: str) -> httpx.Response:
+        return stack.http.get("/app/waits", headers={"X-Runpod-Worker-Id": f"strict {worker}"}, timeout=60)
+
+    have_begun: set[str] = set()
+
+    def begun(worker: str) -> bytes:
+        headers = {"X-Runpod-Worker-Id": f"strict {worker}"}
+        with stack.http.stream("GET", "/app/events", headers=headers, timeout=60) as answer:
+            pieces = answer.iter_raw()
+            first = next(pieces)
+            have_begun.add(worker)
+            return first + b"".join(pieces)
+
+    def all_sent() -> bool:
+        in_progress = stack.http.get("/app/health").json()["jobs"]["inProgress"]
+        return in_progress == 8 and have_begun == set(pids)
+
+    with ThreadPoolExecutor(8) as pool:
+        waiting = {worker: [pool.submit(held, worker) for _ in range(3)] for worker in pids}
+        streams = {worker: pool.submit(begun, worker) for worker in pids}
+        until(all_sent, 60, "eight requests")
+        psutil.Process(pids[killed]).kill()
+        lost = [one.result() for one in waiting[killed]]
+        assert {(one.status_code, one.headers["x-runpod-worker-id"]) for one in lost} == {(502, killed)}
+        with pytest.raises(httpx.RemoteProtocolError):
+            streams[killed].result()
+        (state / "go").touch()
+        answered = [one.result() for one in waiting[spared]]
+        assert {(one.status_code, one.headers["x-runpod-worker-id"]) for one in answered} == {(200, spared)}
+        assert streams[spared].result() == b"data: first\n\ndata: last\n\n"
+
+
+def test_scaled_up_and_down_under_load_no_request_fails(stack: Stack, state: Path) -> None:
+    """The callers stay with their worker, so the others grow idle."""
+    until(lambda: health(stack, "scaled")["ready"] == 1, 120, "a worker that is ready")
+    with ThreadPoolExecutor(4) as pool:
+        held = [pool.submit(stack.http.get, "/scaled/waits", timeout=60) for _ in range(3)]
+        until(lambda: health(stack, "scaled")["ready"] == 3, 120, "a worker for each of the requests")
+        stop = threading.Event()
+
+        def callers() -> set[int]:
+            first = stack.http.get("/scaled/echo/x")
+            headers = {"X-Runpod-Worker-Id": first.headers["x-runpod-worker-id"]}
+            found = {first.status_code}
+            while not stop.is_set():
+                found.add(stack.http.get("/scaled/echo/x", headers=headers).status_code)
+            return found
+
+        calling = pool.submit(callers)
+        (state / "scaled" / "go").touch()
+        try:
+            assert {one.result().status_code for one in held} == {200}
+            until(lambda: health(stack, "scaled")["ready"] == 1, 60, "a single worker")
+        finally:
+            stop.set()
+        assert calling.result() == {200}
 
 
 def test_a_worker_whose_ping_fails_is_out_of_rotation_until_it_is_well(stack: Stack, state: Path) -> None:
@@ -179,19 +288,24 @@ class WebSocket:
         self.socket.close()
 
 
-def test_a_hundred_web_sockets(stack: Stack) -> None:
-    until(lambda: health(stack, "ws")["ready"] == 1, 120, "a worker that is ready")
-    sockets = [WebSocket(stack, "ws") for _ in range(100)]
+@pytest.mark.parametrize("endpoint", ["ws", *OTHERS])
+def test_a_hundred_web_sockets(stack: Stack, endpoint: str) -> None:
+    if endpoint in OTHERS:
+        installed("python")
+    until(lambda: health(stack, endpoint)["ready"] == 1, 120, "a worker that is ready")
+    sockets = [WebSocket(stack, endpoint) for _ in range(100)]
     try:
         assert {(one.status, bool(one.headers["x-runpod-worker-id"])) for one in sockets} == {(101, True)}
-        assert stack.http.get("/ws/health").json()["jobs"]["inProgress"] == 100
+        assert stack.http.get(f"/{endpoint}/health").json()["jobs"]["inProgress"] == 100
         for _ in range(3):
             for n, one in enumerate(sockets):
                 assert one.echoed(b"message %d" % n) == b"message %d" % n
     finally:
         for one in sockets:
             one.close()
-    until(lambda: stack.http.get("/ws/health").json()["jobs"]["inProgress"] == 0, 60, "an end of all")
+    until(
+        lambda: stack.http.get(f"/{endpoint}/health").json()["jobs"]["inProgress"] == 0, 60, "an end of all"
+    )
     refused = WebSocket(stack, "nothing")
     assert refused.status == 404
     refused.close()
