@@ -50,14 +50,6 @@ class Call:
     admission: Admission | None = None
     left: bool = False
 
-    def allow(self, *, write: bool) -> None:
-        """Raises Unauthorized where the key has no right to do this at the endpoint."""
-        if not self.caller.access.may(write=write, endpoint=self.endpoint.id):
-            what, named = "change anything" if write else "look", self.scope["path"].split("/")[2]
-            raise Unauthorized(
-                f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"
-            )
-
     async def next_message(self) -> Message:
         """The next message. Once the caller has left, every call returns the disconnect."""
         if self.left:
@@ -137,6 +129,14 @@ class Call:
             self.admission.leave()
         if hold is not None:
             hold.reschedule(asyncio.get_running_loop().time())
+
+
+def may_not(call: Call, *, write: bool) -> Unauthorized:
+    """The key has no right to do this at the endpoint."""
+    what, named = "change anything" if write else "look", call.scope["path"].split("/")[2]
+    return Unauthorized(
+        f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"
+    )
 
 
 def _too_large(limit: int, found: str) -> TooLarge:

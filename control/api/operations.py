@@ -14,7 +14,7 @@ import orjson
 
 from stoker.control.api import openai
 from stoker.control.api.answers import Answer, error_answer
-from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
+from stoker.control.api.calls import IGNORED_BODY_BYTES, Call, may_not
 from stoker.control.api.events import EventAnswer, parse_event_id, render, render_log
 from stoker.control.api.openai import OpenAIOperation
 from stoker.control.api.query_parameters import flag, once_of, parse_listing
@@ -96,8 +96,8 @@ class Operations:
 
     async def status(self, call: Call) -> Record:
         ttl_ms = call.ttl_ms()
-        if ttl_ms is not None:
-            call.allow(write=True)  # it shortens the job's life
+        if ttl_ms is not None and not call.caller.access.may(write=True, endpoint=call.endpoint.id):
+            raise may_not(call, write=True)  # it shortens the job's life
         view = await self._plane.queries.status(call.endpoint, call.job, ttl_ms)
         return records.record(view)
 

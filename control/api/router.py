@@ -18,7 +18,7 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.api.answers import Answer, error_body, json_answer, stopping, unexpected
-from stoker.control.api.calls import Call, CallerLeft
+from stoker.control.api.calls import Call, CallerLeft, may_not
 from stoker.control.api.operations import Operations, Response
 from stoker.control.api.settings import ApiSettings
 from stoker.control.auth.rate_limits import Rates
@@ -73,7 +73,8 @@ class OperationRouter:
             call.endpoint = self._plane.endpoints.find(
                 call.caller.account, endpoint, of_queue=operation.of_queue
             )
-            call.allow(write=operation.writes)
+            if not call.caller.access.may(write=operation.writes, endpoint=call.endpoint.id):
+                raise may_not(call, write=operation.writes)
             if self._rates is not None:  # an alias counts as the endpoint that it stands for
                 now_ms = self._now_ns() // 1_000_000
                 call.admission = self._rates.enter(call.caller.account, call.endpoint.id, name, now_ms)

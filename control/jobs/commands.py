@@ -4,14 +4,18 @@ A submission is stored and fsynced when it is answered, and claimed in the same 
 free. With an idempotency key a second submission finds the job of the first.
 
     submission ──schema──> too large for a row? ──> object store
-                               └──> one transaction: key known? job, input, claim ──> Assign
+                               └──> one transaction: key known? job, input, claim ──> COMMIT ──> answer
+                                                                                 └──> Assign
+
+The Assign does not wait for the disk: it is sent once the claim is known, and taken back if COMMIT fails.
+With an idempotency key it waits, since such a job may not run twice, and its caller submits it again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -39,7 +43,7 @@ from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Endpoint, JobView, NewJob, Submitted
+from stoker.control.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
 from stoker.wire import names
 from stoker.wire.messages import Ref
 
@@ -152,30 +156,43 @@ class JobCommands:
     async def _accept(self, endpoint: Endpoint, new: NewJob) -> Submitted:
         slots = self._dispatch.reserve([endpoint.id], most=1)
         done: Submitted | None = None
+        sent: tuple[Claimed, ...] = ()
 
-        def submit(conn: Conn) -> Submitted:
-            if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: nobody would cancel the job
-                raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
-            submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
-            if new.input_ref is not None and submitted.repeated:
-                store.note_orphans(conn, [new.input_ref.key])
-            elif new.input_ref is not None:
-                store.forget_orphans(conn, [new.input_ref.key])
-            return submitted
+        def send(submitted: Submitted) -> None:
+            nonlocal sent
+            if [job.job for job in submitted.claimed] == [new.id]:  # an older job would be claimed once more
+                sent = submitted.claimed
+                self._dispatch.settle(slots, sent)
 
         try:
-            done = await self._commits.commit(submit)
-        except ControlError as error:
-            if new.input_ref is not None and not isinstance(error, UncertainCommit):
+            done = await self._commits.commit(
+                lambda conn: self._store(conn, endpoint, new, slots), send if new.once is None else None
+            )
+        except UncertainCommit:
+            raise  # every node says Hello again, and is told to stop what is not stored
+        except Exception:
+            self._changes.take_back(sent)
+            if new.input_ref is not None:
                 with suppress(ControlError):  # it is noted, too, and goes in an hour
                     await self._artifacts.delete(new.input_ref.key)
             raise
         finally:
-            self._dispatch.settle(slots, done.claimed if done else ())
+            if not sent:
+                self._dispatch.settle(slots, done.claimed if done else ())
         if not any(job.job == new.id for job in done.claimed):
             self._dispatch.mark(endpoint.id)
             self._scaling.wake.set()
         return done
+
+    def _store(self, conn: Conn, endpoint: Endpoint, new: NewJob, slots: Sequence[Slot]) -> Submitted:
+        if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: nobody would cancel the job
+            raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
+        submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
+        if new.input_ref is not None and submitted.repeated:
+            store.note_orphans(conn, [new.input_ref.key])
+        elif new.input_ref is not None:
+            store.forget_orphans(conn, [new.input_ref.key])
+        return submitted
 
     async def _new_job(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> NewJob:
         settings = self._settings

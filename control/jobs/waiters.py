@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from stoker.control.errors import NotFound, UncertainCommit
 from stoker.control.rules.events import JobState
 from stoker.control.scheduling.dispatch import Dispatch
-from stoker.control.types import Changed, JobView
+from stoker.control.types import Changed, Claimed, JobView
 from stoker.wire.messages import Cancel
 
 
@@ -101,6 +101,11 @@ class JobChanges:
         self._dispatch = dispatch
         self._cancel = cancel
         self.webhook_due = asyncio.Event()
+
+    def take_back(self, claimed: Iterable[Claimed]) -> None:
+        """Stops attempts of jobs that are not stored after all. Their nodes free the slots."""
+        for job in claimed:
+            self._cancel(job.node, Cancel(job.job, job.attempt, "its job could not be stored"))
 
     def apply(self, changed: Iterable[Changed]) -> None:
         """To be called once the changes are committed."""

@@ -39,7 +39,7 @@ class FullableCommitter(InlineCommitter):
     mistake = False
     uncertain = 0
 
-    async def commit(self, fn: Callable[[Conn], T]) -> T:
+    async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
         if self.mistake:
             self.mistake = False
             raise RuntimeError("a mistake")
@@ -47,7 +47,7 @@ class FullableCommitter(InlineCommitter):
             await asyncio.sleep(0)
             raise Unavailable("nothing was stored: the disk of the data folder is full; try again later")
         before = self.uncertain
-        done = await super().commit(fn)
+        done = await super().commit(fn, early)
         self.uncertain -= bool(self.uncertain)
         if self.uncertain == 0 and before:
             self.uncertain_commit.set()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from scripted_agent import ScriptedAgent
 from stoker.control import store
 from stoker.control.errors import UncertainCommit
 from stoker.control.rules.events import JobState
-from stoker.control.rules.submissions import Submission
+from stoker.control.rules.submissions import Once, Submission
 from stoker.control.types import Listing
 from stoker.wire.messages import HeldAttempt, HeldWorker
 from stoker.wire.streams import StreamEnded
@@ -36,16 +37,34 @@ async def test_a_claim_that_nobody_received_is_given_out_again_at_once() -> None
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         await asyncio.sleep(1.3)  # between two passes of the sweeper
+        keyed = replace(one(), once=Once("k", b"digest"))  # nothing is sent of it before its COMMIT
         w.commits.uncertain = 1
         began = w.loop.time()
         with pytest.raises(UncertainCommit):
-            await w.plane.commands.submit(w.echo, one(), sync=False)
+            await w.plane.commands.submit(w.echo, keyed, sync=False)
         (view,) = (await w.plane.queries.requests(w.echo, Listing())).views
         assert view.state is JobState.IN_PROGRESS
         await back(agent, tasks)
         assign = await agent.assigned()
         assert (assign.job, assign.attempt) == (view.id, 2)
         assert w.loop.time() - began < 2
+
+
+@story
+async def test_a_claim_that_was_sent_before_its_commit_goes_on() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = await w.working_agent(tasks)
+        await asyncio.sleep(1.3)  # between two passes of the sweeper
+        w.commits.uncertain = 1
+        with pytest.raises(UncertainCommit):
+            await w.plane.commands.submit(w.echo, one(), sync=False)
+        assign = await agent.assigned()
+        welcome = await back(agent, tasks, HeldAttempt(assign.job, 1, assign.worker, "running"))
+        assert welcome.stop == ()  # type: ignore[attr-defined]
+        await agent.completes(assign)
+        await agent.listen(1.0)
+        view = await w.plane.queries.status(w.echo, assign.job)
+        assert (view.state, view.attempt) == (JobState.COMPLETED, 1)
 
 
 @story

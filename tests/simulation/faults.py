@@ -201,6 +201,15 @@ async def the_store_is_full(world: World, rng: Random) -> None:
     world.disk.full = False
 
 
+async def submissions_are_not_stored(world: World, rng: Random) -> None:
+    """Their COMMIT fails, that of nothing else; what was sent of them would take long."""
+    world.disk.fails = 0.5
+    for _ in range(3):
+        world.ask([{"run_s": 20.0}], 60.0)
+        await asyncio.sleep(1.0 + rng.random() * 3.0)
+    world.disk.fails = 0.0
+
+
 async def the_store_is_slow(world: World, rng: Random) -> None:
     world.disk.slow_s = rng.choice([0.05, 0.5])
     with _rough(world):
@@ -317,6 +326,7 @@ FAULTS: list[Fault] = [
     control_is_killed_at_commits,
     control_is_frozen,
     the_store_is_full,
+    submissions_are_not_stored,
     the_store_is_slow,
     the_wall_clock_jumps,
     the_object_store_fails,
@@ -346,5 +356,5 @@ def mend(world: World) -> None:
     world.network.poisoning.clear()
     world.starts.clear()
     world.kill_before_commit = world.kill_after_commit = 0.0
-    world.disk.full, world.disk.slow_s = False, 0.002
+    world.disk.full, world.disk.fails, world.disk.slow_s = False, 0.0, 0.002
     world.shop.error, world.shop.slow_s = None, 0.0

@@ -27,7 +27,7 @@ from stoker.agent.workers.worker import Worker
 from stoker.control import store
 from stoker.control.jobs import records
 from stoker.control.jobs.commands import JobCommands
-from stoker.control.jobs.waiters import JobWaiters
+from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.rules import validation
@@ -176,6 +176,25 @@ def a_resent_chunk_is_appended(patch: Patch) -> None:
 def an_idempotency_key_is_ignored(patch: Patch) -> None:
     real = store.submit
     patch(store, "submit", lambda conn, new, *rest: real(conn, replace(new, once=None), *rest))
+
+
+@planted
+def a_job_with_a_key_is_sent_before_its_commit(patch: Patch) -> None:
+    accept, submit, keys = JobCommands._accept, store.submit, dict[str, Any]()
+
+    async def hasty(self: Any, endpoint: Any, new: Any) -> Any:
+        keys[new.id] = new.once
+        return await accept(self, endpoint, replace(new, once=None))
+
+    patch(JobCommands, "_accept", hasty)
+    patch(store, "submit", lambda conn, new, *rest: submit(conn, replace(new, once=keys[new.id]), *rest))
+    _often(patch, faults.the_store_is_full)
+
+
+@planted
+def what_was_sent_and_not_stored_goes_on(patch: Patch) -> None:
+    patch(JobChanges, "take_back", lambda *_: None)
+    _often(patch, faults.submissions_are_not_stored)
 
 
 @planted

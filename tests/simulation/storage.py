@@ -77,12 +77,14 @@ class Disk:
 
     rng: Random
     full: bool = False
+    fails: float = 0.0  # the share of COMMITs that fail after something was done early
     slow_s: float = 0.002
     free_at: float = 0.0
 
 
 class SimCommitter:
-    """One writer: commits take their time and their turn. `before` and `after` may kill the process.
+    """One writer: commits take their time and their turn. `before` and `after` may kill the process. What is
+    done early is done some time before its COMMIT, which may fail then, or never come.
 
     `settled` hears whether what was done counts, before anybody is told.
     """
@@ -102,15 +104,23 @@ class SimCommitter:
         self._settled = settled
         self._before = before
         self._after = after
+        self._lock = asyncio.Lock()  # the connection may be in the middle of a transaction
+        conn.rollback()  # of an earlier process, killed before its COMMIT
+        settled(False)
 
-    async def commit(self, fn: Callable[[Any], T]) -> T:
+    async def commit(self, fn: Callable[[Any], T], early: Callable[[T], None] | None = None) -> T:
         await self._turn()
         if self._before():
             await asyncio.get_running_loop().create_future()  # dead: nobody is told anything
-        if self._disk.full:
+        if self._disk.full and (early is None or self._disk.rng.random() < 0.5):
             raise Unavailable("nothing was stored: the disk is full, as it was told to be")
-        ((value, error),) = run_batch(self._conn, [fn])
-        self._settled(error is None)
+        error: Exception | None
+        async with self._lock:
+            if early is None:
+                ((value, error),) = run_batch(self._conn, [fn])
+                self._settled(error is None)
+            else:
+                value, error = await self._in_two_steps(fn, early)
         self._after()
         await asyncio.sleep(0)
         if error is not None:
@@ -118,17 +128,43 @@ class SimCommitter:
         result: T = value
         return result
 
+    async def _in_two_steps(self, fn: Callable[[Any], T], early: Callable[[T], None]) -> Any:
+        self._conn.begin()
+        try:
+            value = fn(self._conn)
+        except Exception as error:
+            self._conn.rollback()
+            self._settled(False)
+            return None, error
+        early(value)
+        try:
+            await asyncio.sleep(self._disk.rng.random() * self._disk.slow_s)
+        except asyncio.CancelledError:  # who asked has given up; the COMMIT goes on
+            self._conn.commit()
+            self._settled(True)
+            raise
+        if self._before():
+            await asyncio.get_running_loop().create_future()
+        if self._disk.full or self._disk.rng.random() < self._disk.fails:
+            self._conn.rollback()
+            self._settled(False)
+            return None, Unavailable("nothing was stored: the disk failed, as it was told to")
+        self._conn.commit()
+        self._settled(True)
+        return value, None
+
     async def _turn(self) -> None:
         now, disk = asyncio.get_running_loop().time(), self._disk
         disk.free_at = max(now, disk.free_at) + 1e-5 + disk.rng.random() * disk.slow_s
         await asyncio.sleep(disk.free_at - now)
 
     async def read(self, fn: Callable[[Any], T]) -> T:
-        self._conn.begin(to_read=True)
-        try:
-            value = fn(self._conn)
-        finally:
-            self._conn.rollback()
+        async with self._lock:
+            self._conn.begin(to_read=True)
+            try:
+                value = fn(self._conn)
+            finally:
+                self._conn.rollback()
         await asyncio.sleep(0)
         return value
 

@@ -98,6 +98,7 @@ async def _story(world: World, rng: Random) -> None:
     breaking = asyncio.ensure_future(breaks(world, Random(rng.random())))
     names = [endpoint.id for endpoint in world.endpoints]
     requests = [draw(rng, number, names) for number in range(rng.choice([6, 10, 14]))]
+    world.witness.keyed = {one.number for one in requests if one.key is not None}
     programs = [asyncio.ensure_future(_caller(world, one, Random(rng.random()))) for one in requests]
 
     def ask(plan: list[dict[str, Any]], timeout_s: float = 30.0, endpoint: str = names[0]) -> None:

@@ -6,6 +6,7 @@ The first thing that may not be ends the story as a `Violation`, with its senten
   (but for a caller's retry), a result never changes, and no record goes before its time;
 - handlers: each attempt runs once, on a slot of its own; not past its timeout, its ttl, its node's lease; and
   not on once its job is over, as soon as its agent can know; a GPU has one worker's process at a time;
+- what is sent before its COMMIT: a job with an idempotency key never is; one whose COMMIT failed is stopped;
 - what waits for its worker: it is in every Hello, pays for no neighbour's death, and its time begins with it;
 - outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
 - webhooks: each end has a delivery of its own, from the commit that stored it on (see `receivers`);
@@ -27,7 +28,7 @@ from virtual_loop import VirtualLoop
 
 from stoker.control.rules.events import TERMINAL, JobState
 from stoker.control.types import JobView
-from stoker.wire.messages import AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
+from stoker.wire.messages import Assign, AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
 
 LEASE_S = 45.0
 PATIENCE_S = 2.0 + 3.0 + 1.0 + 0.5
@@ -111,6 +112,10 @@ class Witness:
         self.tracing = False
         self.tales: dict[str, Tale] = {}
         self.by_seq: dict[int, Tale] = {}
+        self.unstored: dict[str, float] = {}
+        """Jobs whose COMMIT failed, or never came, and since when that is known."""
+        self.keyed: set[int] = set()
+        """Requests that have an idempotency key."""
         self.jobs_of: dict[int, list[str]] = {}
         self.running: dict[AttemptKey, tuple[str, float]] = {}
         self.ever_ran: set[AttemptKey] = set()
@@ -157,6 +162,7 @@ class Witness:
         """After each commit, before anybody is told."""
         changes, self._pending = self._pending, []
         if not counts:
+            self.unstored |= {change[2]: self.loop.time() for change in changes if change[0] == "new"}
             return
         for kind, seq, job, before, now, old, new, expires_at, node, times_assigned in changes:
             match kind:
@@ -296,7 +302,8 @@ class Witness:
         if now > taken + ttl_s + PATIENCE_S:
             self.fail(f"{key} ran on {host} until {now - taken - ttl_s:.1f} s after its ttl had passed")
         self._check_lease(host, key)
-        over = self.tales[key.job].over_at.get(key.attempt)
+        tale = self.tales.get(key.job)
+        over = self.unstored.get(key.job) if tale is None else tale.over_at.get(key.attempt)
         connected = watch.link is not None and watch.link.alive
         if (
             over is not None
@@ -368,10 +375,19 @@ class Witness:
         acked = self.acked.get(link.number, 0)
         for assign in message.assigns:
             self.assigned[AttemptKey(assign.job, assign.attempt)] = assign.worker, acked
+            if assign.job not in self.tales:
+                self._sent_early(assign)
         if message.ack is not None:
             self.acked[link.number] = message.ack.report
             self._acknowledged(link, message.ack.report)
             self.ledger.acknowledged(link.number, message.ack.report, bool(self.poisoned))
+
+    def _sent_early(self, assign: Assign) -> None:
+        body = assign.input if assign.input_ref is None else self.read_object(assign.input_ref.key)
+        if (number := json.loads(body or b"null")["request"]) in self.keyed:
+            self.fail(
+                f"{assign.job} of request {number} has an idempotency key, and was sent before its COMMIT"
+            )
 
     def _acknowledged(self, link: Link, number: int) -> None:
         waiting = self.unacked.get(link.number, [])
@@ -474,7 +490,9 @@ class Witness:
     def check_made(self) -> None:
         """A result that was made is the caller's, unless a newer attempt began or the job had ended."""
         for key, host in self.made.items():
-            tale = self.tales[key.job]
+            tale = self.tales.get(key.job)
+            if tale is None:
+                continue  # it was not stored, and its caller knows
             if tale.gone or key in self.poisoned_reports or tale.attempt > key.attempt:
                 continue
             if tale.state not in TERMINAL:

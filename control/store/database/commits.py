@@ -11,6 +11,10 @@ accepted, and the process lives. A connection that broke is opened again by the 
 during COMMIT, nobody knows on which side of it, and the batch raises `UncertainCommit`. A batch that
 conflicted with another transaction is run again, up to three times.
 
+What a function returns is known before its COMMIT, which takes longest. `early` may do then what can be taken
+back. It is called only for a function that has a transaction of its own: where many share one, it would wake
+the loop once more for each batch, and costs more than it gives.
+
 There is one thread that writes, with PostgreSQL too. A second one would not commit sooner: grouping pays for
 the fsync already, the functions are Python and share one interpreter lock, and order within an endpoint
 would be lost. More than one control per database will need it, and `SKIP LOCKED` is in the claim for that.
@@ -24,6 +28,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -43,10 +48,15 @@ class Commits(Protocol):
     """What the control plane's shells ask for."""
 
     uncertain_commit: asyncio.Event
-    """Set where it is unknown whether a commit happened. Jobs that it claimed were never sent, and ends that
-    it stored were never reported: whoever lives on what commits answer must look at the store again."""
+    """Set where it is unknown whether a commit happened. Jobs that it claimed may not have been sent, and
+    ends that it stored were not reported: whoever lives on what commits answer must read the store again."""
 
-    async def commit(self, fn: Callable[[Conn], T]) -> T: ...
+    async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
+        """Runs `fn` in a transaction; returns what it returned once that is on the disk.
+
+        `early` may be called before, on the loop, with what `fn` returned. If this raises after that, nothing
+        was stored, unless it is UncertainCommit, and `early`'s caller must take back what it did.
+        """
 
     async def read(self, fn: Callable[[Conn], T]) -> T: ...
 
@@ -62,20 +72,27 @@ def as_unavailable(error: Exception) -> Exception:
     return reported
 
 
-def run_batch(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
-    """Runs them in one transaction, again where another was in the way; if that fails, each in its own."""
+def run_batch(
+    conn: Conn, fns: list[Callable[[Conn], Any]], early: Callable[[Any], object] | None = None
+) -> list[tuple[Any, Exception | None]]:
+    """Runs them in one transaction, again where another was in the way; if that fails, each in its own.
+    `early`, which is for a single one, is called before COMMIT; the function is not run again after that."""
+    called = False
     for left in reversed(range(_TRIES)):
         try:
             conn.begin()
             try:
                 results: list[tuple[Any, Exception | None]] = [(fn(conn), None) for fn in fns]
+                if early is not None:
+                    called = True
+                    early(results[0][0])
                 conn.commit()
             except BaseException:
                 conn.rollback()
                 raise
             return results
         except Exception as error:
-            if left and is_clash(error):
+            if left and not called and is_clash(error):
                 continue
             reported = as_unavailable(error)
             if len(fns) == 1 or (isinstance(reported, Unavailable) and not is_full(error)):
@@ -100,7 +117,7 @@ def _run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, 
 
 
 _Batch = Callable[[Conn, list[Callable[[Conn], Any]]], list[tuple[Any, Exception | None]]]
-_Work = tuple[Callable[[Conn], Any], asyncio.Future[Any]]
+_Work = tuple[Callable[[Conn], Any], asyncio.Future[Any], Callable[..., None] | None]
 _Result = tuple[asyncio.Future[Any], Any, Exception | None]
 
 
@@ -125,8 +142,13 @@ class _Lane(threading.Thread):
             while len(taken) < _MOST and not self.waiting.empty():
                 taken.append(self.waiting.get())
             works = [work for work in taken if work is not None]
-            results = self._batch(self._conn, [fn for fn, _ in works]) if works else []
-            answers = [(future, *result) for (_, future), result in zip(works, results, strict=True)]
+            results: list[tuple[Any, Exception | None]] = []
+            if len(works) == 1 and works[0][2] is not None:
+                early = partial(self.ended.get_loop().call_soon_threadsafe, works[0][2])
+                results = run_batch(self._conn, [works[0][0]], early)
+            elif works:
+                results = self._batch(self._conn, [fn for fn, _, _ in works])
+            answers = [(future, *result) for (_, future, _), result in zip(works, results, strict=True)]
             if ending := taken[-1] is None:
                 answers.append((self.ended, None, None))
             # RuntimeError: the loop was closed before the store, so nobody waits for it.
@@ -147,12 +169,11 @@ class Committer:
             self._reads.start()
         self._writes.start()
 
-    async def commit(self, fn: Callable[[Conn], T]) -> T:
-        """Runs `fn` in a transaction; returns once it is on the disk."""
+    async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
         if self._closed:
             raise Unavailable("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._writes.waiting.put((fn, future))
+        self._writes.waiting.put((fn, future, early))
         return await future
 
     async def read(self, fn: Callable[[Conn], T]) -> T:
@@ -160,7 +181,7 @@ class Committer:
         if self._closed:
             raise Unavailable("the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._reads.waiting.put((fn, future))
+        self._reads.waiting.put((fn, future, None))
         return await future
 
     async def close(self) -> None:
@@ -193,8 +214,8 @@ class InlineCommitter:
         self._conn = store.writer
         self._hook = hook
 
-    async def commit(self, fn: Callable[[Conn], T]) -> T:
-        ((value, error),) = run_batch(self._conn, [fn])
+    async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
+        ((value, error),) = run_batch(self._conn, [fn], early)
         if self._hook is not None:
             self._hook()
         # As with the real one, others may run between the commit and the reply.

@@ -22,11 +22,11 @@ class Meanwhile:
         self._commits, self._other = commits, other
         self._came = False
 
-    async def commit(self, fn: Any) -> Any:
+    async def commit(self, fn: Any, early: Any = None) -> Any:
         if not self._came:
             self._came = True
             await self._other()
-        return await self._commits.commit(fn)
+        return await self._commits.commit(fn, early)
 
     async def read(self, fn: Any) -> Any:
         return await self._commits.read(fn)

@@ -92,15 +92,15 @@ def failing(api: Managed, number: int, error: Exception) -> Callable[..., Any]:
     """From now on, the commit of this number of this task's fails; an uncertain one is done."""
     left, commits, mine = number, api.world.commits, asyncio.current_task()
 
-    async def commit(fn: Any) -> Any:
+    async def commit(fn: Any, early: Any = None) -> Any:
         nonlocal left
         left -= asyncio.current_task() is mine
         if left == 0:
             left = -1
             if isinstance(error, UncertainCommit):
-                await type(commits).commit(commits, fn)
+                await type(commits).commit(commits, fn, early)
                 commits.uncertain_commit.set()
             raise error
-        return await type(commits).commit(commits, fn)
+        return await type(commits).commit(commits, fn, early)
 
     return commit

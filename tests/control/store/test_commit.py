@@ -6,13 +6,17 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stoker.control.errors import Unavailable
 from stoker.control.store import Conn, view
-from stoker.control.store.database.commits import Committer, InlineCommitter
+from stoker.control.store.database.commits import Committer, InlineCommitter, run_batch
 from stoker.control.store.resources.keys import create_key, list_keys
 
 SQLITE_ONLY = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -170,6 +174,88 @@ async def test_a_locked_database_is_reported(committer: Committer, bench: Any) -
     other.execute("ROLLBACK")
     other.close()
     assert await committer.commit(named("a")) == "a"
+
+
+# ---- early ------------------------------------------------------------------------------------------
+
+
+async def test_what_a_function_returns_is_known_before_it_is_on_the_disk(
+    committer: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, early = threading.Event(), asyncio.Queue[str]()
+    commit = Conn.commit
+    monkeypatch.setattr(Conn, "commit", lambda conn: (disk.wait(30), commit(conn)))
+    task = asyncio.create_task(committer.commit(named("a"), early.put_nowait))
+    assert await early.get() == "a"
+    assert await committer.read(names) == []
+    assert not task.done()
+    disk.set()
+    assert await task == "a"
+    assert early.empty()
+
+
+async def test_what_shares_its_transaction_is_not_early(committer: Committer) -> None:
+    early: list[str] = []
+    gate, task = await held(committer)
+    tasks = await start(*(committer.commit(named(name), early.append) for name in "ab"))
+    gate.open.set()
+    await asyncio.gather(task, *tasks)
+    assert early == []
+
+
+class Broken(Exception):
+    """What the connection raises."""
+
+
+@dataclass
+class ScriptedConn:
+    """Each transaction ends as `ends` says: it is stored, breaks, or another was in the way."""
+
+    ends: list[str]
+    stored: int = 0
+
+    def begin(self) -> None:
+        self.open = True
+
+    def commit(self) -> None:
+        end = self.ends.pop(0) if self.ends else "stored"
+        if end == "clash":
+            raise psycopg.errors.SerializationFailure
+        if end == "broken":
+            raise Broken
+        self.open = False
+        self.stored += 1
+
+    def rollback(self) -> None:
+        self.open = False
+
+
+ENDS = st.lists(st.sampled_from(["stored", "clash", "broken"]), max_size=5)
+
+
+@given(ENDS, st.lists(st.sampled_from(["returns", "clash", "broken"]), max_size=5))
+def test_a_function_that_was_early_is_not_run_again(ends: list[str], runs: list[str]) -> None:
+    conn, ran, early = ScriptedConn(list(ends)), 0, list[int]()
+    left = list(runs)
+
+    def function(_: Any) -> int:
+        nonlocal ran
+        ran += 1
+        match left.pop(0) if left else "returns":
+            case "clash":
+                raise psycopg.errors.SerializationFailure
+            case "broken":
+                raise Broken
+        return ran
+
+    ((value, error),) = run_batch(conn, [function], early.append)  # type: ignore[arg-type]
+    assert not conn.open
+    assert len(early) <= 1
+    assert (error is None) == (conn.stored == 1)
+    if early:
+        assert early == [ran], "it ran once more, and may have returned something else"
+    if error is None:
+        assert early == [value]
 
 
 async def test_close_does_what_was_requested_before_and_nothing_after(bench: Any) -> None:
