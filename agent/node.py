@@ -29,7 +29,7 @@ from stoker.agent.devices.watch import DeviceWatch
 from stoker.agent.inputs.fetches import NoInputs
 from stoker.agent.interfaces import AgentRefused, Inputs, Objects, OutboxDisk, Scratch, Spawner
 from stoker.agent.link.lease import Lease
-from stoker.agent.link.session import Joined, Node, Session
+from stoker.agent.link.session import Joined, Node, Session, Tunnelling
 from stoker.agent.pods.interfaces import NoPods, PodEngine
 from stoker.agent.pods.pods import Marks, MarksInMemory, Pods
 from stoker.agent.reports.reports import Reports
@@ -43,7 +43,7 @@ from stoker.agent.workers.recycling import Measure, nothing_measured
 from stoker.agent.workers.worker import Worker
 from stoker.agent.workers.worker_context import WorkerContext
 from stoker.agent.workers.workers import Workers
-from stoker.wire.messages import PROTOCOL, GatewayAddress, Hello, PodSpec, Usage, WorkerState
+from stoker.wire.messages import PROTOCOL, DirectGateway, GatewayAddress, Hello, PodSpec, Usage, WorkerState
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded
 
@@ -60,13 +60,15 @@ LEASE_CHECK_S = 1.0
 class AgentSettings:
     """`node` is stable over restarts of the agent. Durations are in seconds. `cancel_s` is how long a handler
     may take to answer a cancel; `grace_s` how long running work may take to end once the agent stops.
-    `gateway`: how control reaches the http workers, if it can."""
+    `gateway` and `direct`: how control on this host, and on another one, reaches the http workers, if it
+    can."""
 
     node: str
     name: str
     agent_version: str = "0"
     facts: Mapping[str, str] = field(default_factory=dict)
     gateway: GatewayAddress | None = None
+    direct: DirectGateway | None = None
     cancel_s: float = CANCEL_S
     stop_ladder: StopLadder = field(default_factory=StopLadder)
     grace_s: float = 5.0
@@ -84,7 +86,7 @@ class AgentParts:
     `connect` opens a stream to control. `boottime` is a clock that goes on while the host sleeps. `wall`
     returns seconds since the epoch, and is used only to date spans of usage. `on_worker` is called with each
     state of a worker that is reported, `on_welcome` when a session begins. `keep_credential` stores what this
-    node joins with from then on, and returns whether it could.
+    node joins with from then on, and returns whether it could. `tunnel` holds a tunnel to control open.
     """
 
     connect: Callable[[], Awaitable[AgentStream]]
@@ -105,6 +107,7 @@ class AgentParts:
     on_worker: Callable[[WorkerState], None] = lambda state: None
     keep_credential: Callable[[str], bool] = lambda credential: False
     on_welcome: Callable[[], None] = lambda: None
+    tunnel: Tunnelling | None = None
 
 
 class Agent:
@@ -156,6 +159,7 @@ class Agent:
             signing=self.signing,
             keep_credential=parts.keep_credential,
             on_welcome=parts.on_welcome,
+            tunnel=parts.tunnel,
         )
 
     def _worker_context(self) -> WorkerContext[Worker]:
@@ -315,7 +319,13 @@ class Agent:
     def _hello(self) -> Hello:
         node, name, version = self.settings.node, self.settings.name, self.settings.agent_version
         hello = Hello(PROTOCOL, node, name, self.boot, version, self.devices, self.settings.facts)
-        return replace(hello, gateway=self.settings.gateway, jobs_ahead=WAITING_MOST)
+        return replace(
+            hello,
+            gateway=self.settings.gateway,
+            direct=self.settings.direct,
+            tunnels=self._parts.tunnel is not None,
+            jobs_ahead=WAITING_MOST,
+        )
 
     def _next_beat(self) -> int:
         self._beat += 1

@@ -220,6 +220,20 @@ def agent(
         str | None,
         typer.Option(help="IPv4 address for callers of this host's pods; or STOKER_PUBLIC_IP."),
     ] = None,
+    gateway_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where control on another host reaches this host's HTTP workers; or STOKER_GATEWAY_LISTEN.",
+        ),
+    ] = None,
+    gateway_advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="The address of --gateway-listen as control sees it; or STOKER_GATEWAY_ADVERTISE.",
+        ),
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
@@ -260,6 +274,8 @@ def agent(
         data_center=data_center,
         public_ip=public_ip,
         labels=tuple(label or ()),
+        gateway_listen=gateway_listen,
+        gateway_advertise=gateway_advertise,
         grace_s=grace,
     )
     run(options, variables)

@@ -1,8 +1,8 @@
 """The control plane: accepts jobs, assigns them to nodes, stores their results, wakes who waits.
 
 HTTP (`control.api`), gRPC (`control.nodes.grpc_stream`) and the simulation call the parts that this class
-makes: `commands` and `queries` for callers, `nodes` and `live_logs` for agents. It holds nothing that it
-cannot rebuild: the store is the truth, and the agents report the state of the cluster.
+makes: `commands` and `queries` for callers, `nodes`, `live_logs` and `tunnels` for agents. It holds nothing
+that it cannot rebuild: the store is the truth, and the agents report the state of the cluster.
 
     submit ──> store ──> claim ──> Assign ──> agent ──> reports ──> store ──> waiters ──> wait, stream, events
     (commands)     ^                                        │                   └──> webhooks      (queries)
@@ -36,6 +36,7 @@ from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
+from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.desired import DesiredPods, DesiredState, DesiredVolumes
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -108,6 +109,7 @@ class Plane:
             settings, commits, artifacts, cluster, scaling, dispatch, sessions, changes, requests, clock
         )
         self.live_logs = LiveLogs(self.nodes.speaks)
+        self.tunnels = Tunnels(self.nodes.speaks, cluster, requests.look)
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
         )

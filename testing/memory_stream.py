@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
 from stoker.wire.streams import StreamEnded
 
 In = TypeVar("In")
@@ -74,6 +74,16 @@ def memory_logs() -> tuple[MemoryStream[LogWanted, LogLines], MemoryStream[LogLi
     """Like `memory_pair`, for the log stream."""
     agent: MemoryStream[LogWanted, LogLines] = MemoryStream()
     control: MemoryStream[LogLines, LogWanted] = MemoryStream()
+    agent.peer, control.peer = control, agent
+    return agent, control
+
+
+def memory_tunnel() -> tuple[
+    MemoryStream[TunnelPieces, TunnelPieces], MemoryStream[TunnelPieces, TunnelPieces]
+]:
+    """Like `memory_pair`, for a tunnel's stream."""
+    agent: MemoryStream[TunnelPieces, TunnelPieces] = MemoryStream()
+    control: MemoryStream[TunnelPieces, TunnelPieces] = MemoryStream()
     agent.peer, control.peer = control, agent
     return agent, control
 

@@ -32,7 +32,6 @@ from stoker.wire.messages import (
     HeldPod,
     HeldWorker,
     Hello,
-    LogHello,
     LogLines,
     Outcome,
     PodState,
@@ -42,6 +41,7 @@ from stoker.wire.messages import (
     Released,
     Report,
     SignAsk,
+    StreamHello,
     Uploading,
     Usage,
     VolumeUsed,
@@ -119,7 +119,7 @@ LIES: Mapping[tuple[type[Any], str], Lie] = {
     (HeldPod, "pod"): lambda o: HeldPod(o.pod, 1, 0, "exited"),
     (SignAsk, "job"): lambda o: SignAsk(1, o.attempt.job, o.attempt.attempt, (_put(o),)),
     (Wanted, "key"): lambda o: SignAsk(1, "a-job", 1, (_put(o),)),
-    (LogHello, "node"): lambda o: LogLines(LogHello(o.node, o.session)),
+    (StreamHello, "node"): lambda o: LogLines(StreamHello(o.node, o.session)),
     (LogLines, "job"): lambda o: LogLines(None, o.attempt.job, o.attempt.attempt, 0, ("forged",), over=True),
 }
 
@@ -211,13 +211,13 @@ class RogueNode:
         """Of another's stream of logs; or on its own, of another's attempt."""
         logs = await self.stream.open_logs()
         try:
-            await logs.send(lie if lie.hello else LogLines(LogHello(self.node, self.session)))
+            await logs.send(lie if lie.hello else LogLines(StreamHello(self.node, self.session)))
             for _ in range(times):
                 await logs.send(lie)
         except StreamEnded:
             return
         logs.end()
-        await asyncio.gather(*self.stream._logs)  # until all is written, and control has ended it
+        await asyncio.gather(*self.stream._further)  # until all is written, and control has ended it
 
     async def leave(self) -> None:
         self.stream.end("the rogue leaves")

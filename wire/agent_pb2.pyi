@@ -25,7 +25,7 @@ class FromAgent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead")
+    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,8 @@ class Hello(_message.Message):
     PODS_FIELD_NUMBER: _ClassVar[int]
     GATEWAY_FIELD_NUMBER: _ClassVar[int]
     JOBS_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
+    TUNNELS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     name: str
@@ -61,7 +63,9 @@ class Hello(_message.Message):
     pods: _containers.RepeatedCompositeFieldContainer[HeldPod]
     gateway: GatewayAddress
     jobs_ahead: int
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ...) -> None: ...
+    direct: DirectGateway
+    tunnels: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ...) -> None: ...
 
 class GatewayAddress(_message.Message):
     __slots__ = ("port", "token")
@@ -70,6 +74,18 @@ class GatewayAddress(_message.Message):
     port: int
     token: str
     def __init__(self, port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class DirectGateway(_message.Message):
+    __slots__ = ("host", "port", "token", "certificate")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    token: str
+    certificate: bytes
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ..., certificate: _Optional[bytes] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("uuid", "kind", "name", "index", "parent", "memory_total", "driver")
@@ -416,18 +432,20 @@ class FromControl(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop")
+    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     BEAT_S_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    TUNNEL_FIELD_NUMBER: _ClassVar[int]
     session: int
     beat_s: float
     lease_s: float
     keep: _containers.RepeatedCompositeFieldContainer[AttemptKey]
     stop: _containers.RepeatedCompositeFieldContainer[AttemptKey]
-    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ...) -> None: ...
+    tunnel: bool
+    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ...) -> None: ...
 
 class AttemptKey(_message.Message):
     __slots__ = ("job", "attempt")
@@ -734,15 +752,15 @@ class LogLines(_message.Message):
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
-    hello: LogHello
+    hello: StreamHello
     job: str
     attempt: int
     first: int
     lines: _containers.RepeatedScalarFieldContainer[str]
     over: bool
-    def __init__(self, hello: _Optional[_Union[LogHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[StreamHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ...) -> None: ...
 
-class LogHello(_message.Message):
+class StreamHello(_message.Message):
     __slots__ = ("node", "session")
     NODE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -755,3 +773,23 @@ class LogWanted(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     attempts: _containers.RepeatedCompositeFieldContainer[AttemptKey]
     def __init__(self, attempts: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ...) -> None: ...
+
+class TunnelPieces(_message.Message):
+    __slots__ = ("hello", "pieces")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    hello: StreamHello
+    pieces: _containers.RepeatedCompositeFieldContainer[Piece]
+    def __init__(self, hello: _Optional[_Union[StreamHello, _Mapping]] = ..., pieces: _Optional[_Iterable[_Union[Piece, _Mapping]]] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("connection", "event", "data", "taken_bytes")
+    CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    connection: int
+    event: str
+    data: bytes
+    taken_bytes: int
+    def __init__(self, connection: _Optional[int] = ..., event: _Optional[str] = ..., data: _Optional[bytes] = ..., taken_bytes: _Optional[int] = ...) -> None: ...

@@ -44,6 +44,11 @@ class AgentsStub:
                 request_serializer=stoker_dot_wire_dot_agent__pb2.LogLines.SerializeToString,
                 response_deserializer=stoker_dot_wire_dot_agent__pb2.LogWanted.FromString,
                 _registered_method=True)
+        self.Tunnel = channel.stream_stream(
+                '/stoker.agent.v1.Agents/Tunnel',
+                request_serializer=stoker_dot_wire_dot_agent__pb2.TunnelPieces.SerializeToString,
+                response_deserializer=stoker_dot_wire_dot_agent__pb2.TunnelPieces.FromString,
+                _registered_method=True)
 
 
 class AgentsServicer:
@@ -63,6 +68,14 @@ class AgentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tunnel(self, request_iterator, context):
+        """Connections to the node's http workers, apart from the session. The agent calls it if Welcome asks for it; control
+        opens the connections.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +88,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Logs,
                     request_deserializer=stoker_dot_wire_dot_agent__pb2.LogLines.FromString,
                     response_serializer=stoker_dot_wire_dot_agent__pb2.LogWanted.SerializeToString,
+            ),
+            'Tunnel': grpc.stream_stream_rpc_method_handler(
+                    servicer.Tunnel,
+                    request_deserializer=stoker_dot_wire_dot_agent__pb2.TunnelPieces.FromString,
+                    response_serializer=stoker_dot_wire_dot_agent__pb2.TunnelPieces.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +149,33 @@ class Agents:
             '/stoker.agent.v1.Agents/Logs',
             stoker_dot_wire_dot_agent__pb2.LogLines.SerializeToString,
             stoker_dot_wire_dot_agent__pb2.LogWanted.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tunnel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/stoker.agent.v1.Agents/Tunnel',
+            stoker_dot_wire_dot_agent__pb2.TunnelPieces.SerializeToString,
+            stoker_dot_wire_dot_agent__pb2.TunnelPieces.FromString,
             options,
             channel_credentials,
             insecure,

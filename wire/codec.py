@@ -33,7 +33,7 @@ from google.protobuf.message import DecodeError
 
 from stoker.wire import agent_pb2, messages
 from stoker.wire.fragments import MESSAGE_MAX, REPORTED_MAX, TOTAL_MAX, FragmentError, Joiner, split
-from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, Report
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, Report, TunnelPieces
 from stoker.wire.parts import PARTS_MAX, UNCOUNTED_BYTES, PartCounter
 
 T = TypeVar("T")
@@ -41,6 +41,7 @@ Convert = Callable[[Any], Any]
 
 SESSION = "/stoker.agent.v1.Agents/Session"
 LOGS = "/stoker.agent.v1.Agents/Logs"
+TUNNEL = "/stoker.agent.v1.Agents/Tunnel"
 
 TOKEN = "token-bin"
 """The metadata key of the token that the node joined with."""
@@ -167,7 +168,7 @@ WRITERS: dict[type[Any], Convert] = {Report: _write_report}
 """Each makes the protobuf of one dataclass. Raises TypeError, ValueError or UnicodeEncodeError."""
 READERS: dict[type[Any], Convert] = {Report: _read_report}
 """Each makes the dataclass of its protobuf. Raises WireError for a report that this side does not know."""
-for _kind in (*BODIES, FromAgent, FromControl, LogLines, LogWanted):
+for _kind in (*BODIES, FromAgent, FromControl, LogLines, LogWanted, TunnelPieces):
     _compile(_kind)
 
 
@@ -188,7 +189,7 @@ def encodable(value: Any) -> Any:
     return value
 
 
-def encode(message: FromAgent | FromControl | LogLines | LogWanted) -> list[bytes]:
+def encode(message: FromAgent | FromControl | LogLines | LogWanted | TunnelPieces) -> list[bytes]:
     """The transport messages of one message. Raises WireError if it or one of its numbers is too large."""
     write = WRITERS[type(message)]
     try:
@@ -199,7 +200,7 @@ def encode(message: FromAgent | FromControl | LogLines | LogWanted) -> list[byte
         raise WireError(f"a {type(message).__name__} cannot be written: {error}") from None
     if len(data) <= MESSAGE_MAX:
         return [data]
-    if isinstance(message, LogLines | LogWanted):
+    if isinstance(message, LogLines | LogWanted | TunnelPieces):
         raise WireError(f"a {type(message).__name__} of {len(data)} bytes is over the limit of {MESSAGE_MAX}")
     envelope: Any = agent_pb2.FromAgent if isinstance(message, FromAgent) else agent_pb2.FromControl
     try:
@@ -214,8 +215,8 @@ def encode(message: FromAgent | FromControl | LogLines | LogWanted) -> list[byte
 
 
 class Decoder(Generic[T]):
-    """Decodes one stream. A large message of a session arrives as fragments; log streams have none. The first
-    message may have `first` bytes, any later one `total`.
+    """Decodes one stream. A large message of a session arrives as fragments; other streams have none. The
+    first message may have `first` bytes, any later one `total`.
 
     After a WireError the stream cannot be read any further.
     """

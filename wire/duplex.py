@@ -20,12 +20,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from stoker.wire.codec import Decoder, WireError, encode
-from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
 from stoker.wire.parts import PARTS_MAX, UNCOUNTED_BYTES
 from stoker.wire.streams import StreamEnded
 
 In = TypeVar("In")
-Out = TypeVar("Out", bound=FromAgent | FromControl | LogLines | LogWanted)
+Out = TypeVar("Out", bound=FromAgent | FromControl | LogLines | LogWanted | TunnelPieces)
 
 QUEUE_MAX_BYTES = 8 * 1024 * 1024
 """Bytes that a queue takes before its writers wait. One message may go over it."""

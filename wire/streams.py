@@ -1,7 +1,7 @@
-"""The stream of a node's session and the stream of its logs, as each side sees them.
+"""The stream of a node's session, and those of its logs and its tunnel, as each side sees them.
 
 gRPC stays in its adapters (`agent.link.grpc_stream`, `control.nodes.grpc_stream`); tests and the simulation
-connect agent and control in memory (`testing.memory_stream`). Both kinds pass the same contract tests:
+connect agent and control in memory (`testing.memory_stream`). All kinds pass the same contract tests:
 
 - messages arrive in order, each once, or the stream ends;
 - `receive` and `receive_all` raise `StreamEnded` after the other side has ended and everything it sent was
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
-from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
 
 In_co = TypeVar("In_co", covariant=True)
 Out_contra = TypeVar("Out_contra", contravariant=True)
@@ -42,6 +42,7 @@ AgentStream = Stream[FromControl, FromAgent]
 ControlStream = Stream[FromAgent, FromControl]
 AgentLogs = Stream[LogWanted, LogLines]
 ControlLogs = Stream[LogLines, LogWanted]
+TunnelStream = Stream[TunnelPieces, TunnelPieces]
 
 
 class NoLogs(Exception):
@@ -54,3 +55,15 @@ class HasLogs(Protocol):
 
     async def open_logs(self) -> AgentLogs:
         """Raises StreamEnded, and NoLogs if control has no log stream."""
+
+
+class NoTunnels(Exception):
+    """The other side has no tunnels."""
+
+
+@runtime_checkable
+class HasTunnels(Protocol):
+    """An agent's stream that can open another stream for a tunnel."""
+
+    async def open_tunnel(self) -> TunnelStream:
+        """Raises StreamEnded, and NoTunnels if control has none."""

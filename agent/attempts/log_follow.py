@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from stoker.agent.attempts.running_attempt import RunningAttempt
 from stoker.agent.logs import attempt_log
 from stoker.agent.logs.tail import TailListener
-from stoker.wire.messages import AttemptKey, LogHello, LogLines
+from stoker.wire.messages import AttemptKey, LogLines, StreamHello
 from stoker.wire.streams import AgentLogs, HasLogs, NoLogs, StreamEnded
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class LogFollow:
 
     # -- the stream
 
-    async def run(self, stream: HasLogs, hello: LogHello) -> None:
+    async def run(self, stream: HasLogs, hello: StreamHello) -> None:
         """For one session, until it is cancelled. A stream that breaks is opened again; returns where control
         has no streams of logs."""
         while True:
@@ -124,7 +124,7 @@ class LogFollow:
                 log.info("the stream of logs is over: %s", ended)
             await asyncio.sleep(AGAIN_S)
 
-    async def _once(self, stream: AgentLogs, hello: LogHello) -> None:
+    async def _once(self, stream: AgentLogs, hello: StreamHello) -> None:
         reading = asyncio.create_task(self._read(stream), name="logs wanted")
         writing = asyncio.create_task(self._write(stream, hello), name="log lines")
         try:
@@ -144,7 +144,7 @@ class LogFollow:
         while True:
             self.want((await stream.receive()).attempts)
 
-    async def _write(self, stream: AgentLogs, hello: LogHello) -> None:
+    async def _write(self, stream: AgentLogs, hello: StreamHello) -> None:
         await stream.send(LogLines(hello))
         while True:
             await self._wake.wait()

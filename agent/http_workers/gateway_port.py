@@ -1,114 +1,104 @@
-"""The node's gateway port: connections from control to the http workers of this node.
+"""A gateway port of the node: connections from control to the http workers of this node, each with proof.
 
-    control --CONNECT worker, with this agent's token--> here --> 127.0.0.1:$PORT of the worker
-            <--200-- and then bytes both ways, until either side closes
+    control --CONNECT worker, with this port's token--> here --> agent.http_workers.relay
 
-- Whoever has not this agent's token gets 401 and no connection. The token is drawn at each start, and only
-  control is told it.
-- It speaks in the clear, so it listens on loopback only: for a control on the same host.
-- A connection that one side closes is closed at the other: a worker hears at once that its caller left.
+- Whoever has not this port's token gets 401 and no connection. The token is drawn at each start, and only
+  control is told it, in Hello.
+- On loopback it speaks in the clear, for a control on the same host. For one on another host it speaks TLS,
+  with a certificate that is made at each start and told with the token: control knows the node by it.
+- Of connections without proof there are UNPROVEN_MAX at most, for `relay.HEAD_S` each; what comes beyond
+  that is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
+import logging
 import secrets
-from contextlib import suppress
+import socket
+import ssl
+from functools import partial
 
-from stoker.agent.http_workers.worker_ports import LOOPBACK, WorkerPorts
-from stoker.wire.messages import GatewayAddress
+from stoker.agent.alarm import loop_time
+from stoker.agent.http_workers.relay import COPY_BYTES, HEAD_S, Pair, Relay, Unproven
 
-HEAD_S = 10.0
-"""How long the CONNECT of a caller may take."""
+log = logging.getLogger(__name__)
 
-CONNECT_S = 5.0
-COPY_BYTES = 64 * 1024
-
-OPEN = b"HTTP/1.1 200 Connection established\r\n\r\n"
-
-
-class ConnectRefused(Exception):
-    """The status line of the response."""
+UNPROVEN_MAX = 64
+AGAIN_S = 1.0
+LOGGED_S = 60.0
 
 
 class GatewayPort:
-    """`open` listens; `close` ends every connection."""
+    """`open` listens. `port` is the one in force, also where 0 was given. `refused` counts the connections
+    that brought no proof."""
 
-    def __init__(self, ports: WorkerPorts) -> None:
-        self._ports = ports
-        self._token = secrets.token_urlsafe(32)
-        self._connections: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server
+    def __init__(self, relay: Relay, context: ssl.SSLContext | None = None) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.port = 0
+        self.refused = 0
+        self._relay = relay
+        self._context = context
+        self._unproven: set[socket.socket] = set()
+        self._logged = float("-inf")
+        self._listening: socket.socket
+        self._accepting: asyncio.Task[None]
 
-    async def open(self) -> GatewayAddress:
-        """Returns how control reaches it. Raises OSError."""
-        self._server = await asyncio.start_server(self._accept, LOOPBACK, 0, limit=COPY_BYTES)
-        return GatewayAddress(self._server.sockets[0].getsockname()[1], self._token)
+    async def open(self, host: str, port: int) -> None:
+        """Raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listening = socket.create_server((host, port), family=family)
+        self._listening.setblocking(False)
+        self.port = self._listening.getsockname()[1]
+        self._accepting = asyncio.create_task(self._accept(), name="gateway port")
 
     async def close(self) -> None:
-        self._server.close()
-        for connection in list(self._connections):
-            connection.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
+        """Accepts nothing more. What it accepted is the relay's."""
+        self._accepting.cancel()
+        await asyncio.wait((self._accepting,))
+        self._listening.close()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = asyncio.create_task(self._serve(reader, writer), name="connection to an http worker")
-        self._connections.add(connection)
-        connection.add_done_callback(self._connections.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(HEAD_S):
-                worker = self._worker(await reader.readuntil(b"\r\n\r\n"))
-            await self._relay(worker, reader, writer)
-        except ConnectRefused as refused:
-            writer.write(f"HTTP/1.1 {refused}\r\nContent-Length: 0\r\n\r\n".encode())
-            with suppress(OSError):
-                await writer.drain()
-        except (OSError, EOFError, asyncio.LimitOverrunError):
-            pass  # the caller left, was too slow (TimeoutError is an OSError), or sent no head
-        finally:
-            writer.close()
-
-    def _worker(self, head: bytes) -> str:
-        """The worker that a head names. Raises ConnectRefused."""
-        first, *lines = head.decode("latin-1").split("\r\n")
-        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        token = fields.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
-            raise ConnectRefused("401 Unauthorized")
-        method, _, worker = first.partition(" ")
-        if method != "CONNECT":
-            raise ConnectRefused("405 Method Not Allowed")
-        return worker.partition(" ")[0]
-
-    async def _relay(self, worker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Raises ConnectRefused where the worker cannot be reached."""
-        port = self._ports.of(worker)
-        if port is None:
-            raise ConnectRefused("404 Not Found")
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                from_worker, to_worker = await asyncio.open_connection(LOOPBACK, port, limit=COPY_BYTES)
-        except OSError:
-            raise ConnectRefused("502 Bad GatewayAddress") from None
-        with self._ports.connected(worker, to_worker):
-            writer.write(OPEN)
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
             try:
-                async with asyncio.TaskGroup() as copies:
-                    copies.create_task(_copy(reader, to_worker, writer))
-                    copies.create_task(_copy(from_worker, writer, to_worker))
-            finally:
-                to_worker.close()
+                connected, _ = await loop.sock_accept(self._listening)
+            except OSError as error:  # too many open files: others may close some
+                log.warning("the gateway port accepts nothing for a moment: %s", error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            if len(self._unproven) >= UNPROVEN_MAX:
+                connected.close()
+                self._refuse("too many connections have brought no proof yet")
+                continue
+            self._unproven.add(connected)
+            self._relay.begin(self._serve(connected))
 
+    async def _serve(self, connected: socket.socket) -> None:
+        proven = partial(self._unproven.discard, connected)
+        try:
+            reader, writer = await self._opened(connected)
+            await self._relay.serve(reader, writer, self.token, proven)
+        except Unproven:
+            self._refuse("it has not this node's token")
+        except OSError as error:
+            self._refuse(str(error))
+        finally:
+            proven()
 
-async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, back: asyncio.StreamWriter) -> None:
-    """Copies until the source ends, and then closes both connections: the other copy ends, too."""
-    with suppress(OSError):
-        while data := await source.read(COPY_BYTES):
-            to.write(data)
-            await to.drain()
-    to.close()
-    back.close()
+    async def _opened(self, connected: socket.socket) -> Pair:
+        """Raises OSError, as which ssl's errors count."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(COPY_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        shaking = None if self._context is None else HEAD_S
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, connected, ssl=self._context, ssl_handshake_timeout=shaking
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+    def _refuse(self, why: str) -> None:
+        self.refused += 1
+        if loop_time() >= self._logged + LOGGED_S:
+            self._logged = loop_time()
+            log.warning("%d connections to the gateway port refused so far, the last: %s", self.refused, why)

@@ -1,5 +1,5 @@
 """The agent's end of its session, over gRPC: one bidirectional call on a channel of its own.
-A second call beside it carries logs.
+Further calls beside it carry logs and the tunnel.
 
 Nothing above this module knows gRPC. A connection that dies silently is noticed by HTTP/2 pings as well
 as by the missing acks of beats.
@@ -8,7 +8,7 @@ as by the missing acks of beats.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -19,8 +19,9 @@ from stoker.wire import codec
 from stoker.wire.codec import Decoder
 from stoker.wire.duplex import QUEUE_MAX_BYTES, DuplexStream
 from stoker.wire.fragments import MESSAGE_MAX
-from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
-from stoker.wire.streams import AgentLogs, NoLogs, StreamEnded
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
+from stoker.wire.streams import AgentLogs, NoLogs, NoTunnels, StreamEnded, TunnelStream
+from stoker.wire.tunnel.tunnel import STREAM_BYTES
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -35,7 +36,7 @@ OPTIONS: list[tuple[str, int]] = [
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
 Metadata = tuple[tuple[str, bytes]]
 In = TypeVar("In")
-Out = TypeVar("Out", bound=FromAgent | LogLines)
+Out = TypeVar("Out", bound=FromAgent | LogLines | TunnelPieces)
 
 LOGS_MAX = 256 * 1024
 """Bytes of log lines that wait to be sent. What is printed meanwhile waits at its worker, or is lost."""
@@ -74,42 +75,58 @@ class _CallStream(DuplexStream[In, Out]):
 
 class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
     """Made by `connect`. `end` starts the closing; `closed` returns when the connection is gone, with the
-    streams for logs that were opened on it."""
+    further streams that were opened on it."""
 
     def __init__(self, channel: grpc.aio.Channel, call: Call, token: Metadata) -> None:
         super().__init__(Decoder(FromControl), call)
         self._channel = channel
         self._token = token
-        self._logs: dict[asyncio.Task[None], _CallStream[LogWanted, LogLines]] = {}
+        self._further: dict[asyncio.Task[None], _CallStream[Any, Any]] = {}
         self._running = asyncio.create_task(self._hold())
 
     async def closed(self) -> None:
         await asyncio.shield(self._running)
 
     async def open_logs(self) -> AgentLogs:
-        call: Call = self._channel.stream_stream(codec.LOGS)(metadata=self._token)
+        call = await self._call_also(codec.LOGS, NoLogs)
+        logs: _CallStream[LogWanted, LogLines] = _CallStream(Decoder(LogWanted), call, LOGS_MAX)
+        self._hold_also(logs)
+        return logs
+
+    async def open_tunnel(self) -> TunnelStream:
+        call = await self._call_also(codec.TUNNEL, NoTunnels)
+        tunnel: _CallStream[TunnelPieces, TunnelPieces] = _CallStream(
+            Decoder(TunnelPieces), call, STREAM_BYTES
+        )
+        self._hold_also(tunnel)
+        return tunnel
+
+    async def _call_also(self, method: str, unknown: type[Exception]) -> Call:
+        """Raises StreamEnded, and `unknown` where control does not have the method."""
+        call: Call = self._channel.stream_stream(method)(metadata=self._token)
         try:
             await call.initial_metadata()
             if call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise NoLogs
+                raise unknown
         except grpc.aio.AioRpcError as error:
             raise StreamEnded(_connection_error(error)) from None
         except BaseException:
             call.cancel()
             raise
-        logs: _CallStream[LogWanted, LogLines] = _CallStream(Decoder(LogWanted), call, LOGS_MAX)
-        holding = asyncio.create_task(logs.hold())
-        self._logs[holding] = logs
-        holding.add_done_callback(self._logs.pop)
-        return logs
+        return call
+
+    def _hold_also(self, stream: _CallStream[Any, Any]) -> None:
+        holding = asyncio.create_task(stream.hold())
+        self._further[holding] = stream
+        holding.add_done_callback(self._further.pop)
 
     async def _hold(self) -> None:
         try:
             await self.hold()
         finally:
-            for logs in self._logs.values():
-                logs.lost("the session is over")
-            await asyncio.gather(*self._logs, return_exceptions=True)
+            for stream in self._further.values():
+                stream.lost("the session is over")
+            await asyncio.gather(*self._further, return_exceptions=True)
             await self._channel.close()
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from stoker.agent.attempts.attempts import Attempts
 from stoker.agent.devices.watch import DeviceWatch
@@ -25,10 +25,13 @@ from stoker.agent.storage.volume_watch import VolumeWatch
 from stoker.agent.uploads.signing import SigningRequests
 from stoker.agent.workers.worker import Worker
 from stoker.agent.workers.workers import Workers
-from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, LogHello, Welcome
-from stoker.wire.streams import AgentStream, HasLogs, StreamEnded
+from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, StreamHello, Welcome
+from stoker.wire.streams import AgentStream, HasLogs, HasTunnels, StreamEnded
 
 log = logging.getLogger(__name__)
+
+Tunnelling = Callable[[HasTunnels, StreamHello], Coroutine[Any, Any, None]]
+"""Holds the tunnel of one session open."""
 
 SILENT_BEATS = 3
 """A connection on which so many beats got no answer is given up: it may be half open."""
@@ -51,6 +54,7 @@ class Node:
     signing: SigningRequests
     keep_credential: Callable[[str], bool]
     on_welcome: Callable[[], None]
+    tunnel: Tunnelling | None
 
 
 class Joined(Exception):
@@ -66,7 +70,8 @@ class Session:
         self._answer_s = answer_s
         self._beat: Beat | None = None
         self._revision = 0
-        self._speaker = LogHello("", 0)
+        self._speaker = StreamHello("", 0)
+        self._tunnel_wanted = False
         self.welcomed = False
         self.control_stops = False
 
@@ -114,20 +119,23 @@ class Session:
     def _welcome(self, hello: Hello, welcome: Welcome, hello_sent: float) -> None:
         log.info("session %d begins", welcome.session)
         self.welcomed = True
-        self._speaker = LogHello(hello.node, welcome.session)
+        self._speaker = StreamHello(hello.node, welcome.session)
+        self._tunnel_wanted = welcome.tunnel
         self._node.lease.begin(welcome.lease_s, hello_sent)
         self._node.attempts.drop(welcome.stop)
         self._node.on_welcome()
 
     async def _serve(self, beat_s: float) -> NoReturn:
-        ended = StreamEnded("ended")
+        node, ended = self._node, StreamEnded("ended")
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._write(), name="write")
                 tasks.create_task(self._read(), name="read")
                 tasks.create_task(self._beats(beat_s), name="beat")
                 if isinstance(self._stream, HasLogs):
-                    tasks.create_task(self._node.attempts.logs.run(self._stream, self._speaker), name="logs")
+                    tasks.create_task(node.attempts.logs.run(self._stream, self._speaker), name="logs")
+                if self._tunnel_wanted and node.tunnel is not None and isinstance(self._stream, HasTunnels):
+                    tasks.create_task(node.tunnel(self._stream, self._speaker), name="tunnel")
         except* StreamEnded as group:
             ended = StreamEnded(_first(group))
         raise ended

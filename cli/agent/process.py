@@ -25,7 +25,8 @@ from stoker.agent.containers.engine import ContainerEngine
 from stoker.agent.containers.plan import facts as container_facts
 from stoker.agent.containers.spawner import PRINTED_LATE_S, ContainerSpawner, SpawnerByImage
 from stoker.agent.devices.devices import NvmlSampler
-from stoker.agent.http_workers.gateway_port import GatewayPort
+from stoker.agent.http_workers.relay import Relay
+from stoker.agent.http_workers.tunnel import TunnelToControl
 from stoker.agent.http_workers.worker_ports import WorkerPorts
 from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.link.grpc_stream import connect, stays_here
@@ -51,6 +52,7 @@ from stoker.cli.agent.containers import (
     late_engine,
     pod_containers,
 )
+from stoker.cli.agent.gateway import gateway_at, open_gateways
 from stoker.cli.agent.inputs import input_cache
 from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.agent.location import location_facts, public_ip_fact
@@ -90,6 +92,8 @@ class AgentOptions:
     data_center: str | None = None
     public_ip: str | None = None
     labels: tuple[str, ...] = ()
+    gateway_listen: str | None = None
+    gateway_advertise: str | None = None
     grace_s: float = GRACE_S
 
 
@@ -112,6 +116,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
     if options.worker_user is not None and options.worker_users is not None:
         raise CliError("workers run as --worker-user, or each as one of --worker-users: give one of the two")
     volumes = volume_root(options.volume_root, variables)
+    gateway = gateway_at(options.gateway_listen, options.gateway_advertise, variables)
     async with locked_after_wait(folder / "agent.lock", f"another agent is running on {folder}"):
         user = worker_user(options.worker_user, folder)
         user_range = worker_users(options.worker_users, folder)
@@ -119,7 +124,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         facts = location_facts(options.data_center, options.labels, sampler, variables)
         facts |= public_ip_fact(options.public_ip, variables)
         ports = WorkerPorts()
-        gateway = GatewayPort(ports) if stays_here(options.control) else None
+        relay = Relay(ports)
+        gateways = await open_gateways(relay, gateway, folder, here=stays_here(options.control))
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
         node = node_id(folder)
@@ -132,7 +138,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             name=options.name or socket.gethostname(),
             agent_version=stoker.__version__,
             facts={**facts, **container_facts(engine.facts), **isolated.facts},
-            gateway=None if gateway is None else await gateway.open(),
+            gateway=gateways.local,
+            direct=gateways.direct,
             grace_s=options.grace_s,
         )
         scratch = ScratchFolders(folder / "scratch", isolated.users)
@@ -160,6 +167,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             on_worker=partial(_report_worker, options.ready_fd),
             keep_credential=credential.keep,
             on_welcome=announced,
+            tunnel=TunnelToControl(relay).run,
         )
         agent = Agent(settings, parts)
         looking = asyncio.create_task(_report_late_engine(agent, engine, mounted), name="late engine")
@@ -171,8 +179,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             if volume_folders is not None:
                 volume_folders.close()
             supervisor.stop()
-            if gateway is not None:
-                await gateway.close()
+            await gateways.close()
+            await relay.close()
             await inputs.close()
             await objects.close()
 

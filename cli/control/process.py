@@ -42,6 +42,7 @@ from stoker.control.config.config import device_prices, load_config, price_list,
 from stoker.control.config.sections import Config
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.gateway.gateway import Gateway
+from stoker.control.gateway.reaching import Reaching
 from stoker.control.gateway.upgrades import Upgrades
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
@@ -131,6 +132,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             functions=config.functions,
             local_base=str(options.config.resolve().parent) if options.config else "/",
             prices=device_prices(config),
+            gateway_ways=config.gateway_ways,
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
@@ -142,12 +144,16 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             plane.nodes.serve,
             None if options.grpc_plain else tls,
             plane.live_logs.serve,
+            plane.tunnels.serve,
         )
         stack.push_async_callback(grpc.stop)
         gateways: list[Gateway] = []
 
         def gateway(operations: frozenset[str], otherwise: ASGIApp) -> ASGIApp:
-            gateways.append(Gateway(plane, SystemRandom(), operations, otherwise, config.gateway_domain))
+            reaching = Reaching(plane.cluster, plane.tunnels, time.time)
+            gateways.append(
+                Gateway(plane, reaching, SystemRandom(), operations, otherwise, config.gateway_domain)
+            )
             stack.callback(gateways[0].connections.close)
             return gateways[0]
 

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 
 from stoker.control.config.image_names import LOCAL
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
+from stoker.control.rules.ways import WAYS, Way
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
 DEFAULT_TTL_MS = 86_400_000
@@ -256,6 +257,7 @@ class Config(Section):
     behind_proxy: bool = False
     trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
     gateway_domain: Annotated[str, Field(pattern=_DOMAIN)] = ""
+    gateway_ways: Annotated[tuple[Way, ...], Field(min_length=1)] = WAYS
     tls: TlsSection | None = None
     s3: S3Section | None = None
     database: SecretStr | None = None

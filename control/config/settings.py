@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stoker.control.billing import PriceList
+from stoker.control.rules.ways import WAYS, Way
 from stoker.wire.messages import Price, RegistryAuth
 
 
@@ -15,7 +16,8 @@ class PlaneSettings:
 
     `local_roots` are the folders in which `local:` handlers may be; relative paths start at `local_base`.
     `functions`: whether callers' functions may run on the nodes.
-    `prices` apply to every endpoint's jobs; `price_list` is used for bills.
+    `prices` apply to every endpoint's jobs; `price_list` is used for bills. `gateway_ways`: those in which
+    http workers may be reached.
     """
 
     beat_s: float = 5.0
@@ -33,3 +35,4 @@ class PlaneSettings:
     local_base: str = "/"
     functions: bool = False
     prices: tuple[Price, ...] = ()
+    gateway_ways: tuple[Way, ...] = WAYS

@@ -1,7 +1,7 @@
-"""Connections to http workers, by way of the gateway port of their node.
+"""Connections to http workers, kept for the next request for a moment.
 
-    connect ──CONNECT worker──> 200 ──> Connection ──give_back──> idle ──connect──> used again
-                  └─ anything else ──> UpstreamFailed               └── IDLE_S ──> closed
+    connect ──a new one──> Connection ──give_back──> idle ──connect──> used again
+                                                       └── IDLE_S ──> closed
 
 Nothing is sent twice, so a connection is kept for a shorter time than servers keep theirs: one that the
 worker is just closing would fail a request that reached nobody.
@@ -12,27 +12,18 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import h11
 
-from stoker.control.gateway.refusals import UpstreamFailed
-from stoker.control.rules.hello import NodeGateway
-
-CONNECT_S = 10.0
 IDLE_S = 1.0
 READ_BYTES = 64 * 1024
 HEAD_BYTES = 64 * 1024
 """The most that the head of a worker's response may take."""
 
 
-Dial: TypeAlias = Callable[[str, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
-
-
-async def dial(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(host, port, limit=READ_BYTES)
+Open: TypeAlias = Callable[[str], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -55,12 +46,10 @@ class Connection:
 
 
 class Connections:
-    """`gateway_of` returns how the node of a worker is reached now; None where it is not. `dial` opens a
-    connection to an address, as asyncio does."""
+    """`open_new` opens a connection to a worker, or raises UpstreamFailed."""
 
-    def __init__(self, gateway_of: Callable[[str], NodeGateway | None], dial: Dial) -> None:
-        self._gateway_of = gateway_of
-        self._dial = dial
+    def __init__(self, open_new: Open) -> None:
+        self._open = open_new
         self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
 
     async def connect(self, worker: str) -> Connection:
@@ -101,35 +90,6 @@ class Connections:
             del self._idle[connection.worker]
 
     async def _new(self, worker: str) -> Connection:
-        gateway = self._gateway_of(worker)
-        if gateway is None:
-            raise UpstreamFailed(worker, "cannot be reached: its node is gone")
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                reader, writer = await self._dial(gateway.host, gateway.port)
-                try:
-                    await _tunnel(worker, gateway, reader, writer)
-                except BaseException:
-                    writer.transport.abort()
-                    raise
-        except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-            why = str(error) or f"no connection within {CONNECT_S:g} s"
-            raise UpstreamFailed(worker, f"cannot be reached: {why}") from None
+        reader, writer = await self._open(worker)
         http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
         return Connection(worker, reader, writer, http)
-
-
-async def _tunnel(
-    worker: str, gateway: NodeGateway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    """Opens a tunnel to the worker. Raises UpstreamFailed where its node refuses."""
-    writer.write(f"CONNECT {worker} HTTP/1.1\r\nAuthorization: Bearer {gateway.token}\r\n\r\n".encode())
-    status = (await reader.readuntil(b"\r\n\r\n"))[9:12]
-    if status != b"200":
-        why = _WHY.get(status, f"its node answered {status.decode('latin-1')}")
-        raise UpstreamFailed(worker, f"cannot be reached: {why}")
-    with suppress(OSError):
-        await writer.drain()
-
-
-_WHY = {b"404": "it has ended, or is just ending", b"502": "its server takes no connection"}

@@ -24,10 +24,11 @@ from stoker.control.api.answers import Answer, error_answer
 from stoker.control.api.calls import CallerLeft
 from stoker.control.errors import BadRequest, ControlError, NotFound, Unauthorized
 from stoker.control.gateway import choice, paths
-from stoker.control.gateway.connections import Connection, Connections, Dial, dial
+from stoker.control.gateway.connections import Connection, Connections
 from stoker.control.gateway.exchange import Exchange, request_of
 from stoker.control.gateway.headers import WORKER_ID, CallerFacts, Header, to_worker
 from stoker.control.gateway.paths import Target
+from stoker.control.gateway.reaching import Reaching
 from stoker.control.gateway.refusals import (
     GatewayError,
     NoWorkers,
@@ -37,7 +38,6 @@ from stoker.control.gateway.refusals import (
     WorkerTimeout,
 )
 from stoker.control.plane import Plane
-from stoker.control.rules.hello import NodeGateway
 from stoker.control.types import LOAD_BALANCER, Endpoint
 
 log = logging.getLogger(__name__)
@@ -59,14 +59,15 @@ class Gateway:
     def __init__(
         self,
         plane: Plane,
+        reaching: Reaching,
         rng: Random,
         reserved: frozenset[str],
         otherwise: ASGIApp,
         domain: str = "",
-        dial: Dial = dial,
     ) -> None:
         self.requests = plane.requests
-        self.connections = Connections(self._gateway_of, dial)
+        self.connections = Connections(reaching.open)
+        self._reaching = reaching
         self._plane = plane
         self._rng = rng
         self._reserved = reserved
@@ -214,13 +215,7 @@ class Gateway:
         """The workers in rotation, without those that were tried."""
         workers = self._plane.cluster.of_endpoint(endpoint.id)
         ready = {one.worker for one in workers if one.state == "ready" and not one.retiring}
-        return {one for one in ready - tried if self._gateway_of(one) is not None}
-
-    def _gateway_of(self, worker: str) -> NodeGateway | None:
-        cluster = self._plane.cluster
-        held = cluster.workers.get(worker)
-        node = None if held is None else cluster.nodes.get(held.node)
-        return None if node is None else node.gateway
+        return {one for one in ready - tried if self._reaching.can(one)}
 
 
 class _Request:

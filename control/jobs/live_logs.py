@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from stoker.control.rules.validation import InvalidReport, printed
-from stoker.wire.messages import AttemptKey, LogHello, LogLines, LogWanted
+from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello
 from stoker.wire.streams import ControlLogs, StreamEnded
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Ring:
 class LiveLogs:
     """`accept` returns why the holder of a token may not send the logs of the node that its Hello names."""
 
-    def __init__(self, accept: Callable[[LogHello, str], Awaitable[str | None]]) -> None:
+    def __init__(self, accept: Callable[[StreamHello, str], Awaitable[str | None]]) -> None:
         self._accept = accept
         self._rings: dict[AttemptKey, tuple[str, Ring]] = {}
         self._streams: dict[str, tuple[ControlLogs, asyncio.Event]] = {}

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from pydantic import ConfigDict, Field
 from stoker.control.management_api.caller import By, Managed
 from stoker.control.management_api.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
 from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
+from stoker.control.rules.ways import Way
 from stoker.wire.messages import DeviceSample
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
@@ -50,6 +52,18 @@ class DeviceResponse(ResponseBody):
     heldBy: list[HolderResponse]
 
 
+class ReachedResponse(ResponseBody):
+    """How control reaches the workers of load-balancing endpoints on a node."""
+
+    model_config = ConfigDict(title="NodeReached")
+
+    way: Annotated[
+        Way,
+        Field(description="local: on control's host; direct: its gateway port; tunnel: its agent's stream."),
+    ]
+    why: Annotated[str, Field(description="Why in this way, and in no earlier one.")]
+
+
 class NodeResponse(ResponseBody):
     model_config = ConfigDict(
         title="Node",
@@ -67,6 +81,7 @@ class NodeResponse(ResponseBody):
                     "dataCenterId": "EU-RO-1",
                     "labels": {"tier": "gold"},
                     "facts": {"cuda": "12.8", "vcpus": "64"},
+                    "reached": {"way": "direct", "why": "its gateway port, 10.0.0.7:8002"},
                     "devices": [
                         {
                             "id": "GPU-8f6d2c1e-0000-0000-0000-000000000000",
@@ -98,6 +113,10 @@ class NodeResponse(ResponseBody):
     dataCenterId: str | None = None
     labels: dict[str, str]
     facts: Annotated[dict[str, str], Field(description="What else its agent reports of it.")]
+    reached: Annotated[
+        ReachedResponse | None,
+        Field(description="Absent while no way leads to workers of load-balancing endpoints there."),
+    ] = None
     devices: list[DeviceResponse]
 
 
@@ -147,6 +166,7 @@ def _response(known: KnownNode) -> NodeResponse:
         dataCenterId=record.facts.get("data_center"),
         labels={n.removeprefix(LABEL): value for n, value in record.facts.items() if n.startswith(LABEL)},
         facts={name: value for name, value in record.facts.items() if name not in named},
+        reached=None if known.reached is None else ReachedResponse(**asdict(known.reached)),
         devices=[_device(held) for held in known.devices],
     )
 

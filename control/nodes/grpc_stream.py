@@ -33,16 +33,18 @@ from stoker.wire import codec
 from stoker.wire.codec import Decoder
 from stoker.wire.duplex import QUEUE_MAX_BYTES, DuplexStream
 from stoker.wire.fragments import FIRST_MAX, MESSAGE_MAX, REPORTED_MAX
-from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
-from stoker.wire.streams import ControlLogs, ControlStream, StreamEnded
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
+from stoker.wire.streams import ControlLogs, ControlStream, StreamEnded, TunnelStream
+from stoker.wire.tunnel.tunnel import STREAM_BYTES
 
 log = logging.getLogger(__name__)
 
 WINDOW_BYTES = 64 * 1024
 """Bytes of one stream that are on their way, or lie unread."""
 
-STREAMS_MAX = 4
-"""Of one connection. A node needs one for its session and one for logs; those before them may linger."""
+STREAMS_MAX = 6
+"""Of one connection. A node needs one for its session, one for logs and one for its tunnel; those before them
+may linger."""
 
 METADATA_MAX = 8 * 1024
 
@@ -69,8 +71,9 @@ Admit = Callable[[str], Awaitable[str | None]]
 
 Handle = Callable[[ControlStream, str, str], Coroutine[Any, Any, None]]
 HandleLogs = Callable[[ControlLogs, str, str], Coroutine[Any, Any, None]]
+HandleTunnel = Callable[[TunnelStream, str, str], Coroutine[Any, Any, None]]
 In = TypeVar("In")
-Out = TypeVar("Out", bound=FromControl | LogWanted)
+Out = TypeVar("Out", bound=FromControl | LogWanted | TunnelPieces)
 
 UNSPOKEN_MAX = 256
 """Streams of callers that brought a token and have not sent their first message."""
@@ -101,18 +104,31 @@ class GrpcControlLogs(_CallStream[LogLines, LogWanted]):
     """Of the logs beside one."""
 
 
+class GrpcTunnel(_CallStream[TunnelPieces, TunnelPieces]):
+    """Of the tunnel beside one."""
+
+
+OpenStream = GrpcControlStream | GrpcControlLogs | GrpcTunnel
+
+
 class GrpcServer:
     """Made by `serve`. `port` is the one in force, also where 0 was asked for."""
 
     def __init__(
-        self, server: grpc.aio.Server, admit: Admit, handle: Handle, handle_logs: HandleLogs | None
+        self,
+        server: grpc.aio.Server,
+        admit: Admit,
+        handle: Handle,
+        handle_logs: HandleLogs | None,
+        handle_tunnel: HandleTunnel | None,
     ) -> None:
         self.port = 0
         self._unauthenticated = UnauthenticatedCallers(admit)
         self._server = server
         self._handle = handle
         self._handle_logs = handle_logs
-        self._streams: dict[asyncio.Task[None], GrpcControlStream | GrpcControlLogs] = {}
+        self._handle_tunnel = handle_tunnel
+        self._streams: dict[asyncio.Task[None], OpenStream] = {}
         self._stopping = False
 
     async def stop(self, grace_s: float = 5.0) -> None:
@@ -141,6 +157,13 @@ class GrpcServer:
         stream = GrpcControlLogs(Decoder(LogLines), context, LOGS_MAX)
         await self._call(stream, self._handle_logs(stream, context.peer(), token), context)
 
+    async def tunnel(self, _requests: object, context: Any) -> None:
+        """The same for the tunnel of a session."""
+        assert self._handle_tunnel is not None
+        token = await self._token(context)
+        stream = GrpcTunnel(Decoder(TunnelPieces), context, STREAM_BYTES)
+        await self._call(stream, self._handle_tunnel(stream, context.peer(), token), context)
+
     async def _token(self, context: Any) -> str:
         """The token of a caller that is let in. For any other the call ends here."""
         brought = next((value for key, value in context.invocation_metadata() if key == codec.TOKEN), b"")
@@ -154,9 +177,7 @@ class GrpcServer:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
         return str(brought, "utf-8", "surrogatepass")
 
-    async def _call(
-        self, stream: GrpcControlStream | GrpcControlLogs, handling: Coroutine[Any, Any, None], context: Any
-    ) -> None:
+    async def _call(self, stream: OpenStream, handling: Coroutine[Any, Any, None], context: Any) -> None:
         handler = asyncio.create_task(self._handled(stream, handling, context.peer()))
         self._streams[handler] = stream
         handler.add_done_callback(self._streams.pop)
@@ -168,9 +189,7 @@ class GrpcServer:
             stream.lost("the connection to the agent was lost")
             raise
 
-    async def _handled(
-        self, stream: GrpcControlStream | GrpcControlLogs, handling: Coroutine[Any, Any, None], peer: str
-    ) -> None:
+    async def _handled(self, stream: OpenStream, handling: Coroutine[Any, Any, None], peer: str) -> None:
         if self._stopping:
             handling.close()
             return stream.end("control is stopping")
@@ -192,9 +211,10 @@ async def serve(
     handle: Handle,
     tls: TlsFiles | None,
     logs: HandleLogs | None = None,
+    tunnel: HandleTunnel | None = None,
 ) -> GrpcServer:
-    """Listens. Without `logs`, no node's logs are followed. Raises NotLoopback, CannotListen and
-    TlsFilesUnusable."""
+    """Listens. Without `logs`, no node's logs are followed; without `tunnel`, no node has one. Raises
+    NotLoopback, CannotListen and TlsFilesUnusable."""
     if tls is None and not is_loopback(host):
         raise NotLoopback(
             f"agents would connect to {host} in the clear: give TLS files, or listen on 127.0.0.1"
@@ -202,8 +222,10 @@ async def serve(
     # Whoever takes all that there are holds up those that come new, and neither HTTP nor the store.
     connections = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
     server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_allowed_incoming_connections", connections)])
-    made = GrpcServer(server, admit, handle, logs)
-    calls = {codec.SESSION: made.session} | ({codec.LOGS: made.logs} if logs else {})
+    made = GrpcServer(server, admit, handle, logs, tunnel)
+    calls = {codec.SESSION: made.session}
+    calls |= {codec.LOGS: made.logs} if logs else {}
+    calls |= {codec.TUNNEL: made.tunnel} if tunnel else {}
     methods: dict[str, Any] = {
         path.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(call) for path, call in calls.items()
     }

@@ -35,9 +35,10 @@ from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
-from stoker.control.rules.hello import NodeGateway, gateway_of, greeted, held_workers
+from stoker.control.rules.hello import greeted, held_workers, reach_of
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.validation import AssignedWorker, InvalidReport
+from stoker.control.rules.ways import Reach, allowed
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
@@ -50,10 +51,10 @@ from stoker.wire.messages import (
     FromControl,
     HeldWorker,
     Hello,
-    LogHello,
     Refusal,
     SignAnswer,
     SignAsk,
+    StreamHello,
     Welcome,
     accepts_protocol,
 )
@@ -222,19 +223,23 @@ class Nodes:
         if isinstance(opened, str):
             await _refuse(stream, opened)
             return None
+        settings = self._settings
         number, reconciled, pods, workers = opened
         assigned = AssignedToNode(
             hello.node, self._cluster, self._pod_assigned, self._volume_assigned, reconciled.assigned
         )
         session = NodeSession(hello.node, number, stream, self._reports.receive, assigned, self._signed)
         self._sessions.add(session)
-        self._seat(hello, session, workers, gateway_of(hello.gateway, peer))
+        reach = allowed(reach_of(hello, peer), settings.gateway_ways)
+        self._seat(hello, session, workers, reach)
         self._reports.pods_seen(pods)
         strange = {held.pod for held in hello.pods} - {wanted.pod.id for wanted in pods}
         if strange:
             assigned.log_once("Hello", f"pod {min(strange)[:80]!r} is not one that control gave to this node")
-        settings = self._settings
-        session.welcome(Welcome(number, settings.beat_s, settings.lease_s, reconciled.keep, reconciled.stop))
+        tunnel = reach.tunnels and "local" not in reach.ports
+        session.welcome(
+            Welcome(number, settings.beat_s, settings.lease_s, reconciled.keep, reconciled.stop, tunnel)
+        )
         self._scaling.desired.send(hello.node)
         self._changes.apply(reconciled.changed)
         self._scaling.wake.set()
@@ -275,7 +280,7 @@ class Nodes:
         hello: Hello,
         opened: NodeSession,
         workers: Mapping[str, AssignedWorker],
-        gateway: NodeGateway | None,
+        reach: Reach,
     ) -> None:
         """Puts the node and what it holds into the cluster state, in place of an earlier session's."""
         session = opened.session
@@ -289,7 +294,7 @@ class Nodes:
             hello.devices,
             dict(hello.facts),
             drained=drained,
-            gateway=gateway,
+            reach=reach,
             jobs_ahead=hello.jobs_ahead,
         )
         note_samples(opened, node, hello.samples)
@@ -328,8 +333,8 @@ class Nodes:
         except Unavailable as error:
             raise StreamEnded(f"{error}, and ask again") from error
 
-    async def speaks(self, hello: LogHello, token: str) -> str | None:
-        """Why whoever speaks for a node's logs is not in its session; None when it is."""
+    async def speaks(self, hello: StreamHello, token: str) -> str | None:
+        """Why whoever opens a stream beside a node's session is not in it; None when it is."""
         if not await self._commits.read(lambda conn: speaks_for(conn, token, hello.node)):
             return f"this is not what node {hello.node} came in with, or it was revoked"
         session = self._sessions.by_node.get(hello.node)

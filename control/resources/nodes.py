@@ -18,6 +18,7 @@ from typing import Literal
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.nodes.joining import revoke, revoked_nodes
 from stoker.control.rules.placement import takes
+from stoker.control.rules.ways import Chosen, choose
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod, PlacedWorker
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store.database.commits import Commits
@@ -57,12 +58,14 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """`leaving`: its agent reported that it is shutting down."""
+    """`leaving`: its agent reported that it is shutting down. `reached`: how its http workers are reached,
+    if they can be now."""
 
     record: NodeRecord
     state: State
     leaving: bool
     devices: tuple[HeldDevice, ...]
+    reached: Chosen | None = None
 
 
 class ManagedNodes:
@@ -157,7 +160,11 @@ class ManagedNodes:
             )
             for device in (record.devices if connected is None else connected.devices)
         )
-        return KnownNode(record, self._state(record), connected is not None and connected.draining, held)
+        state = self._state(record)
+        if connected is None:
+            return KnownNode(record, state, leaving=False, devices=held)
+        ways = choose(connected.reach, self._clock())
+        return KnownNode(record, state, connected.draining, held, ways[0] if ways else None)
 
 
 def _holder(one: PlacedWorker | PlacedPod, share: float) -> Holder:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from urllib.parse import unquote
 
 from stoker.control.rules.field_limits import FACT_MAX, NAME, NUMBER_MAX
@@ -21,34 +21,48 @@ from stoker.control.rules.validation import (
     no_name,
     shown,
 )
-from stoker.outbound.addresses import is_loopback
-from stoker.wire.messages import DeviceSample, GatewayAddress, HeldWorker, Hello
+from stoker.control.rules.ways import NodeGateway, Reach, Way
+from stoker.outbound.addresses import forbidden, is_loopback
+from stoker.wire.messages import DeviceSample, DirectGateway, GatewayAddress, HeldWorker, Hello
 
 FACTS_MAX = 256
+CERTIFICATE_MAX = 8 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGateway:
-    """Where control reaches the http workers of a node."""
-
-    host: str
-    port: int
-    token: str = field(repr=False)
-
-
-def gateway_of(gateway: GatewayAddress | None, peer: str) -> NodeGateway | None:
+def reach_of(hello: Hello, peer: str) -> Reach:
     """How the node behind a session is reached. `peer` is gRPC's name of the session's other end, such as
-    ipv4:127.0.0.1:4711: a node names no address, so none can name another's.
+    ipv4:127.0.0.1:4711.
 
-    A gateway port speaks in the clear, so only one on this host counts.
+    A port in the clear counts only on this host, where its node names no address. A node may name an address
+    for its port with TLS: what listens there must show the node's certificate before anything is sent.
     """
     family, _, address = peer.partition(":")
-    host = unquote(address).rpartition(":")[0].strip("[]")
-    if gateway is None or family not in ("ipv4", "ipv6") or not is_loopback(host):
-        return None
-    if not 0 < gateway.port < 65_536 or not _TOKEN.fullmatch(gateway.token):
+    host = unquote(address).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else ""
+    local = _local(hello.gateway, host)
+    direct = _direct(hello.direct, host)
+    ports: dict[Way, NodeGateway] = {} if local is None else {"local": local}
+    return Reach(ports if direct is None else ports | {"direct": direct}, hello.tunnels)
+
+
+def _local(gateway: GatewayAddress | None, host: str) -> NodeGateway | None:
+    if gateway is None or not is_loopback(host) or not _is_port(gateway.port, gateway.token):
         return None
     return NodeGateway(host, gateway.port, gateway.token)
+
+
+def _direct(gateway: DirectGateway | None, host: str) -> NodeGateway | None:
+    if gateway is None or not _is_port(gateway.port, gateway.token):
+        return None
+    named = gateway.host or host
+    if forbidden(named, allow_private=True) or (is_loopback(named) and not is_loopback(host)):
+        return None
+    if not 0 < len(gateway.certificate) <= CERTIFICATE_MAX:
+        return None
+    return NodeGateway(named, gateway.port, gateway.token, gateway.certificate)
+
+
+def _is_port(port: int, token: str) -> bool:
+    return 0 < port < 65_536 and _TOKEN.fullmatch(token) is not None
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,256}")

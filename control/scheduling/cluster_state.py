@@ -19,9 +19,9 @@ from itertools import groupby
 
 from stoker.control.rules import ahead
 from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
-from stoker.control.rules.hello import NodeGateway
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import NodeRoom, takes
+from stoker.control.rules.ways import Reach
 from stoker.control.types import Slot
 from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, WorkerSpec
 from stoker.wire.records import record
@@ -126,7 +126,7 @@ class PlacedPod:
 @dataclass(slots=True)
 class NodeState:
     """`draining`: its agent said that it is about to go. `drained`: an operator wants nothing new there.
-    `gateway`: how its http workers are reached, if they can be. `jobs_ahead`: as its Hello says."""
+    `reach`: how its http workers are reached. `jobs_ahead`: as its Hello says."""
 
     node: str
     session: int
@@ -135,7 +135,7 @@ class NodeState:
     samples: dict[str, DeviceSample] = field(default_factory=dict)
     draining: bool = False
     drained: bool = False
-    gateway: NodeGateway | None = None
+    reach: Reach = field(default_factory=Reach)
     jobs_ahead: int = 0
 
     @property

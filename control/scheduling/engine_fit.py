@@ -22,7 +22,7 @@ def fitting(image: str, rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
 
 def reachable(rooms: Sequence[NodeRoom], reached: Collection[str]) -> list[NodeRoom]:
     """The rooms for http workers, of which those are closed whose nodes are not `reached`."""
-    why = "cannot be reached for requests: its agent is too old, or runs on another host than control"
+    why = "cannot be reached for requests: its agent is too old, or no way to it is allowed (gateway_ways)"
     return [room if room.closed or room.node in reached else replace(room, closed=why) for room in rooms]
 
 

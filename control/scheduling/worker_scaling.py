@@ -243,7 +243,7 @@ class WorkerScaling:
         rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
         if endpoint.type == LOAD_BALANCER:
             nodes = self._cluster.nodes.values()
-            rooms = reachable(rooms, {node.node for node in nodes if node.gateway is not None})
+            rooms = reachable(rooms, {node.node for node in nodes if node.reach.possible})
         return self._volume_rooms(endpoint.account, endpoint.run.volume, rooms)
 
     def _add(self, endpoint: Endpoint, placed: Placement, filled: Filled) -> None:

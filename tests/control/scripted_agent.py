@@ -15,6 +15,7 @@ from stoker.wire.messages import (
     Beat,
     Device,
     DeviceSample,
+    DirectGateway,
     FromAgent,
     FromControl,
     GatewayAddress,
@@ -56,6 +57,8 @@ class ScriptedAgent:
         self.boot = boot
         self.peer = "test"
         self.gateway: GatewayAddress | None = None
+        self.direct: DirectGateway | None = None
+        self.tunnels = False
         self.jobs_ahead = 8
         self.number = 0
         self.stream: MemoryStream[FromControl, FromAgent]
@@ -91,6 +94,8 @@ class ScriptedAgent:
             samples=tuple(samples),
             pods=tuple(pods),
             gateway=self.gateway,
+            direct=self.direct,
+            tunnels=self.tunnels,
             jobs_ahead=self.jobs_ahead,
         )
         answer = await self.greet(tasks, hello)

@@ -33,6 +33,8 @@ SMALL |= {
     "port",
     "exit_code",
     "jobs_ahead",
+    "connection",
+    "taken_bytes",
 }
 
 

@@ -19,6 +19,9 @@ caller and the handler parses what it need not read.
     on a second stream, per session
       LogLines  --------------------------->            first the sender, then lines of followed attempts
              <------------------------------  LogWanted which attempts are followed now
+
+    on a third stream, if Welcome asks for one
+      TunnelPieces  <---------------------->            first the sender, then connections to http workers
 """
 
 from stoker.wire.messages.from_agent import (
@@ -26,6 +29,7 @@ from stoker.wire.messages.from_agent import (
     Artifact,
     Beat,
     Chunk,
+    DirectGateway,
     FromAgent,
     GatewayAddress,
     HeldAttempt,
@@ -68,9 +72,9 @@ from stoker.wire.messages.from_control import (
     WorkerSpec,
 )
 from stoker.wire.messages.logs import (
-    LogHello,
     LogLines,
     LogWanted,
+    StreamHello,
 )
 from stoker.wire.messages.shared import (
     PROTOCOL,
@@ -84,4 +88,8 @@ from stoker.wire.messages.shared import (
     Ref,
     WorkerPhase,
     accepts_protocol,
+)
+from stoker.wire.messages.tunnels import (
+    Piece,
+    TunnelPieces,
 )

@@ -53,9 +53,21 @@ class GatewayAddress:
 
 
 @record(frozen=True, slots=True)
+class DirectGateway:
+    """How control on another host reaches the http workers of a node: as GatewayAddress, but over TLS, with
+    this `certificate` (DER) and no other. `host` is an IP address; empty: the one that the session comes
+    from."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    certificate: bytes = field(repr=False)
+
+
+@record(frozen=True, slots=True)
 class Hello:
     """`jobs_ahead`: so many jobs may lie ahead of a worker that runs one; of an agent that does not know of
-    them none."""
+    them none. `tunnels`: the agent opens a tunnel if Welcome asks for one."""
 
     protocol: int
     node: str
@@ -71,6 +83,8 @@ class Hello:
     pods: tuple[HeldPod, ...] = ()
     gateway: GatewayAddress | None = None
     jobs_ahead: int = 0
+    direct: DirectGateway | None = None
+    tunnels: bool = False
 
 
 @record(frozen=True, slots=True)

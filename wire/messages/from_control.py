@@ -11,13 +11,15 @@ from stoker.wire.records import record
 
 @record(frozen=True, slots=True)
 class Welcome:
-    """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop."""
+    """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
+    shall open a tunnel."""
 
     session: int
     beat_s: float
     lease_s: float
     keep: tuple[AttemptKey, ...] = ()
     stop: tuple[AttemptKey, ...] = ()
+    tunnel: bool = False
 
 
 @record(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from stoker.wire.messages.shared import AttemptKey
 
 
 @dataclass(frozen=True, slots=True)
-class LogHello:
+class StreamHello:
+    """Who opened a stream beside the session: the node, and the number of its session."""
+
     node: str
     session: int
 
@@ -18,7 +20,7 @@ class LogLines:
     """Lines of one attempt, counted from 0. `first` is the number of the first line; a gap before it means
     lines were left out. `over`: no more lines follow."""
 
-    hello: LogHello | None = None
+    hello: StreamHello | None = None
     job: str = ""
     attempt: int = 0
     first: int = 0

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
-from stoker.agent.http_workers.gateway_port import GatewayPort
+import pytest
+
+from stoker.agent.http_workers.certificate import make_certificate
+from stoker.agent.http_workers.gateway_port import UNPROVEN_MAX, GatewayPort
+from stoker.agent.http_workers.relay import Relay
 from stoker.agent.http_workers.worker_ports import LOOPBACK, WorkerPorts
 from stoker.wire.messages import GatewayAddress
 
@@ -39,11 +46,14 @@ async def node() -> AsyncIterator[tuple[GatewayAddress, WorkerPorts, Worker]]:
     await unused.wait_closed()
     ports.add("w1", port, port)
     ports.add("w2", closed, closed)
-    gateway = GatewayPort(ports)
+    relay = Relay(ports)
+    gateway = GatewayPort(relay)
+    await gateway.open(LOOPBACK, 0)
     try:
-        yield await gateway.open(), ports, worker
+        yield GatewayAddress(gateway.port, gateway.token), ports, worker
     finally:
         await gateway.close()
+        await relay.close()
         for writer in worker.writers:
             writer.close()
         server.close()
@@ -58,6 +68,96 @@ async def connect(
     writer.write(f"{method} {worker} HTTP/1.1\r\nAuthorization: Bearer {brought}\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
     return int(head.split()[1]), reader, writer
+
+
+@asynccontextmanager
+async def over_tls(folder: Path) -> AsyncIterator[tuple[GatewayPort, Worker, ssl.SSLContext]]:
+    """A gateway port for other hosts, the worker `w1` behind it, and what control trusts there."""
+    async with node() as (_, ports, worker):
+        context, certificate = make_certificate(folder)
+        assert not os.listdir(folder)
+        relay = Relay(ports)
+        gateway = GatewayPort(relay, context)
+        await gateway.open(LOOPBACK, 0)
+        try:
+            yield gateway, worker, trusting(certificate)
+        finally:
+            await gateway.close()
+            await relay.close()
+
+
+def trusting(certificate: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+async def test_over_tls_each_side_knows_the_other(tmp_path: Path) -> None:
+    async with over_tls(tmp_path) as (gateway, worker, trusted):
+        reader, writer = await asyncio.open_connection(LOOPBACK, gateway.port, ssl=trusted)
+        writer.write(f"CONNECT w1 HTTP/1.1\r\nAuthorization: Bearer {gateway.token}\r\n\r\n".encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).split()[1] == b"200"
+        data = bytes(range(256)) * 8_192
+        writer.write(data)
+        assert await reader.readexactly(len(data)) == data
+        writer.close()
+        await worker.left.wait()
+        assert gateway.refused == 0
+
+
+async def test_over_tls_another_certificate_is_not_believed(tmp_path: Path) -> None:
+    _, another = make_certificate(tmp_path)
+    async with over_tls(tmp_path) as (gateway, _, _):
+        with pytest.raises(ssl.SSLError, match="certificate verify failed"):
+            await asyncio.open_connection(LOOPBACK, gateway.port, ssl=trusting(another))
+
+
+async def test_who_brings_no_proof_is_closed_and_counted_and_reaches_nothing(tmp_path: Path) -> None:
+    async with over_tls(tmp_path) as (gateway, worker, trusted):
+        for head, ssl_, answer in (
+            (b"CONNECT w1 HTTP/1.1\r\nAuthorization: Bearer wrong\r\n\r\n", trusted, b"HTTP/1.1 401 "),
+            (b"CONNECT w1 HTTP/1.1\r\n\r\n", trusted, b"HTTP/1.1 401 "),
+            (b"GET / HTTP/1.1\r\n\r\n", None, b""),
+        ):
+            reader, writer = await asyncio.open_connection(LOOPBACK, gateway.port, ssl=ssl_)
+            writer.write(head)
+            assert (await reader.read()).startswith(answer)
+            writer.close()
+        assert (gateway.refused, worker.writers) == (3, [])
+
+
+async def answered(address: GatewayAddress) -> int | None:
+    """The status of an answer; None where the connection was closed without one."""
+    try:
+        status, _, writer = await connect(address, "w3")
+    except (OSError, EOFError):
+        return None
+    writer.close()
+    return status
+
+
+async def test_of_connections_without_proof_there_are_so_many() -> None:
+    relay = Relay(WorkerPorts())
+    gateway = GatewayPort(relay)
+    await gateway.open(LOOPBACK, 0)
+    try:
+        address = GatewayAddress(gateway.port, gateway.token)
+        silent = [await asyncio.open_connection(LOOPBACK, gateway.port) for _ in range(UNPROVEN_MAX)]
+        more, writer = await asyncio.open_connection(LOOPBACK, gateway.port)
+        assert await more.read() == b""
+        writer.close()
+        assert gateway.refused == 1
+        silent[0][1].close()
+        await silent[0][1].wait_closed()
+        while (status := await answered(address)) is None:
+            pass
+        assert status == 404
+        for _, one in silent:
+            one.close()
+    finally:
+        await gateway.close()
+        await relay.close()
 
 
 async def test_only_who_has_the_token_reaches_a_worker() -> None:

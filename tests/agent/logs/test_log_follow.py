@@ -7,7 +7,7 @@ import json
 
 from stoker.agent.logs.attempt_log import job_of
 from stoker.agent.logs.tail import WATCHED
-from stoker.wire.messages import AttemptKey, LogHello, LogLines, LogWanted
+from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello
 
 KEY = AttemptKey("j1", 1)
 
@@ -19,7 +19,7 @@ def script(**steps):
 async def opened(host):
     stream = await host.control.logs.get()
     hello = (await stream.receive()).hello
-    assert hello == LogHello("node-1", host.control.sessions)
+    assert hello == StreamHello("node-1", host.control.sessions)
     return stream
 
 

@@ -16,6 +16,8 @@ from stoker.control.api.answers import SEND_TRAILERS
 from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings
 from stoker.control.gateway.gateway import Gateway
+from stoker.control.gateway.reaching import Reaching
+from stoker.control.rules.ways import NodeGateway
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import GatewayAddress, WorkerState
 
@@ -124,8 +126,8 @@ class Workers:
         self.pipes: list[Pipe] = []
         self.refuses: dict[str, bytes] = {}
 
-    async def dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, Any]:
-        assert (host, port) == ("127.0.0.1", HERE.port)
+    async def dial(self, gateway: NodeGateway) -> tuple[asyncio.StreamReader, Any]:
+        assert (gateway.host, gateway.port) == ("127.0.0.1", HERE.port)
         to_worker, to_control = Pipe(), Pipe()
         to_worker.back, to_control.back = to_control, to_worker
         self.pipes.append(to_control)
@@ -222,11 +224,11 @@ class Site:
     def _gateway(self, reserved: frozenset[str], otherwise: Any) -> Gateway:
         made = Gateway(
             self.w.plane,
+            Reaching(self.w.plane.cluster, self.w.plane.tunnels, self.w.now, self.workers.dial),
             Random(1),
             reserved,
             otherwise,
             "lb.example.org",
-            self.workers.dial,  # type: ignore[arg-type]
         )
         self.made.append(made)
         return made

@@ -14,6 +14,7 @@ from plane_world import endpoint, story
 
 from stoker.control.api.answers import RECEIVED_TRAILERS
 from stoker.control.gateway import exchange
+from stoker.control.rules.ways import Reach
 
 LIMIT = 300_000
 
@@ -352,7 +353,7 @@ async def test_a_response_may_end_before_the_request_does() -> None:
 @story
 async def test_where_no_node_can_be_reached_it_says_so() -> None:
     async with site(workers_min=0) as s:
-        s.w.plane.cluster.nodes["node-1"].gateway = None
+        s.w.plane.cluster.nodes["node-1"].reach = Reach()
         refused = await s.get()
         assert error(refused)[0] == 503
         assert "cannot be reached for requests" in error(refused)[2]

@@ -1,13 +1,23 @@
-"""Where control reaches a node's http workers: at the session's own address, and only on this host."""
+"""Where control reaches a node's http workers: in the clear on this host only, over TLS elsewhere, too."""
 
 from __future__ import annotations
 
 import pytest
 
-from stoker.control.rules.hello import NodeGateway, gateway_of
-from stoker.wire.messages import GatewayAddress
+from stoker.control.rules.hello import CERTIFICATE_MAX, reach_of
+from stoker.control.rules.ways import NodeGateway
+from stoker.wire.messages import PROTOCOL, DirectGateway, GatewayAddress, Hello
 
 TOKEN = "a-token-of-the-agent"
+CERTIFICATE = b"certificate"
+
+
+def local(told: GatewayAddress | None, peer: str) -> NodeGateway | None:
+    return reach_of(Hello(PROTOCOL, "n", "n", "b", "1", gateway=told), peer).ports.get("local")
+
+
+def direct(told: DirectGateway | None, peer: str) -> NodeGateway | None:
+    return reach_of(Hello(PROTOCOL, "n", "n", "b", "1", direct=told), peer).ports.get("direct")
 
 
 @pytest.mark.parametrize(
@@ -24,7 +34,7 @@ TOKEN = "a-token-of-the-agent"
     ],
 )
 def test_the_address_is_the_sessions(peer: str, host: str | None) -> None:
-    found = gateway_of(GatewayAddress(20_000, TOKEN), peer)
+    found = local(GatewayAddress(20_000, TOKEN), peer)
     assert found == (None if host is None else NodeGateway(host, 20_000, TOKEN))
     assert TOKEN not in repr(found)
 
@@ -42,4 +52,45 @@ def test_the_address_is_the_sessions(peer: str, host: str | None) -> None:
     ],
 )
 def test_what_is_no_gateway(told: GatewayAddress | None) -> None:
-    assert gateway_of(told, "ipv4:127.0.0.1:4711") is None
+    assert local(told, "ipv4:127.0.0.1:4711") is None
+
+
+@pytest.mark.parametrize(
+    ("named", "peer", "host"),
+    [
+        ("", "ipv4:10.0.0.7:4711", "10.0.0.7"),
+        ("", "ipv6:%5Bfd00::7%5D:4711", "fd00::7"),
+        ("10.0.0.8", "ipv4:10.0.0.7:4711", "10.0.0.8"),
+        ("", "ipv4:127.0.0.1:4711", "127.0.0.1"),
+        ("127.0.0.1", "ipv4:127.0.0.1:4711", "127.0.0.1"),
+        ("127.0.0.1", "ipv4:10.0.0.7:4711", None),
+        ("::1", "ipv4:10.0.0.7:4711", None),
+        ("169.254.169.254", "ipv4:10.0.0.7:4711", None),
+        ("0.0.0.0", "ipv4:10.0.0.7:4711", None),
+        ("node.example.org", "ipv4:10.0.0.7:4711", None),
+        ("", "unix:/run/control", None),
+        ("10.0.0.8", "unix:/run/control", "10.0.0.8"),
+    ],
+)
+def test_a_port_with_tls_may_be_elsewhere_but_on_no_host_that_is_not_a_nodes(
+    named: str, peer: str, host: str | None
+) -> None:
+    found = direct(DirectGateway(named, 8002, TOKEN, CERTIFICATE), peer)
+    assert found == (None if host is None else NodeGateway(host, 8002, TOKEN, CERTIFICATE))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        DirectGateway("", 0, TOKEN, CERTIFICATE),
+        DirectGateway("", 8002, "short", CERTIFICATE),
+        DirectGateway("", 8002, TOKEN, b""),
+        DirectGateway("", 8002, TOKEN, bytes(CERTIFICATE_MAX + 1)),
+    ],
+)
+def test_what_is_no_port_with_tls(told: DirectGateway) -> None:
+    assert direct(told, "ipv4:10.0.0.7:4711") is None
+
+
+def test_an_agent_that_knows_of_neither_has_no_other_way() -> None:
+    assert not reach_of(Hello(PROTOCOL, "n", "n", "b", "1"), "ipv4:10.0.0.7:4711").possible

@@ -16,7 +16,7 @@ from stoker.control.jobs.log_following import LAST_LINES_S
 from stoker.control.rules.events import JobState
 from stoker.control.streams import LogEvent
 from stoker.testing.memory_stream import MemoryStream, memory_logs
-from stoker.wire.messages import AttemptKey, LogHello, LogLines, Outcome
+from stoker.wire.messages import AttemptKey, LogLines, Outcome, StreamHello
 from stoker.wire.streams import StreamEnded
 
 
@@ -24,7 +24,7 @@ class Lines:
     """The agent's stream for logs."""
 
     def __init__(self, w: World, tasks: asyncio.TaskGroup, agent: ScriptedAgent, session: int) -> None:
-        self.hello = LogHello(agent.node, session)
+        self.hello = StreamHello(agent.node, session)
         self.token = agent.token
         self.stream, theirs = memory_logs()
         self.serving = tasks.create_task(self._serve(w, theirs))
@@ -263,9 +263,9 @@ async def test_lines_of_an_unauthenticated_caller_are_refused(s: Scene) -> None:
     s.lines.stream.end("another one comes")
     await s.lines.serving
     for token, hello in (
-        (s.w.token, LogHello(s.agent.node, s.session)),
-        (s.agent.token, LogHello(s.agent.node, s.session + 1)),
-        (s.agent.token, LogHello("node-2", s.session)),
+        (s.w.token, StreamHello(s.agent.node, s.session)),
+        (s.agent.token, StreamHello(s.agent.node, s.session + 1)),
+        (s.agent.token, StreamHello("node-2", s.session)),
         (s.agent.token, None),
     ):
         unauthenticated = Lines(s.w, s.tasks, s.agent, s.session)

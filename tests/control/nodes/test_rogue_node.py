@@ -28,12 +28,12 @@ from stoker.wire.messages import (
     AttemptKey,
     Device,
     FromAgent,
-    LogHello,
     LogLines,
     Outcome,
     Ref,
     Report,
     Span,
+    StreamHello,
     WorkerState,
 )
 
@@ -120,7 +120,7 @@ async def _opened(w: World, tasks: asyncio.TaskGroup, target: str) -> Scene:
     (worker,) = await honest.ready_workers()
     logs, theirs = memory_logs()
     tasks.create_task(w.plane.live_logs.serve(theirs, "honest", honest.token))
-    await logs.send(LogLines(LogHello("honest", welcome.session)))
+    await logs.send(LogLines(StreamHello("honest", welcome.session)))
     while not w.plane.live_logs.has_stream("honest"):  # noqa: ASYNC110  # who reads before gets no lines
         await asyncio.sleep(0.01)
     await w.plane.commands.submit(w.echo, one(), sync=False)

@@ -43,8 +43,14 @@ def server(
     return queue_endpoint(name, "", **values) + f"[endpoints.env]\n{variables}\n"
 
 
+@pytest.fixture(scope="module", params=["local", "direct", "tunnel"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How control reaches the workers. Both are on one host here, but control may use this way only."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def state(tmp_path_factory: pytest.TempPathFactory, way: str) -> Path:
     return tmp_path_factory.mktemp("state")
 
 
@@ -54,8 +60,9 @@ def folder(state: Path, endpoint: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, state: Path) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory, state: Path, way: str) -> Iterator[Stack]:
     endpoints = (
+        f'gateway_ways = ["{way}"]',
         server("app", "app", {"STATE": str(state)}, workersMin=2, workersMax=2),
         server("plain", "plain"),
         server("ws", "web_socket"),
@@ -68,7 +75,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, state: Path) -> Iterator[Sta
             if (PEERS / "python/.installed").exists()
         ),
     )
-    with running(tmp_path_factory.mktemp("stack"), *endpoints) as stack:
+    options = ["--gateway-listen", "127.0.0.1:0"] if way == "direct" else []
+    with running(tmp_path_factory.mktemp("stack"), *endpoints, options=options) as stack:
         until(lambda: health(stack, "app")["ready"] == 2, 120, "two workers that are ready")
         yield stack
 

@@ -1,0 +1,76 @@
+"""The tunnels that agents opened: streams through which control reaches the http workers of their nodes.
+
+session with a Welcome that asks for one ──> the agent opens it, and says whose it is ──> open
+open ──the stream breaks, or a newer one came──> its connections are reset; the agent opens it again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.wire.messages import StreamHello
+from stoker.wire.streams import StreamEnded, TunnelStream
+from stoker.wire.tunnel.tunnel import Tunnel
+
+log = logging.getLogger(__name__)
+
+HELLO_S = 10.0
+
+
+class Tunnels:
+    """`accept` returns why the holder of a token may not open the tunnel of the node that its Hello names.
+    `look` is called with an endpoint whose workers may be reached now."""
+
+    def __init__(
+        self,
+        accept: Callable[[StreamHello, str], Awaitable[str | None]],
+        cluster: ClusterState,
+        look: Callable[[str], None],
+    ) -> None:
+        self._accept = accept
+        self._cluster = cluster
+        self._look = look
+        self._tunnels: dict[str, tuple[TunnelStream, Tunnel]] = {}
+
+    def of(self, node: str) -> Tunnel | None:
+        return self._tunnels[node][1] if node in self._tunnels else None
+
+    async def serve(self, stream: TunnelStream, peer: str, token: str) -> None:
+        """One stream of one node, from its Hello to its end."""
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = (await stream.receive()).hello
+        except TimeoutError:
+            return stream.end(f"no Hello within {HELLO_S:.0f} s")
+        refusal: str | None = "the first message must say who speaks"
+        if hello is not None:
+            refusal = await self._accept(hello, token)
+        if hello is None or refusal is not None:
+            log.warning("the tunnel of %s is refused: %s", peer, refusal)
+            return stream.end(refusal or "")
+        tunnel = Tunnel(stream)
+        earlier = self._tunnels.get(hello.node)
+        self._tunnels[hello.node] = stream, tunnel
+        if earlier is not None:
+            earlier[0].end("a newer tunnel took over")
+        self._note(hello)
+        try:
+            await tunnel.run()
+        except StreamEnded as ended:
+            log.info("the tunnel of node %s is over: %s", hello.node, ended)
+        finally:
+            if self.of(hello.node) is tunnel:
+                del self._tunnels[hello.node]
+            self._note(hello)
+
+    def _note(self, hello: StreamHello) -> None:
+        node = self._cluster.nodes.get(hello.node)
+        if node is None or node.session != hello.session:
+            return
+        node.reach = replace(node.reach, tunnel_open=hello.node in self._tunnels)
+        for endpoint in {one.endpoint for one in self._cluster.workers.values() if one.node == hello.node}:
+            self._look(endpoint)

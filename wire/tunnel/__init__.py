@@ -1,0 +1,1 @@
+"""Many connections over one stream: the tunnel through which control reaches http workers of other hosts"""
