@@ -115,7 +115,7 @@ def reactive(sample: ScaleSample) -> int:
 
 
 def literal(sample: ScaleSample) -> int:
-    if sample.queued and (not sample.workers or sample.waited > PATIENCE_S):
+    if sample.queued and (not sample.workers or sample.waited_s > PATIENCE_S):
         return sample.workers + 1
     return sample.workers if sample.queued else rested(sample)
 
@@ -242,9 +242,9 @@ class Run:
             slots=(1,) * len(ready),
             starting_for=tuple(self.now - worker.started_at for worker in self.workers if not worker.ready),
             running_for=running,
-            waited=self.now - self.waiting[0][0] if self.waiting else 0.0,
-            cold_start=self.throughput.start_s,
-            job_time=self.throughput.job_s,
+            waited_s=self.now - self.waiting[0][0] if self.waiting else 0.0,
+            cold_start_s=self.throughput.start_s,
+            job_time_s=self.throughput.job_s,
             begun=self.throughput.begun,
             now=self.now,
         )

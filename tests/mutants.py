@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import Phase, settings
 
 settings.register_profile(
@@ -61,3 +63,30 @@ def mutant(original: ModuleType, old: str, new: str) -> ModuleType:
     source = path.read_text(encoding="utf-8")
     assert source.count(old) == 1, f"the text to mutate is there {source.count(old)} times: write it anew"
     return load(f"mutant_of_{path.stem}", path, source.replace(old, new))
+
+
+def survives(path: Path, module: ModuleType) -> bool:
+    """Whether every test of this file passes with the module's names in the place of the original ones."""
+    with first_failure():
+        tests = load(f"tests_of_{path.stem}", path, path.read_text())
+        for name in vars(module):
+            if hasattr(tests, name) and not name.startswith("_"):
+                setattr(tests, name, getattr(module, name))
+        try:
+            for test in examples_last(tests):
+                for arguments in _cases(test):
+                    test(**arguments)
+        except (Exception, pytest.fail.Exception):
+            return False
+    return True
+
+
+def _cases(test: Any) -> Iterator[dict[str, Any]]:
+    """The arguments with which pytest would call the test."""
+    marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+    for rows in itertools.product(*(mark.args[1] for mark in marks)):
+        arguments: dict[str, Any] = {}
+        for mark, row in zip(marks, rows, strict=True):
+            names = mark.args[0]
+            arguments |= {names: row} if isinstance(names, str) else dict(zip(names, row, strict=True))
+        yield arguments

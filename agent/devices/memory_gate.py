@@ -37,14 +37,14 @@ class MemoryGate:
 
     baseline  None if the driver does not report it: then nothing is checked
     since     when the last process left the device; None while the gate is open
-    used      the last measurement since then
+    used_bytes  the last measurement since then
     late      RETURN_S has passed
     """
 
     known: bool = False
     baseline: int | None = None
     since: float | None = None
-    used: int | None = None
+    used_bytes: int | None = None
     late: bool = False
 
     @property
@@ -56,26 +56,26 @@ class MemoryGate:
         """Why the device is withheld; "" if it is not."""
         if not self.late:
             return ""
-        if self.used is None or self.baseline is None:
+        if self.used_bytes is None or self.baseline is None:
             return "its memory in use is not known since its worker ended"
-        return f"{(self.used - self.baseline) / GIB:.1f} GiB still in use after its worker ended"
+        return f"{(self.used_bytes - self.baseline) / GIB:.1f} GiB still in use after its worker ended"
 
 
 def left(gate: MemoryGate, at: float) -> MemoryGate:
     """Returns the gate after the last process of ours on this device was reaped."""
     if gate.known and gate.baseline is None:
         return gate
-    return replace(gate, since=at, used=None, late=False)
+    return replace(gate, since=at, used_bytes=None, late=False)
 
 
-def measured(gate: MemoryGate, at: float, used: int | None) -> MemoryGate:
-    """Returns the gate after a measurement while no process of ours is on the device. `used` is None if the
-    driver does not report it."""
+def measured(gate: MemoryGate, at: float, used_bytes: int | None) -> MemoryGate:
+    """Returns the gate after a measurement while no process of ours is on the device. `used_bytes` is None if
+    the driver does not report it."""
     if gate.since is None or gate.baseline is None:
-        return MemoryGate(known=True, baseline=gate.baseline if used is None else used)
-    if used is not None and used <= gate.baseline + BASELINE_TOLERANCE:
+        return MemoryGate(known=True, baseline=gate.baseline if used_bytes is None else used_bytes)
+    if used_bytes is not None and used_bytes <= gate.baseline + BASELINE_TOLERANCE:
         return MemoryGate(known=True, baseline=gate.baseline)
-    return replace(gate, used=used, late=gate.late or at - gate.since >= RETURN_S)
+    return replace(gate, used_bytes=used_bytes, late=gate.late or at - gate.since >= RETURN_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +83,19 @@ class Level:
     """The level of one worker. `stopped`: a job of it was stopped, so later measurements do not raise the
     level."""
 
-    used: int | None = None
+    used_bytes: int | None = None
     stopped: bool = False
 
 
-def settled(level: Level, used: int | None) -> Level:
+def settled(level: Level, used_bytes: int | None) -> Level:
     """Returns the level after a measurement while the worker is ready and idle."""
-    if level.stopped or used is None:
+    if level.stopped or used_bytes is None:
         return level
-    return replace(level, used=used)
+    return replace(level, used_bytes=used_bytes)
 
 
-def above(level: Level, used: int | None) -> str:
+def above(level: Level, used_bytes: int | None) -> str:
     """Describes what a stopped job has left; returns "" if the worker may take the next job."""
-    if level.used is None or used is None or used <= level.used + LEVEL_TOLERANCE:
+    if level.used_bytes is None or used_bytes is None or used_bytes <= level.used_bytes + LEVEL_TOLERANCE:
         return ""
-    return f"a stopped job left {(used - level.used) / GIB:.1f} GiB of device memory in use"
+    return f"a stopped job left {(used_bytes - level.used_bytes) / GIB:.1f} GiB of device memory in use"

@@ -165,15 +165,15 @@ class DeviceWatch(Generic[W]):
                 watched.gate = memory_gate.measured(watched.gate, loop_time(), None)
             self._judge(watched)
 
-    def _on_memory(self, watched: _Watched, used: int | None, idle: Set[tuple[str, str]]) -> None:
+    def _on_memory(self, watched: _Watched, used_bytes: int | None, idle: Set[tuple[str, str]]) -> None:
         """Also notices memory that was freed after RETURN_S."""
         if watched.device.kind == "cpu":
             return
         if not watched.living:
-            watched.gate = memory_gate.measured(watched.gate, loop_time(), used)
+            watched.gate = memory_gate.measured(watched.gate, loop_time(), used_bytes)
         for worker, uuid in idle:
             if uuid == watched.device.uuid:
-                self._settle(worker, uuid, used)
+                self._settle(worker, uuid, used_bytes)
 
     def _judge(self, watched: _Watched) -> None:
         """Acts if the device's problem has changed, and starts the workers that wait for the device."""
@@ -228,9 +228,9 @@ class DeviceWatch(Generic[W]):
     async def _level(self, worker: str, uuid: str) -> None:
         self._settle(worker, uuid, await self._sampler.memory_used(uuid))
 
-    def _settle(self, worker: str, uuid: str, used: int | None) -> None:
+    def _settle(self, worker: str, uuid: str, used_bytes: int | None) -> None:
         if (worker, uuid) in self._levels:
-            self._levels[worker, uuid] = memory_gate.settled(self._levels[worker, uuid], used)
+            self._levels[worker, uuid] = memory_gate.settled(self._levels[worker, uuid], used_bytes)
 
     def ended(self, worker: str, devices: Sequence[str]) -> None:
         """To be called when the worker's process was reaped."""
@@ -246,8 +246,8 @@ class DeviceWatch(Generic[W]):
         """Measures often at first; once the memory is late, the samples suffice."""
         wait = POLL_FIRST_S
         while watched.gate.since is not None and not watched.gate.late:
-            used = await self._sampler.memory_used(watched.device.uuid)
-            watched.gate = memory_gate.measured(watched.gate, loop_time(), used)
+            used_bytes = await self._sampler.memory_used(watched.device.uuid)
+            watched.gate = memory_gate.measured(watched.gate, loop_time(), used_bytes)
             self._judge(watched)
             if watched.gate.since is not None:
                 await asyncio.sleep(wait)
@@ -266,7 +266,7 @@ class DeviceWatch(Generic[W]):
 
     def _has_level(self, worker: str, watched: _Watched) -> bool:
         level = self._levels.get((worker, watched.device.uuid))
-        return level is not None and level.used is not None and watched.living == {worker}
+        return level is not None and level.used_bytes is not None and watched.living == {worker}
 
     async def unclean(self, worker: str, devices: Sequence[str]) -> str:
         """Describes the memory that a stopped job left in use; returns "" if its worker may take the next."""
@@ -275,12 +275,12 @@ class DeviceWatch(Generic[W]):
 
     async def _left_on(self, worker: str, watched: _Watched) -> str:
         uuid = watched.device.uuid
-        used = await self._sampler.memory_used(uuid)
+        used_bytes = await self._sampler.memory_used(uuid)
         if not self._has_level(worker, watched):  # it ended meanwhile, or is no longer alone there
             return ""
         level = self._levels[worker, uuid]
         self._levels[worker, uuid] = replace(level, stopped=True)
-        return memory_gate.above(level, used)
+        return memory_gate.above(level, used_bytes)
 
     def _gpus(self, devices: Sequence[str]) -> list[_Watched]:
         found = (self._watched.get(uuid) for uuid in devices)

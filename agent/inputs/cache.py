@@ -45,7 +45,7 @@ RESERVE = 256 << 20
 
 
 class InputCache:
-    """Implements `interfaces.Inputs`. Stores at most `most` bytes in `folder`, which no other process may
+    """Implements `interfaces.Inputs`. Stores at most `most_bytes` in `folder`, which no other process may
     use.
 
     `guard(private)` returns what fetches; `clock` is the wall clock.
@@ -54,14 +54,14 @@ class InputCache:
     def __init__(
         self,
         folder: Path,
-        most: int,
+        most_bytes: int,
         guard: Callable[[bool], Guard],
         *,
         clock: Callable[[], float] = time.time,
         reserve: int = RESERVE,
     ) -> None:
         self._folder = folder
-        self._store = InputStore(folder, most, clock)
+        self._store = InputStore(folder, most_bytes, clock)
         self._guard = guard
         self._clock = clock
         self._reserve = reserve

@@ -89,10 +89,10 @@ def renew(known: KnownUrl, headers: Mapping[str, str], *, redirected: bool, now:
     return keep(merged, known.sha256, known.size, known.source, redirected=redirected, now=now)
 
 
-def evicted(contents: Mapping[str, Content], busy: Collection[str], most: int) -> tuple[str, ...]:
-    """Returns the digests to remove so that at most `most` bytes are left, least recently used first.
+def evicted(contents: Mapping[str, Content], busy: Collection[str], most_bytes: int) -> tuple[str, ...]:
+    """Returns the digests to remove so that at most `most_bytes` are left, least recently used first.
     Contents in use are never removed, even if more is left then."""
-    over = sum(_weight(content) for content in contents.values()) - most
+    over = sum(_weight(content) for content in contents.values()) - most_bytes
     removed = []
     for digest, content in sorted(contents.items(), key=lambda item: (item[1].used_at, item[0])):
         if over <= 0:

@@ -50,13 +50,13 @@ class FileStatus:
 
 
 class InputStore:
-    """Stores at most `most` bytes in `folder`, which no other process may use. `clock` is the wall clock."""
+    """Stores at most `most_bytes` in `folder`, which no other process may use. `clock` is the wall clock."""
 
-    def __init__(self, folder: Path, most: int, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, most_bytes: int, clock: Callable[[], float]) -> None:
         self._incoming, self._folder, self._index = (
             folder / name for name in ("incoming", "contents", "urls")
         )
-        self._most = most
+        self._most_bytes = most_bytes
         self._clock = clock
         self._urls: dict[str, KnownUrl] = {}
         self._contents: dict[str, Content] = {}
@@ -80,7 +80,7 @@ class InputStore:
 
     def keep(self, url: str, path: Path, known: KnownUrl) -> None:
         """Moves a complete file into the store, unless it is larger than the store may be."""
-        if known.size > self._most:
+        if known.size > self._most_bytes:
             self.forget(url)
             return
         stored = self._folder / known.sha256
@@ -139,7 +139,7 @@ class InputStore:
             self._busy.remove(sha256)
 
     def _evict(self) -> None:
-        for sha256 in cache_policy.evicted(self._contents, self._busy, self._most):
+        for sha256 in cache_policy.evicted(self._contents, self._busy, self._most_bytes):
             self._drop(sha256)
 
     def _drop(self, sha256: str) -> None:

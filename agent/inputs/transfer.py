@@ -34,17 +34,17 @@ class OpenContent:
     def close(self) -> None:
         os.close(self.fd)
 
-    def reopen(self, url: str, most: int) -> FetchedInput:
+    def reopen(self, url: str, most_bytes: int) -> FetchedInput:
         """Opens the file again, because duplicated descriptors share their position. Raises InputRefused."""
-        if self.size > most:
-            raise too_large(url, self.size, most)
+        if self.size > most_bytes:
+            raise too_large(url, self.size, most_bytes)
         again = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
         return FetchedInput(again, self.size, self.sha256)
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    most: int
+    most_bytes: int
     result: asyncio.Future[InputRefused | None]
 
 
@@ -63,9 +63,9 @@ class Transfer:
         self._size = 0
         self._content: OpenContent | None = None
 
-    async def join(self, most: int) -> FetchedInput:
-        """Waits until the transfer ends, or exceeds `most` bytes. Raises InputRefused."""
-        waiter = _Waiter(most, asyncio.get_running_loop().create_future())
+    async def join(self, most_bytes: int) -> FetchedInput:
+        """Waits until the transfer ends, or exceeds `most_bytes`. Raises InputRefused."""
+        waiter = _Waiter(most_bytes, asyncio.get_running_loop().create_future())
         self._waiters.add(waiter)
         self._refuse_too_large()
         try:
@@ -73,7 +73,7 @@ class Transfer:
             if refused is not None:
                 raise InputRefused(refused.reason, str(refused), retryable=refused.retryable)
             assert self._content is not None
-            return self._content.reopen(self._url, most)
+            return self._content.reopen(self._url, most_bytes)
         finally:
             self._leave(waiter)
 
@@ -137,10 +137,12 @@ class Transfer:
     def _refuse_too_large(self) -> None:
         size = max(self._size, self._announced)
         for waiter in self._waiters:
-            if waiter.most < size and not waiter.result.done():
-                waiter.result.set_result(too_large(self._url, size, waiter.most))
+            if waiter.most_bytes < size and not waiter.result.done():
+                waiter.result.set_result(too_large(self._url, size, waiter.most_bytes))
 
 
-def too_large(url: str, size: int, most: int) -> InputRefused:
+def too_large(url: str, size: int, most_bytes: int) -> InputRefused:
     """`size` is the whole size if it is known, or else what has arrived."""
-    return InputRefused("too_large", f"{shown(url)} has {size} bytes or more; at most {most} are allowed")
+    return InputRefused(
+        "too_large", f"{shown(url)} has {size} bytes or more; at most {most_bytes} are allowed"
+    )

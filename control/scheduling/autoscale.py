@@ -33,8 +33,8 @@ class ScaleSample:
     `idle_for` holds, per idle worker, for how long it has been idle; `starting_for`, per starting one, for
     how long it has been that; `running_for`, per job of a ready one, for how long it has run. `slots` holds,
     per ready worker, how many jobs it takes at once; `concurrency` is what the endpoint allows, and what is
-    expected of a worker while none is ready. `waited`: the longest wait. `cold_start` and `job_time` are this
-    endpoint's own, None where none was measured; `begun` counts the jobs that were ever given to a worker.
+    expected of a worker while none is ready. `waited_s`: the longest wait. `cold_start_s` and `job_time_s`
+    are measured at this endpoint, None before; `begun` counts the jobs that were ever sent to a worker.
     """
 
     queued: int
@@ -46,9 +46,9 @@ class ScaleSample:
     slots: tuple[int, ...] = ()
     starting_for: tuple[float, ...] = ()
     running_for: tuple[float, ...] = ()
-    waited: float = 0.0
-    cold_start: float | None = None
-    job_time: float | None = None
+    waited_s: float = 0.0
+    cold_start_s: float | None = None
+    job_time_s: float | None = None
     begun: int = 0
     now: float = 0.0
 
@@ -141,12 +141,12 @@ def _delay_demand(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory)
 
 
 def _late(sample: ScaleSample, policy: ScalePolicy) -> bool:
-    return sample.queued > 0 and sample.waited > policy.scaler_value
+    return sample.queued > 0 and sample.waited_s > policy.scaler_value
 
 
 def _horizon(sample: ScaleSample, patience: float) -> float:
     """By then a worker that starts now is ready, and has had its time to begin what waits."""
-    return (UNMEASURED_START_S if sample.cold_start is None else sample.cold_start) + patience
+    return (UNMEASURED_START_S if sample.cold_start_s is None else sample.cold_start_s) + patience
 
 
 def _more(sample: ScaleSample, patience: float) -> int:
@@ -171,16 +171,16 @@ def _more(sample: ScaleSample, patience: float) -> int:
 
 
 def _starts_left(sample: ScaleSample) -> list[float]:
-    if sample.cold_start is None:
+    if sample.cold_start_s is None:
         return [0.0 for _ in sample.starting_for]
-    return [abs(sample.cold_start - age) for age in sample.starting_for]
+    return [abs(sample.cold_start_s - age) for age in sample.starting_for]
 
 
 def _job_time(sample: ScaleSample) -> float | None:
     """While none has ended, the one that runs longest is expected to need as long again."""
-    if sample.job_time is None and not sample.running_for:
+    if sample.job_time_s is None and not sample.running_for:
         return None
-    return max(2 * max(sample.running_for) if sample.job_time is None else sample.job_time, 1e-3)
+    return max(2 * max(sample.running_for) if sample.job_time_s is None else sample.job_time_s, 1e-3)
 
 
 # -- what the jobs to come will ask for
@@ -200,7 +200,7 @@ def _remember(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | No
 
 
 def _window(sample: ScaleSample, policy: ScalePolicy) -> float:
-    return max(sample.cold_start or 0.0, policy.idle_timeout_s, 1.0)
+    return max(sample.cold_start_s or 0.0, policy.idle_timeout_s, 1.0)
 
 
 def _soon_needed(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:
@@ -208,6 +208,6 @@ def _soon_needed(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) 
     window = _window(sample, policy)
     left = 1 - (sample.now - memory.since) / window  # of the window before, what is within one of now
     rate = (memory.before * left + sample.begun - memory.begun) / window
-    if rate * (sample.cold_start or 0.0) <= 1:  # a lone job is no rate
+    if rate * (sample.cold_start_s or 0.0) <= 1:  # a lone job is no rate
         return 0
-    return max(ceil(rate * (sample.job_time or 0.0) / sample.each), 1)
+    return max(ceil(rate * (sample.job_time_s or 0.0) / sample.each), 1)

@@ -162,10 +162,10 @@ class WorkerScaling:
             concurrency=takes or endpoint.run.concurrency,
             slots=tuple(takes or w.concurrency for w in workers if w.state == "ready"),
             starting_for=tuple(now - w.since for w in workers if w.state == "starting"),
-            waited=0.0 if queue.waiting_since is None else now - queue.waiting_since,
-            cold_start=throughput.start_s,
+            waited_s=0.0 if queue.waiting_since is None else now - queue.waiting_since,
+            cold_start_s=throughput.start_s,
             running_for=tuple(now - at for w in workers for at in w.busy.values()),
-            job_time=throughput.job_s,
+            job_time_s=throughput.job_s,
             begun=throughput.begun,
             now=now,
         )

@@ -107,14 +107,14 @@ def _faster_on_cpu(autoencoder: Any, device: str) -> Any:
 def _planned(folder: Path, device: str, profile: Profile) -> MemoryPlan:
     import torch
 
-    free, _ = torch.cuda.mem_get_info(device)
-    plan = plan_for(folder, profile, free)
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    plan = plan_for(folder, profile, free_bytes)
     if plan.refused.keys() == BUCKETS.keys():
         raise DoesNotFit("; ".join(plan.refused.values()))
     return plan
 
 
-def plan_for(folder: Path, profile: Profile, free: int) -> MemoryPlan:
+def plan_for(folder: Path, profile: Profile, free_bytes: int) -> MemoryPlan:
     """The decision of `memory` for the weights of a folder on a GPU with so many free bytes."""
     config = _config(folder)
     autoencoder = json.loads((folder / "vae" / "config.json").read_text())
@@ -124,7 +124,7 @@ def plan_for(folder: Path, profile: Profile, free: int) -> MemoryPlan:
         autoencoder_width=autoencoder["base_dim"],
     )
     works = {size: memory.work_of(network, size, profile.shape.frames) for size in BUCKETS}
-    return memory.decide(parts_of(folder), works, free)
+    return memory.decide(parts_of(folder), works, free_bytes)
 
 
 def parts_of(folder: Path) -> memory.Parts:

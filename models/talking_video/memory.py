@@ -119,24 +119,24 @@ def needs(parts: Parts, work: Work, placement: MemoryUse) -> int:
     return RESERVE + stays + max(working, reading)
 
 
-def decide(parts: Parts, works: Mapping[str, Work], free: int) -> MemoryPlan:
-    """The fastest of the placements with which the most sizes fit in `free` bytes. A refused size fits with
+def decide(parts: Parts, works: Mapping[str, Work], free_bytes: int) -> MemoryPlan:
+    """The fastest of the placements with which the most sizes fit in `free_bytes`. A refused size fits with
     none of them."""
-    placement = min(MemoryUse, key=lambda one: (-_fitting(parts, works, one, free), one))
+    placement = min(MemoryUse, key=lambda one: (-_fitting(parts, works, one, free_bytes), one))
     refused = {
-        size: _refusal(size, needs(parts, work, MemoryUse.BY_BLOCKS), free)
+        size: _refusal(size, needs(parts, work, MemoryUse.BY_BLOCKS), free_bytes)
         for size, work in works.items()
-        if needs(parts, work, placement) > free
+        if needs(parts, work, placement) > free_bytes
     }
     return MemoryPlan(placement, refused)
 
 
-def _fitting(parts: Parts, works: Mapping[str, Work], placement: MemoryUse, free: int) -> int:
-    return sum(needs(parts, work, placement) <= free for work in works.values())
+def _fitting(parts: Parts, works: Mapping[str, Work], placement: MemoryUse, free_bytes: int) -> int:
+    return sum(needs(parts, work, placement) <= free_bytes for work in works.values())
 
 
-def _refusal(size: str, needed: int, free: int) -> str:
+def _refusal(size: str, needed: int, free_bytes: int) -> str:
     return (
         f"a video of {size} needs {needed / GIB:.1f} GiB even with the network on the device block by block;"
-        f" it has {free / GIB:.1f} GiB free"
+        f" it has {free_bytes / GIB:.1f} GiB free"
     )

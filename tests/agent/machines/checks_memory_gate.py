@@ -77,13 +77,13 @@ def a_worker_is_held_to_its_level(m: Any) -> None:
 def what_is_not_known_holds_nobody(m: Any) -> None:
     assert m.above(m.Level(), 80 * GIB) == ""
     assert m.above(m.settled(m.Level(), 1), None) == ""
-    assert m.settled(m.settled(m.Level(), 7), None).used == 7
+    assert m.settled(m.settled(m.Level(), 7), None).used_bytes == 7
 
 
 def completed_jobs_raise_the_level_and_stopped_ones_never(m: Any) -> None:
     level = m.settled(m.settled(m.Level(), 20 * GIB), 30 * GIB)
     assert m.above(level, 30 * GIB) == ""
-    stopped = m.settled(m.Level(level.used, stopped=True), 70 * GIB)
+    stopped = m.settled(m.Level(level.used_bytes, stopped=True), 70 * GIB)
     assert m.above(stopped, 70 * GIB)
 
 
@@ -100,11 +100,11 @@ def walk(m: Any, draw: Any) -> None:
         if draw([True, False, False]):
             gate, closed, since = m.left(gate, at), True, at
         else:
-            used = draw([GIB, GIB + (100 << 20), 5 * GIB, None])
-            gate = m.measured(gate, at, used)
+            used_bytes = draw([GIB, GIB + (100 << 20), 5 * GIB, None])
+            gate = m.measured(gate, at, used_bytes)
             if not closed:
-                base = base if used is None else used
-            elif used is not None and used <= base + (256 << 20):
+                base = base if used_bytes is None else used_bytes
+            elif used_bytes is not None and used_bytes <= base + (256 << 20):
                 closed = False
             elif at - since >= 10:
                 assert gate.problem
@@ -122,21 +122,25 @@ MUTANTS = [
     ("late at once", "at - gate.since >= RETURN_S", "True"),
     (
         "late forever",
-        "    if used is not None and used <= gate.baseline +",
-        "    if not gate.late and used and used <= gate.baseline +",
+        "    if used_bytes is not None and used_bytes <= gate.baseline +",
+        "    if not gate.late and used_bytes and used_bytes <= gate.baseline +",
     ),
     (
         "an unknown measure opens",
-        "if used is not None and used <= gate.baseline",
-        "if used is None or used <= gate.baseline",
+        "if used_bytes is not None and used_bytes <= gate.baseline",
+        "if used_bytes is None or used_bytes <= gate.baseline",
     ),
     (
         "what is left becomes the baseline",
         "return MemoryGate(known=True, baseline=gate.baseline)",
-        "return MemoryGate(known=True, baseline=used)",
+        "return MemoryGate(known=True, baseline=used_bytes)",
     ),
-    ("the baseline is the first forever", "gate.baseline if used is None else used", "gate.baseline or used"),
+    (
+        "the baseline is the first forever",
+        "gate.baseline if used_bytes is None else used_bytes",
+        "gate.baseline or used_bytes",
+    ),
     ("hosts that tell nothing are closed", "if gate.known and gate.baseline is None:", "if False:"),
-    ("a level that stopped jobs raise", "if level.stopped or used is None:", "if used is None:"),
-    ("no level", "used <= level.used + LEVEL_TOLERANCE", "True"),
+    ("a level that stopped jobs raise", "if level.stopped or used_bytes is None:", "if used_bytes is None:"),
+    ("no level", "used_bytes <= level.used_bytes + LEVEL_TOLERANCE", "True"),
 ]

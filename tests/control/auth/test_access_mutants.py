@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from mutants import mutant
-from test_rate_mutants import survives
+from mutants import mutant, survives
 
 from stoker.control.rules import access
+
+ACCESS = Path(__file__).with_name("test_access.py")
 
 MUTANTS = {
     "reading is writing": ('(right == "read" and not write)', 'right == "read"'),
@@ -38,8 +41,8 @@ MUTANTS = {
     ("old", "new"), [pytest.param(*pair, id=description) for description, pair in MUTANTS.items()]
 )
 def test_a_mutant_is_killed(old: str, new: str) -> None:
-    assert not survives(mutant(access, old, new), "test_access.py")
+    assert not survives(ACCESS, mutant(access, old, new))
 
 
 def test_the_original_lives() -> None:
-    assert survives(access, "test_access.py")
+    assert survives(ACCESS, access)

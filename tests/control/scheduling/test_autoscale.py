@@ -32,9 +32,9 @@ def samples(draw: st.DrawFn) -> ScaleSample:
         slots=tuple(draw(st.lists(st.integers(1, 8), max_size=3))),
         starting_for=tuple(starting),
         running_for=tuple(draw(st.lists(seconds, max_size=20))),
-        waited=draw(seconds),
-        cold_start=draw(st.none() | seconds),
-        job_time=draw(st.none() | seconds),
+        waited_s=draw(seconds),
+        cold_start_s=draw(st.none() | seconds),
+        job_time_s=draw(st.none() | seconds),
         begun=draw(st.integers(0, 1000)),
         now=draw(seconds),
     )
@@ -95,61 +95,61 @@ def test_running_jobs_count_as_demand() -> None:
 DELAY = ScalePolicy(0, 10, 5, "QUEUE_DELAY", 4)
 
 
-def waiting(queued: int, busy: int, waited: float = 5.0, **more: object) -> ScaleSample:
-    fields = {"slots": (1,) * busy, "waited": waited, "cold_start": 10.0, "job_time": 1000.0, **more}
+def waiting(queued: int, busy: int, waited_s: float = 5.0, **more: object) -> ScaleSample:
+    fields = {"slots": (1,) * busy, "waited_s": waited_s, "cold_start_s": 10.0, "job_time_s": 1000.0, **more}
     fields.setdefault("running_for", (1.0,) * sum(fields["slots"]))  # type: ignore[arg-type]
     return replace(ScaleSample(queued, busy, busy), **fields)  # type: ignore[arg-type]
 
 
 def test_the_first_worker_starts_at_once_and_only_one() -> None:
-    assert wanted(ScaleSample(9, 0, 0, waited=0.0), DELAY) == 1
+    assert wanted(ScaleSample(9, 0, 0, waited_s=0.0), DELAY) == 1
     assert wanted(ScaleSample(0, 0, 0), DELAY) == 0
 
 
 def test_another_starts_only_when_a_job_has_waited_too_long() -> None:
-    assert wanted(waiting(3, 1, waited=4.0), DELAY) == 1
-    assert wanted(waiting(3, 1, waited=4.1), DELAY) == 4
-    assert wanted(waiting(3, 1, waited=4.1), replace(DELAY, scaler_value=5)) == 1
+    assert wanted(waiting(3, 1, waited_s=4.0), DELAY) == 1
+    assert wanted(waiting(3, 1, waited_s=4.1), DELAY) == 4
+    assert wanted(waiting(3, 1, waited_s=4.1), replace(DELAY, scaler_value=5)) == 1
 
 
 def test_one_for_each_long_job_that_is_left_and_fewer_for_short_ones() -> None:
     assert wanted(waiting(6, 2), DELAY) == 8
     assert wanted(waiting(40, 2), DELAY) == 10
-    assert wanted(waiting(12, 1, job_time=4.0), DELAY) == 5  # 3.5 are taken; of the rest each takes two
-    assert wanted(waiting(20, 1, job_time=0.1), DELAY) == 1
+    assert wanted(waiting(12, 1, job_time_s=4.0), DELAY) == 5  # 3.5 are taken; of the rest each takes two
+    assert wanted(waiting(20, 1, job_time_s=0.1), DELAY) == 1
 
 
 def test_none_starts_for_jobs_that_will_be_over_before_it_is_ready() -> None:
     """Six jobs of 8 s on two warm workers: a third would be ready when hardly one is left."""
-    half = {"job_time": 8.0, "running_for": (4.1, 4.1)}
+    half = {"job_time_s": 8.0, "running_for": (4.1, 4.1)}
     assert wanted(waiting(4, 2, **half), DELAY) == 2
-    assert wanted(waiting(4, 2, **half, cold_start=2.0), DELAY) == 3
-    assert wanted(waiting(1, 4, job_time=60.0, running_for=(5.0,) * 4), DELAY) == 5
+    assert wanted(waiting(4, 2, **half, cold_start_s=2.0), DELAY) == 3
+    assert wanted(waiting(1, 4, job_time_s=60.0, running_for=(5.0,) * 4), DELAY) == 5
 
 
 def test_the_jobs_that_run_tell_how_long_a_job_takes_while_none_has_ended() -> None:
     """The one that runs longest is expected to need as long again."""
-    assert wanted(waiting(4, 1, job_time=None, running_for=(1.0,)), DELAY) == 1
-    assert wanted(waiting(4, 1, job_time=None, running_for=(20.0,)), DELAY) == 5
-    assert wanted(waiting(4, 2, job_time=None, running_for=(20.0, 2.0)), DELAY) == 6
-    assert wanted(waiting(4, 1, job_time=None, running_for=()), DELAY) == 1
+    assert wanted(waiting(4, 1, job_time_s=None, running_for=(1.0,)), DELAY) == 1
+    assert wanted(waiting(4, 1, job_time_s=None, running_for=(20.0,)), DELAY) == 5
+    assert wanted(waiting(4, 2, job_time_s=None, running_for=(20.0, 2.0)), DELAY) == 6
+    assert wanted(waiting(4, 1, job_time_s=None, running_for=()), DELAY) == 1
 
 
 def test_a_job_that_takes_longer_than_others_did_is_expected_to_go_on() -> None:
-    assert wanted(waiting(1, 1, job_time=5.0, running_for=(8.0,)), DELAY) == 1
-    assert wanted(waiting(1, 1, job_time=5.0, running_for=(28.0,)), DELAY) == 2
+    assert wanted(waiting(1, 1, job_time_s=5.0, running_for=(8.0,)), DELAY) == 1
+    assert wanted(waiting(1, 1, job_time_s=5.0, running_for=(28.0,)), DELAY) == 2
 
 
 def test_where_waits_stay_too_long_one_more_starts_in_the_end() -> None:
     """Two workers were expected to end the waiting: after a cold start and the patience they have not."""
-    late = waiting(3, 2, job_time=8.0, now=100.0)
+    late = waiting(3, 2, job_time_s=8.0, now=100.0)
     assert decide(late, DELAY)[1].late_since == 100.0
     memory = ScaleMemory(since=100.0, late_since=100.0)
     assert wanted(replace(late, now=114.0), DELAY, memory) == 2
     assert wanted(replace(late, now=114.1), DELAY, memory) == 3
     starting = replace(late, now=114.1, starting_for=(0.0,), workers=3)
     assert decide(starting, DELAY, memory)[1].late_since is None
-    assert decide(replace(late, waited=1.0), DELAY, memory)[1].late_since is None
+    assert decide(replace(late, waited_s=1.0), DELAY, memory)[1].late_since is None
     assert wanted(replace(late, now=200.0, slots=(), running_for=()), DELAY, memory) == 2
 
 
@@ -171,19 +171,19 @@ def test_one_that_is_overdue_counts_less_and_less() -> None:
 
 
 def test_a_start_that_was_never_measured_is_waited_for() -> None:
-    first = ScaleSample(9, 0, 1, starting_for=(300.0,), waited=300.0)
+    first = ScaleSample(9, 0, 1, starting_for=(300.0,), waited_s=300.0)
     assert wanted(first, DELAY) == 1
-    assert wanted(replace(first, cold_start=10.0), DELAY) == 2
+    assert wanted(replace(first, cold_start_s=10.0), DELAY) == 2
 
 
 def test_a_worker_of_many_slots_counts_for_many() -> None:
     assert wanted(waiting(8, 1, slots=(4,)), DELAY) == 3
-    one = ScaleSample(8, 0, 1, concurrency=4, starting_for=(0.0,), waited=9.0, job_time=9.0)
+    one = ScaleSample(8, 0, 1, concurrency=4, starting_for=(0.0,), waited_s=9.0, job_time_s=9.0)
     assert wanted(one, DELAY) == 1
 
 
 def test_where_all_are_unhealthy_no_more_are_tried() -> None:
-    assert wanted(ScaleSample(9, 0, 2, waited=99.0, job_time=1.0), DELAY) == 2
+    assert wanted(ScaleSample(9, 0, 2, waited_s=99.0, job_time_s=1.0), DELAY) == 2
 
 
 # ---- going
@@ -220,8 +220,8 @@ def often(gap: float, *, cold: float = 60.0, job: float = 2.0, looks: int = 240)
             workers=3,
             idle_for=(99.0, 99.0) if idle < 0 else (99.0, 99.0, idle),
             slots=(1, 1, 1),
-            cold_start=cold,
-            job_time=job,
+            cold_start_s=cold,
+            job_time_s=job,
             begun=int(now // gap),
             now=float(now),
         )
@@ -238,20 +238,20 @@ def test_a_worker_that_the_next_job_needs_before_another_could_start_stays() -> 
 
 def test_a_lone_job_is_no_rate() -> None:
     memory = ScaleMemory(since=0.0, begun=0)
-    idle_long = ScaleSample(0, 0, 1, (6.0,), cold_start=60.0, job_time=1.0, begun=1, now=8.0)
+    idle_long = ScaleSample(0, 0, 1, (6.0,), cold_start_s=60.0, job_time_s=1.0, begun=1, now=8.0)
     assert wanted(idle_long, ScalePolicy(0, 5, 5), memory) == 0
     assert wanted(replace(idle_long, begun=2), ScalePolicy(0, 5, 5), memory) == 1
 
 
 def test_the_window_before_fades_as_this_one_fills() -> None:
     memory = ScaleMemory(since=0.0, begun=9, before=10)
-    idle_long = ScaleSample(0, 0, 1, (30.0,), cold_start=60.0, job_time=1.0, begun=9, now=30.0)
+    idle_long = ScaleSample(0, 0, 1, (30.0,), cold_start_s=60.0, job_time_s=1.0, begun=9, now=30.0)
     assert wanted(idle_long, ScalePolicy(0, 5, 5), memory) == 1
     assert wanted(replace(idle_long, now=54.1), ScalePolicy(0, 5, 5), memory) == 0
 
 
 def test_a_clock_that_steps_back_begins_anew() -> None:
-    sample = ScaleSample(0, 0, 1, (6.0,), cold_start=60.0, begun=9, now=100.0)
+    sample = ScaleSample(0, 0, 1, (6.0,), cold_start_s=60.0, begun=9, now=100.0)
     assert decide(sample, DELAY, ScaleMemory(since=5000.0, begun=1, before=7))[1] == ScaleMemory(100.0, 9, 0)
     assert decide(sample, DELAY, ScaleMemory(since=30.0, begun=1, before=7))[1] == ScaleMemory(100.0, 9, 8)
     assert decide(sample, DELAY, ScaleMemory(since=-50.0, begun=1, before=7))[1] == ScaleMemory(100.0, 9, 0)
@@ -304,8 +304,10 @@ def test_a_worker_that_one_long_wait_asks_for_is_not_requested_twice(
 ) -> None:
     """One job waits, and a worker is starting that will take it: nothing more is started for it."""
     policy = replace(policy, scaler="QUEUE_DELAY", workers_min=0)
-    cold = sample.cold_start if sample.cold_start is not None else UNMEASURED_START_S
-    lone = replace(sample, queued=1, workers=1, starting_for=(cold / 2,), slots=(), waited=500.0, idle_for=())
+    cold = sample.cold_start_s if sample.cold_start_s is not None else UNMEASURED_START_S
+    lone = replace(
+        sample, queued=1, workers=1, starting_for=(cold / 2,), slots=(), waited_s=500.0, idle_for=()
+    )
     assert wanted(lone, policy) <= 1
 
 
@@ -320,6 +322,6 @@ def test_after_the_last_job_every_worker_goes_in_the_end(
     window = max(idle_timeout, cold, 1.0)
     for look in range(40):
         now = look * window / 10
-        sample = ScaleSample(0, 0, 3, (now,) * 3, cold_start=cold, job_time=job, begun=jobs, now=now)
+        sample = ScaleSample(0, 0, 3, (now,) * 3, cold_start_s=cold, job_time_s=job, begun=jobs, now=now)
         decision, memory = decide(replace(sample, begun=0) if look == 0 else sample, policy, memory)
     assert decision.workers == 0
