@@ -5,6 +5,7 @@
 
 - Connections come by a gateway port (`agent.http_workers.gateway_port`), where each must prove that it is
   control's, or through the tunnel (`agent.http_workers.tunnel`), which only control has.
+- Only the worker's own server gets one: who listens is looked at first (`agent.http_workers.listeners`).
 - A connection that one side closes is closed at the other: a worker hears at once that its caller left.
 """
 
@@ -12,10 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
+from stoker.agent.http_workers.listeners import FOREIGN
 from stoker.agent.http_workers.worker_ports import LOOPBACK, WorkerPorts
+
+log = logging.getLogger(__name__)
 
 HEAD_S = 10.0
 """How long the CONNECT of a caller may take."""
@@ -98,7 +103,7 @@ class Relay:
         port = self._ports.of(worker)
         if port is None:
             raise ConnectRefused("404 Not Found")
-        from_worker, to_worker = await _connect(port)
+        from_worker, to_worker = await self._connect(worker, port)
         with self._ports.connected(worker, to_worker):
             writer.write(OPEN)
             try:
@@ -108,13 +113,21 @@ class Relay:
             finally:
                 to_worker.close()
 
-
-async def _connect(port: int) -> Pair:
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            return await asyncio.open_connection(LOOPBACK, port, limit=COPY_BYTES)
-    except OSError:
-        raise ConnectRefused("502 Bad Gateway") from None
+    async def _connect(self, worker: str, port: int) -> Pair:
+        """Whoever took the connection has read nothing of it when its process is looked at."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                pair = await asyncio.open_connection(LOOPBACK, port, limit=COPY_BYTES)
+        except OSError:
+            raise ConnectRefused("502 Bad Gateway") from None
+        try:
+            if await self._ports.foreign(worker, port):
+                log.warning("worker %s gets no connection: %s", worker, FOREIGN.format(port=port))
+                raise ConnectRefused("502 Bad Gateway")
+        except BaseException:
+            pair[1].close()
+            raise
+        return pair
 
 
 async def _answer(writer: asyncio.StreamWriter, status: str) -> None:

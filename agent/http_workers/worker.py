@@ -17,11 +17,12 @@ from pathlib import Path
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.http_workers import health
 from stoker.agent.http_workers.environment import health_path, http_environment, ports_needed
+from stoker.agent.http_workers.listeners import FOREIGN
 from stoker.agent.http_workers.probe import probe
 from stoker.agent.http_workers.worker_ports import WorkerPorts
 from stoker.agent.interfaces import SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
 from stoker.agent.logs.tail import LogTail
-from stoker.agent.pods.free_ports import NoPort, free_ports
+from stoker.agent.pods.free_ports import NoPort
 from stoker.agent.processes.spawn_request import Program
 from stoker.agent.protocol.worker import Starter
 from stoker.wire.messages import Device, WorkerSpec
@@ -39,13 +40,17 @@ class HttpSpawner:
         if not spec.command and not spec.image:
             raise SpawnFailed(f"endpoint {spec.endpoint} names no command for its http worker")
         try:
-            found = free_ports(ports_needed(spec.env), self._ports.taken())
+            found = self._ports.host.take(spec.worker, ports_needed(spec.env))
         except NoPort as error:
             raise SpawnFailed(str(error)) from None
         process = HttpProcess(spec, watcher, self._ports, found[-1], self._probes)
         program = Program(spec.command, Path(spec.handler), http_environment(spec, found[0], found[-1]))
-        child = self._starter.start(spec, device, process, program)
-        self._ports.add(spec.worker, found[0], found[-1])
+        try:
+            child = self._starter.start(spec, device, process, program)
+        except SpawnFailed:
+            self._ports.remove(spec.worker)
+            raise
+        self._ports.add(spec.worker, found[0], child.pid)
         process.begin(child)
         return process
 
@@ -130,7 +135,10 @@ class HttpProcess:
                     self.child.kill()
 
     async def _probe(self) -> None:
-        status, why = await probe(self._health_port, self._path)
+        if await self._ports.foreign(self._spec.worker, self._health_port):
+            status, why = None, FOREIGN.format(port=self._health_port)
+        else:
+            status, why = await probe(self._health_port, self._path)
         self._step(health.Probed(loop_time(), status, why, self._path))
 
     def _announcement(self, why: str) -> Frame:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from stoker.agent.http_workers.listeners import Listeners
+from stoker.agent.pods.free_ports import HostPorts
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -15,24 +18,34 @@ class _Ports:
     """`when_idle` is set once the worker takes no new connections."""
 
     requests: int
-    health: int
+    pid: int
     connections: set[asyncio.StreamWriter] = field(default_factory=set)
     when_idle: Callable[[], None] | None = None
 
 
 class WorkerPorts:
-    def __init__(self) -> None:
-        self._of: dict[str, _Ports] = {}
+    """`host` gives out ports."""
 
-    def add(self, worker: str, requests: int, health: int) -> None:
-        self._of[worker] = _Ports(requests, health)
+    def __init__(self, host: HostPorts) -> None:
+        self.host = host
+        self._of: dict[str, _Ports] = {}
+        self._listeners = Listeners()
+
+    def add(self, worker: str, requests: int, pid: int) -> None:
+        """`pid` is its process; 0 where that cannot be seen."""
+        self._of[worker] = _Ports(requests, pid)
 
     def remove(self, worker: str) -> None:
         """The worker has ended."""
-        self._of.pop(worker, None)
+        ports = self._of.pop(worker, None)
+        self.host.give_back(worker)
+        if ports is not None:
+            self._listeners.forget(ports.pid)
 
-    def taken(self) -> set[int]:
-        return {port for ports in self._of.values() for port in (ports.requests, ports.health)}
+    async def foreign(self, worker: str, port: int) -> bool:
+        """Whether another process than the worker's listens at a port of it."""
+        ports = self._of.get(worker)
+        return ports is not None and await self._listeners.foreign(port, ports.pid)
 
     def of(self, worker: str) -> int | None:
         """Where the worker takes requests; None for one that takes no new connections."""

@@ -34,7 +34,7 @@ from stoker.agent.containers.plan import (
 from stoker.agent.containers.spawner import HostFolder
 from stoker.agent.interfaces import SpawnFailed
 from stoker.agent.pods.events import Absent, Container, Ended, Made, Mark, Runs
-from stoker.agent.pods.free_ports import NoPort, free_ports
+from stoker.agent.pods.free_ports import HostPorts, NoPort
 from stoker.agent.pods.interfaces import PodFailed
 from stoker.agent.pods.plan import (
     PORTS_LABEL,
@@ -66,7 +66,8 @@ RUNNING = frozenset({"running", "paused", "restarting", "stopping"})
 
 
 class PodContainers:
-    """`agent` labels the containers. `devices` are the node's; `volumes` is its root of network volumes."""
+    """`agent` labels the containers. `devices` are the node's; `volumes` is its root of network volumes,
+    `ports` gives out those of this host."""
 
     def __init__(
         self,
@@ -77,18 +78,27 @@ class PodContainers:
         *,
         limits: ContainerLimits | None = None,
         volumes: HostFolder | None = None,
+        ports: HostPorts | None = None,
     ) -> None:
         self._engine, self._images, self._agent, self._devices = engine, images, agent, devices
         self._limits = limits or ContainerLimits()
         self._volumes = volumes
+        self._ports = ports or HostPorts()
         self._limits_disks = True
 
     async def found(self) -> Mapping[str, Mark]:
         if not self._engine.facts.name:
             return {}
+        return {labels[POD_LABEL]: _first_mark(labels) for labels in await self._labels()}
+
+    async def _labels(self) -> list[Mapping[str, str]]:
+        """Those of the containers of this agent's pods, whose ports are theirs."""
         label = {"label": [f"{AGENT_LABEL}={self._agent}", POD_LABEL]}
         listed = await self._call(lambda client: client.containers(all=True, filters=label))
-        return {labels[POD_LABEL]: _first_mark(labels) for labels in (one["Labels"] for one in listed)}
+        for labels in (found := [one["Labels"] for one in listed]):
+            ports = {public for _, _, public in labelled_ports(labels.get(PORTS_LABEL, ""))}
+            self._ports.keep(labels[POD_LABEL], ports)
+        return found
 
     async def look(self, pod: str) -> Container:
         try:
@@ -106,7 +116,7 @@ class PodContainers:
             gpus = self._check(spec)
             image = await self._images.resolve(_wanted(spec))
             folder = await run_in_thread(f"folder of {spec.pod}", lambda: self._folder(spec))
-        free = await self._free_ports(len(requested_ports(spec)))
+        free = await self._free_ports(spec.pod, len(requested_ports(spec)))
         plan = pod_plan(spec, image, gpus, folder, self._agent, self._limits, free)
         if plan.volume:
             labels = volume_labels(self._agent, spec.pod)
@@ -144,16 +154,13 @@ class PodContainers:
             else:
                 return
 
-    async def _free_ports(self, count: int) -> list[int]:
-        """Returns free ports that belong to no other pod, whether that runs or not."""
+    async def _free_ports(self, pod: str, count: int) -> list[int]:
+        """Returns free ports that belong to no other pod, whether that runs or not, and to no worker."""
         if not count:
             return []
-        label = {"label": [f"{AGENT_LABEL}={self._agent}", POD_LABEL]}
-        listed = await self._call(lambda client: client.containers(all=True, filters=label))
-        labels = [one["Labels"].get(PORTS_LABEL, "") for one in listed]
-        taken = {public for label in labels for _, _, public in labelled_ports(label)}
+        await self._labels()
         try:
-            return await run_in_thread("free ports", lambda: free_ports(count, taken))
+            return await run_in_thread("free ports", lambda: self._ports.take(pod, count))
         except NoPort as error:
             raise PodFailed(str(error)) from None
 
@@ -164,6 +171,7 @@ class PodContainers:
         name = container_name(pod)
         with contextlib.suppress(_NotThere):
             await self._call(lambda client: client.remove_container(name, v=True, force=True))
+        self._ports.give_back(pod)
 
     async def remove_volume(self, pod: str) -> None:
         self._images.forget(f"pod {pod}")

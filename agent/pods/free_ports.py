@@ -1,4 +1,4 @@
-"""Finds free ports of this host for what pods publish.
+"""Gives out free ports of this host: to pods for what they publish, and to http workers.
 
 The ports are below the range from which the kernel takes ports for outgoing connections. A port that was free
 when a container was created is therefore mostly free when it is started again.
@@ -7,14 +7,15 @@ when a container was created is therefore mostly free when it is started again.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterable
 from random import SystemRandom
 
 PORTS = range(20_000, 32_768)
 
 
 class NoPort(Exception):
-    """Too few ports are free. The message is for the pod's owner."""
+    """Too few ports are free. The message is for the owner of the pod or endpoint."""
 
 
 def is_free(port: int) -> bool:
@@ -43,5 +44,31 @@ def free_ports(
         if len(found) == count:
             return found
     if count:
-        raise NoPort(f"{count} ports are to be published, and this host has {len(found)} free ones")
+        raise NoPort(f"{count} ports are needed, and this host has {len(found)} free ones")
     return []
+
+
+class HostPorts:
+    """The ports that this agent gave out, by owner: nobody else gets them, whether anything listens there or
+    not. A pod keeps its ports while it is stopped. May be used in threads."""
+
+    def __init__(self, free: Callable[[int], bool] = is_free) -> None:
+        self._free = free
+        self._of: dict[str, frozenset[int]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, owner: str, count: int) -> list[int]:
+        """Other ports than the owner had, if it had any. Raises NoPort."""
+        with self._lock:
+            found = free_ports(count, frozenset().union(*self._of.values()), self._free)
+            self._of[owner] = frozenset(found)
+        return found
+
+    def keep(self, owner: str, ports: Iterable[int]) -> None:
+        """The owner has these already."""
+        with self._lock:
+            self._of[owner] = frozenset(ports)
+
+    def give_back(self, owner: str) -> None:
+        with self._lock:
+            self._of.pop(owner, None)

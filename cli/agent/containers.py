@@ -25,6 +25,7 @@ from stoker.agent.containers.images import Images
 from stoker.agent.containers.plan import ContainerLimits, EngineFacts
 from stoker.agent.containers.spawner import ContainerSpawner, HostFolder
 from stoker.agent.pods.containers import PodContainers
+from stoker.agent.pods.free_ports import HostPorts
 from stoker.agent.processes.scratch_folders import ScratchFolders
 from stoker.agent.sandbox.users import WorkerUsers
 from stoker.cli.errors import CliError
@@ -170,9 +171,10 @@ def pod_containers(
     node: str,
     devices: tuple[Device, ...],
     variables: Mapping[str, str],
+    ports: HostPorts,
 ) -> PodContainers:
     limits = container_limits(variables)
-    return PodContainers(engine, images, node, devices, limits=limits, volumes=folders.volumes)
+    return PodContainers(engine, images, node, devices, limits=limits, volumes=folders.volumes, ports=ports)
 
 
 def container_limits(variables: Mapping[str, str]) -> ContainerLimits:

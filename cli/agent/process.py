@@ -31,6 +31,7 @@ from stoker.agent.http_workers.worker_ports import WorkerPorts
 from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.link.grpc_stream import connect, stays_here
 from stoker.agent.node import Agent, AgentParts, AgentSettings
+from stoker.agent.pods.free_ports import HostPorts
 from stoker.agent.pods.marks import MarksFile
 from stoker.agent.process_tree.memory import WorkerMemory
 from stoker.agent.process_tree.reaper_supervisor import ReaperSupervisor
@@ -123,7 +124,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         sampler = NvmlSampler()  # first: nothing is open yet if it raises
         facts = location_facts(options.data_center, options.labels, sampler, variables)
         facts |= public_ip_fact(options.public_ip, variables)
-        ports = WorkerPorts()
+        ports = WorkerPorts(HostPorts())
         relay = Relay(ports)
         gateways = await open_gateways(relay, gateway, folder, here=stays_here(options.control))
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
@@ -144,7 +145,9 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         )
         scratch = ScratchFolders(folder / "scratch", isolated.users)
         containers = container_spawner(engine, mounted, node, scratch, variables, isolated.users)
-        pods = pod_containers(engine, containers.images, mounted, node, sampler.inventory(), variables)
+        pods = pod_containers(
+            engine, containers.images, mounted, node, sampler.inventory(), variables, ports.host
+        )
         volume_folders = None if volumes is None else FoldersOnDisk(volumes)
         warning = AS_ROOT if isolated.host.as_root else ""
         announced = _AnnounceOnce(sampler.inventory(), options.ready_fd, warning)

@@ -15,6 +15,7 @@ from stoker.agent.http_workers.certificate import make_certificate
 from stoker.agent.http_workers.gateway_port import UNPROVEN_MAX, GatewayPort
 from stoker.agent.http_workers.relay import Relay
 from stoker.agent.http_workers.worker_ports import LOOPBACK, WorkerPorts
+from stoker.agent.pods.free_ports import HostPorts
 from stoker.wire.messages import GatewayAddress
 
 
@@ -37,15 +38,15 @@ class Worker:
 @asynccontextmanager
 async def node() -> AsyncIterator[tuple[GatewayAddress, WorkerPorts, Worker]]:
     """A gateway port, and the worker `w1` behind it; `w2` does not listen."""
-    ports, worker = WorkerPorts(), Worker()
+    ports, worker = WorkerPorts(HostPorts()), Worker()
     server = await asyncio.start_server(worker.serve, LOOPBACK, 0)
     port = server.sockets[0].getsockname()[1]
     unused = await asyncio.start_server(worker.serve, LOOPBACK, 0)
     closed = unused.sockets[0].getsockname()[1]
     unused.close()
     await unused.wait_closed()
-    ports.add("w1", port, port)
-    ports.add("w2", closed, closed)
+    ports.add("w1", port, os.getpid())
+    ports.add("w2", closed, os.getpid())
     relay = Relay(ports)
     gateway = GatewayPort(relay)
     await gateway.open(LOOPBACK, 0)
@@ -138,7 +139,7 @@ async def answered(address: GatewayAddress) -> int | None:
 
 
 async def test_of_connections_without_proof_there_are_so_many() -> None:
-    relay = Relay(WorkerPorts())
+    relay = Relay(WorkerPorts(HostPorts()))
     gateway = GatewayPort(relay)
     await gateway.open(LOOPBACK, 0)
     try:

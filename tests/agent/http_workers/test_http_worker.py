@@ -14,6 +14,7 @@ from stoker.agent.http_workers import health
 from stoker.agent.http_workers.worker import HttpSpawner
 from stoker.agent.http_workers.worker_ports import WorkerPorts
 from stoker.agent.interfaces import SpawnFailed, WorkerExit
+from stoker.agent.pods.free_ports import HostPorts
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
@@ -43,7 +44,7 @@ def spec(*command: str, **env: str) -> WorkerSpec:
 
 
 async def test_a_server_is_ready_once_it_answers_and_ends_with_the_stop_frame(tmp_path: Path) -> None:
-    before, ports, watcher = children(), WorkerPorts(), Watcher()
+    before, ports, watcher = children(), WorkerPorts(HostPorts()), Watcher()
     local = LocalSpawner(tmp_path)
     spawner = HttpSpawner(local, ports)
     process = spawner.spawn(spec(sys.executable, "plain.py"), None, watcher)
@@ -53,7 +54,7 @@ async def test_a_server_is_ready_once_it_answers_and_ends_with_the_stop_frame(tm
         assert (answer.status, answer.read()) == (200, b"/a?b=1")
     process.send(Frame("stop"))
     assert (await watcher.exit).status == -15
-    assert (ports.of("w1"), ports.taken()) == (None, set())
+    assert ports.of("w1") is None
     await local.close()
     await spawner.close()
     assert children() == before
@@ -62,7 +63,7 @@ async def test_a_server_is_ready_once_it_answers_and_ends_with_the_stop_frame(tm
 async def test_one_that_dies_is_probed_no_more(tmp_path: Path) -> None:
     watcher = Watcher()
     local = LocalSpawner(tmp_path)
-    spawner = HttpSpawner(local, WorkerPorts())
+    spawner = HttpSpawner(local, WorkerPorts(HostPorts()))
     spawner.spawn(spec(sys.executable, "-c", "print('no port'); raise SystemExit(3)"), None, watcher)
     ended = await watcher.exit
     assert (ended.status, ended.log_tail) == (3, ("no port",))
@@ -77,7 +78,7 @@ async def test_a_server_without_a_ping_is_ended_with_a_sentence(
     monkeypatch.setattr(health, "MISSING_S", 0.3)
     watcher = Watcher()
     local = LocalSpawner(tmp_path)
-    spawner = HttpSpawner(local, WorkerPorts())
+    spawner = HttpSpawner(local, WorkerPorts(HostPorts()))
     command = ("sh", "-c", f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT")
     spawner.spawn(spec(*command, HEALTH_CHECK_PATH="alive"), None, watcher)
     ended = await watcher.exit
@@ -91,5 +92,58 @@ async def test_a_server_without_a_ping_is_ended_with_a_sentence(
 async def test_without_a_command_nothing_is_started(tmp_path: Path) -> None:
     local = LocalSpawner(tmp_path)
     with pytest.raises(SpawnFailed, match="names no command"):
-        HttpSpawner(local, WorkerPorts()).spawn(spec(), None, Watcher())
+        HttpSpawner(local, WorkerPorts(HostPorts())).spawn(spec(), None, Watcher())
     await local.close()
+
+
+LEAVES = """
+import http.server, os, sys, time
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+server = http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
+while not os.path.exists(sys.argv[1]):
+    server.timeout = 0.05
+    server.handle_request()
+server.server_close()
+print("left", flush=True)
+time.sleep(600)
+"""
+
+
+async def test_another_process_at_its_port_gets_no_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, ports, leave = Watcher(), WorkerPorts(HostPorts()), tmp_path / "leave"
+    local = LocalSpawner(tmp_path)
+    spawner = HttpSpawner(local, ports)
+    process = spawner.spawn(spec(sys.executable, "-c", LEAVES, str(leave)), None, watcher)
+    assert (await watcher.frames.get()).kind == "ready"
+    port, seen, refused = ports.of("w1"), 0, asyncio.Event()
+    assert port is not None
+    look = ports.foreign
+
+    async def counted(worker: str, port: int) -> bool:
+        nonlocal seen
+        foreign = await look(worker, port)
+        seen += foreign
+        if seen == 2:
+            refused.set()
+        return foreign
+
+    monkeypatch.setattr(ports, "foreign", counted)
+    leave.touch()
+    assert (await watcher.frames.get()).kind == "unfit"
+    accepted: list[asyncio.StreamWriter] = []
+    rogue = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", port)
+    await refused.wait()
+    assert (accepted, watcher.frames.empty()) == ([], True)
+    rogue.close()
+    await rogue.wait_closed()
+    process.kill()
+    await watcher.exit
+    await local.close()
+    await spawner.close()

@@ -21,9 +21,8 @@ from stoker.agent.containers.engine import ContainerEngine
 from stoker.agent.containers.images import Images
 from stoker.agent.containers.plan import POD_LABEL, ContainerLimits
 from stoker.agent.containers.spawner import HostFolder
-from stoker.agent.pods import containers
 from stoker.agent.pods.containers import PodContainers
-from stoker.agent.pods.free_ports import free_ports
+from stoker.agent.pods.free_ports import HostPorts
 from stoker.agent.pods.interfaces import PodFailed
 from stoker.wire.messages import PodPort, PodState, RegistryAuth, WorkerLimits
 
@@ -149,10 +148,12 @@ async def test_a_port_that_somebody_takes_meanwhile(node: PodNode, monkeypatch: 
         other.listen()
         offered = [other.getsockname()[1]]
 
-        def first_the_others(count: int, taken: Any) -> list[int]:
-            return [offered.pop()] if offered else free_ports(count, taken)
+        take = HostPorts.take
 
-        monkeypatch.setattr(containers, "free_ports", first_the_others)
+        def first_the_others(self: HostPorts, owner: str, count: int) -> list[int]:
+            return [offered.pop()] if offered else take(self, owner, count)
+
+        monkeypatch.setattr(HostPorts, "take", first_the_others)
 
         async def story(node: PodNode) -> None:
             node.wish(ports=(PodPort(8000, "http"),))
