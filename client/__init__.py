@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stoker.client.api import Client
     from stoker.client.apps.definition import endpoint
+    from stoker.client.apps.remote import Remote
     from stoker.client.async_api import AsyncClient
     from stoker.client.errors import (
         ApiError,
@@ -34,6 +35,7 @@ _HOMES = {
     "api": ("Client",),
     "async_api": ("AsyncClient",),
     "apps.definition": ("endpoint",),
+    "apps.remote": ("Remote",),
     "httpx_adapter": ("KeyInTheClear",),
     "records": ("AttemptLog", "Event", "Health", "JobPage", "JobRecord"),
 }
@@ -56,6 +58,7 @@ __all__ = [
     "NotEnded",
     "NotFound",
     "RateLimited",
+    "Remote",
     "TooLarge",
     "Unauthorized",
     "Unavailable",

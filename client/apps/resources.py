@@ -72,9 +72,9 @@ def version_env(endpoint: Endpoint, definition: Definition, bundle: Bundle) -> d
 def endpoint_body(
     endpoint: Endpoint, definition: Definition, *, name: str, template_id: str
 ) -> dict[str, Any]:
-    """The body of `POST /v1/endpoints`."""
+    """The body of `POST /v1/endpoints`. What is not wanted is null, so that a change unsets it."""
     balanced = endpoint.kind == "load_balanced"
-    body: dict[str, Any] = {
+    return {
         "name": name,
         "templateId": template_id,
         "type": "LOAD_BALANCER" if balanced else "QUEUE",
@@ -83,13 +83,10 @@ def endpoint_body(
         "idleTimeout": definition.idle_timeout,
         "scalerType": "REQUEST_COUNT",
         "scalerValue": definition.max_concurrency,
+        "executionTimeoutMs": definition.execution_timeout_ms,
+        "networkVolumeId": definition.volume or None,
         **_devices(definition),
     }
-    if definition.execution_timeout_ms:
-        body["executionTimeoutMs"] = definition.execution_timeout_ms
-    if definition.volume:
-        body["networkVolumeId"] = definition.volume
-    return body
 
 
 def endpoint_changes(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,13 +102,9 @@ def config_hash(definition: Definition) -> str:
 
 
 def _devices(definition: Definition) -> dict[str, Any]:
-    match definition.cpu:
-        case int() as cores:
-            return {"computeType": "CPU", "vcpuCount": cores}
-        case (_, *_) as instances:
-            return {"computeType": "CPU", "instanceIds": list(instances)}
-        case ():
-            return {"computeType": "CPU"}
-    if definition.gpu is None:
-        return {"gpuCount": definition.gpu_count} if definition.gpu_count > 1 else {}
-    return {"computeType": "GPU", "gpuTypeIds": list(definition.gpu), "gpuCount": definition.gpu_count}
+    if definition.cpu is not None:
+        cores = definition.cpu if isinstance(definition.cpu, int) else None
+        instances = list(definition.cpu) if isinstance(definition.cpu, tuple) else []
+        return {"computeType": "CPU", "vcpuCount": cores, "instanceIds": instances or None}
+    types = {"gpuTypeIds": list(definition.gpu or ()), "gpuCount": definition.gpu_count}
+    return types if definition.gpu is None else {"computeType": "GPU", **types}

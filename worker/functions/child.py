@@ -3,7 +3,8 @@
     reader thread ──call──> main thread         a plain function, if calls come one at a time
                   ──call──> a thread of a pool  a plain function, if several run at once
                   ──call──> the loop's thread   an async function
-                  ──cancel─> Cancelled is raised in the main thread, or the task is cancelled
+                  ──cancel─> Cancelled is raised in the main thread, or the task is cancelled; a thread of a
+                             pool cannot be ended, and the agent ends the worker
     the socket closes ──> the process ends
 
 It runs in the environment of the endpoint's dependencies, so it imports the standard library alone. What a
@@ -164,5 +165,6 @@ class Calls:
 
 
 def main(fd: str, root: str, folder: str, concurrent: str) -> NoReturn:
+    os.set_inheritable(int(fd), False)  # a program that a function starts must not hold the socket open
     sys.path[:0] = [root, os.path.join(root, folder)] if folder else [root]
     Calls(socket.socket(fileno=int(fd)), root, int(concurrent)).serve()

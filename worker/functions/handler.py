@@ -10,7 +10,7 @@ a result's file is uploaded by it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -47,10 +47,11 @@ class Functions:
 
     async def run(self, job: Job) -> Any:
         code, call = await self._read(job)
+        await _fetch(job, list(call.kwargs.values()))
         message = {
             "module": call.module,
             "callable": call.callable,
-            "kwargs": await _fetched(job, call.kwargs),
+            "kwargs": call.kwargs,
             "scratch": str(job.scratch),
         }
 
@@ -58,7 +59,9 @@ class Functions:
             _print(line)
             job.progress({"phase": "installing", "line": line})
 
-        return _with_files(await self._runner.call(code, message, log, job.progress, job.emit))
+        result = await self._runner.call(code, message, log, job.progress, job.emit)
+        _hand_over(result)
+        return result
 
     async def close(self) -> None:
         await self._runner.close()
@@ -81,33 +84,36 @@ def _concurrent(environ: Mapping[str, str]) -> int:
     return min(max(int(text), 1), _CONCURRENT_MAX) if text.isdigit() else 1
 
 
-async def _fetched(job: Job, value: Any) -> Any:
-    """The arguments with each URL of bytes replaced by the file that it was fetched to. A file that a caller
-    names is refused: it would be one of the worker's own."""
-    if isinstance(value, list):
-        return [await _fetched(job, one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get(TAG) in ("bytes", "array"):
-        if "file" in value:
+async def _fetch(job: Job, arguments: Any) -> None:
+    """Replaces each URL of bytes by the file that it is fetched to. A file that a caller names is refused: it
+    would be one of the worker's own."""
+    for tagged in list(_tagged(arguments)):
+        if "file" in tagged:
             raise CodeRefused("an argument must have data or url; got file")
-        if isinstance(value.get("url"), str):
-            fetched = await job.fetch_async(value["url"], max_bytes=ARGUMENT_MAX)
-            return {**{key: one for key, one in value.items() if key != "url"}, "file": str(fetched.path)}
-        return value
-    return {key: await _fetched(job, one) for key, one in value.items()}
+        if isinstance(tagged.get("url"), str):
+            fetched = await job.fetch_async(tagged.pop("url"), max_bytes=ARGUMENT_MAX)
+            tagged["file"] = str(fetched.path)
 
 
-def _with_files(value: Any) -> Any:
-    """The result with each file of bytes as a File, which the platform replaces by a URL."""
+def _hand_over(result: Any) -> None:
+    """Replaces each file of bytes by a File, which the platform replaces by a URL."""
+    for tagged in list(_tagged(result)):
+        if "file" in tagged:
+            tagged["url"] = File(tagged.pop("file"), "application/octet-stream")
+
+
+def _tagged(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects that stand for bytes and arrays, and none that a caller's own object looks like."""
     if isinstance(value, list):
-        return [_with_files(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get(TAG) in ("bytes", "array") and "file" in value:
-        file = File(value["file"], "application/octet-stream")
-        return {**{key: one for key, one in value.items() if key != "file"}, "url": file}
-    return {key: _with_files(one) for key, one in value.items()}
+        for one in value:
+            yield from _tagged(one)
+    elif isinstance(value, dict):
+        if value.get(TAG) in ("bytes", "array"):
+            yield value
+            return
+        inner = value.get("value") if value.get(TAG) == "object" else value
+        for one in inner.values() if isinstance(inner, dict) else ():
+            yield from _tagged(one)
 
 
 def _print(line: str) -> None:

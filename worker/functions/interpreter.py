@@ -2,8 +2,9 @@
 
     start ──ready──> calls ──close──> the socket closes; SIGKILL if it is still there after CLOSE_S
 
-A cancelled call is given CANCEL_S to end; then the process is killed, if no other call runs in it. If the
-process dies, its calls fail with the reason, and the next one starts another.
+A cancelled call is given CANCEL_S to end; then the process is killed. If other calls run in it, it is left to
+the agent, which requeues those when it ends the worker. If the process dies, its calls fail with the reason,
+and the next one starts another.
 """
 
 from __future__ import annotations
@@ -147,14 +148,12 @@ class Interpreter:
 
     async def _cancel(self, number: int, answers: asyncio.Queue[dict[str, Any]]) -> None:
         await self._send({"cancel": number})
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_S):
-                while not {"result", "error", "died"} & (await answers.get()).keys():
-                    pass
-                return
-        if len(self._calls) == 1:
+        ended = asyncio.create_task(_end_of(answers), name=f"end of call {number}")
+        await asyncio.wait([ended], timeout=CANCEL_S)
+        if not ended.done() and len(self._calls) == 1:
             self._closed = True
             self._process.kill()
+        await ended
 
     async def _end(self) -> str:
         """How the process ended; it has closed its end of the socket."""
@@ -166,6 +165,11 @@ class Interpreter:
         if status < 0:
             return f"it was killed by {signal.Signals(-status).name}"
         return f"it exited with status {status}"
+
+
+async def _end_of(answers: asyncio.Queue[dict[str, Any]]) -> None:
+    while not {"result", "error", "died"} & (await answers.get()).keys():
+        pass
 
 
 async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:

@@ -31,9 +31,11 @@ class _Running:
     retired: bool = False
 
     async def close(self) -> None:
-        await self.interpreter.close()
-        self.environment.close()
-        shutil.rmtree(self.root, ignore_errors=True)
+        try:
+            await self.interpreter.close()
+        finally:
+            self.environment.close()
+            shutil.rmtree(self.root, ignore_errors=True)
 
 
 class Runner:

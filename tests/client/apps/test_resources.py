@@ -38,9 +38,9 @@ def endpoint_body(definition: Definition, endpoint: Endpoint = CAPTION) -> dict[
     [
         ({}, {"workersMin": 0, "workersMax": 3, "idleTimeout": 60, "type": "QUEUE"}),
         ({"gpu": True, "gpu_count": 2}, {"computeType": "GPU", "gpuCount": 2, "gpuTypeIds": []}),
-        ({"gpu": "NVIDIA L4"}, {"gpuTypeIds": ["NVIDIA L4"]}),
+        ({"gpu": "NVIDIA L4"}, {"gpuTypeIds": ["NVIDIA L4"], "networkVolumeId": None}),
         ({"cpu": True}, {"computeType": "CPU"}),
-        ({"cpu": 4}, {"computeType": "CPU", "vcpuCount": 4}),
+        ({"cpu": 4}, {"computeType": "CPU", "vcpuCount": 4, "instanceIds": None}),
         ({"cpu": ["cpu3c-8-16"]}, {"computeType": "CPU", "instanceIds": ["cpu3c-8-16"]}),
         ({"execution_timeout_ms": 9000, "volume": "v"}, {"executionTimeoutMs": 9000, "networkVolumeId": "v"}),
         ({"max_concurrency": 8}, {"scalerType": "REQUEST_COUNT", "scalerValue": 8}),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 from function_apps import App, write_wheel
 from stack import Stack, running
 
-from stoker.client import Client, JobFailed
+from stoker.client import AsyncClient, Client, JobFailed, Remote
 from stoker.client.apps import resources
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import function_request, route_request, route_response
@@ -67,15 +70,20 @@ class Deployment:
         self.app = App.write(folder / "app", files | {"lib.py": LIB})
         self.client = Client(stack.facts["http"], stack.key, timeout_s=120)
         self.stack = stack
+        self._made: dict[tuple[str, bool], str] = {}
 
     def create(self, target: str, *, live: bool) -> str:
+        """The id of the endpoint; each is made once."""
+        if (target, live) in self._made:
+            return self._made[target, live]
         endpoint, definition = self.of(target)
         name = f"live-{endpoint.name}" if live else endpoint.name
         code = None if live else self.app.bundle(target)
         body = resources.template_body(endpoint, definition, name=name, live=live, bundle=code)
         template = self.client.manage.templates.create(body)
         made = resources.endpoint_body(endpoint, definition, name=name, template_id=template["id"])
-        return str(self.client.manage.endpoints.create(made)["id"])
+        self._made[target, live] = str(self.client.manage.endpoints.create(made)["id"])
+        return self._made[target, live]
 
     def of(self, target: str) -> tuple[Any, Definition]:
         endpoint = self.app.endpoint(target)
@@ -132,6 +140,24 @@ def test_large_arguments_and_results_go_through_the_object_store(there: Deployme
     assert done.output["data"]["url"].startswith("http")
     found = decode(done.output, lambda tagged: httpx.get(tagged["url"], trust_env=False).content)
     assert (found["data"], found["sum"]) == (data[::-1], 160_000)
+
+
+@pytest.mark.slow
+def test_a_program_calls_the_function_by_its_name(there: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = there.create("shapes", live=True)
+    monkeypatch.syspath_prepend(there.app.root)
+    shapes = importlib.import_module("02_app.app").shapes
+
+    async def call() -> Any:
+        async with AsyncClient(there.stack.facts["http"], there.stack.key) as client:
+            return await Remote(shapes, endpoint, client)(bytes(300_000), numpy.ones(3))
+
+    try:
+        found = asyncio.run(call())
+    finally:
+        for name in ("02_app.app", "02_app", "lib"):
+            sys.modules.pop(name, None)
+    assert (found["data"], found["sum"]) == (bytes(300_000), 3)
 
 
 @pytest.mark.slow

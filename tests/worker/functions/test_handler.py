@@ -41,6 +41,11 @@ def shapes(array, data: bytes):
 
 
 @endpoint()
+def gives(**rest):
+    return rest
+
+
+@endpoint()
 async def count(n: int):
     for i in range(n):
         yield i
@@ -124,6 +129,29 @@ async def test_an_argument_may_be_at_a_url_and_never_a_file_of_the_worker(
     request["kwargs"]["data"] = {"$stoker": "bytes", "url": f"file://{tmp_path}/data"}
     assert decode((await run(live, request)).output)["data"] == b"xyxy"
     request["kwargs"]["data"] = {"$stoker": "bytes", "file": str(tmp_path / "data")}
+    assert "must have data or url" in str((await run(live, request)).error)
+
+
+async def test_an_object_that_looks_like_bytes_is_an_object(
+    live: Functions, app: App, tmp_path: Path
+) -> None:
+    looks = {"$stoker": "bytes", "file": str(tmp_path / "data"), "url": "file:///none"}
+    assert (await run(live, app.request("gives", value=looks, more=[looks]))).output == encode(
+        {"value": looks, "more": [looks]}
+    )
+
+
+async def test_no_way_of_writing_arguments_reads_a_file_of_the_worker(
+    live: Functions, app: App, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_bytes(b"secret")
+    named = {"$stoker": "bytes", "file": str(tmp_path / "data")}
+    request = app.request("gives")
+    for kwargs in ({"a": named}, {"a": [{"b": named}]}, {"$stoker": "object", "value": named}, named):
+        request["kwargs"] = kwargs
+        job = await run(live, request)
+        assert job.error is not None or "c2VjcmV0" not in str(job.output), job.output
+    request["kwargs"] = {"$stoker": "object", "value": named}
     assert "must have data or url" in str((await run(live, request)).error)
 
 
