@@ -23,7 +23,8 @@ class ModelDeclaration:
     needs besides its own, by the environment variable that replaces the entry. `schema_for` gives the schema
     with the inputs of one pipeline, where pipelines have some of their own. `settings` are other
     environment variables that an operator may set for the workers, each with its parser, which raises
-    ValueError for an invalid value. `preload` names the modules that a worker's zygote imports. `env` is part
+    ValueError for an invalid value; `concurrency` names the one that is how many jobs a worker takes at once.
+    `preload` names the modules that a worker's zygote imports. `env` is part
     of the workers' environment: variables that libraries read on import belong there, since the handler would
     set them too late.
     """
@@ -37,6 +38,7 @@ class ModelDeclaration:
     aliases: tuple[str, ...] = ()
     more_weights: Mapping[str, str] = field(default_factory=dict)
     schema_for: Callable[[PipelineEntry], Mapping[str, Any]] | None = None
-    settings: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
+    settings: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    concurrency: str | None = None
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

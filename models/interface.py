@@ -16,7 +16,7 @@ changes, and each pipeline fills in its own defaults. `docs/swap-a-pipeline.md` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -110,6 +110,16 @@ class ImagePipeline(Protocol):
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
         """One image of the width and the height that are asked for. The noise depends on the seed only, not
         on the device. Raises what `on_step` raises."""
+
+
+class BatchPipeline(ImagePipeline, Protocol):
+    """An ImagePipeline that also makes several images at once, where its class has this method."""
+
+    def generate_batch(
+        self, batch: Sequence[ImageParameters], on_step: Callable[[int, Step], None]
+    ) -> list[Image.Image]:
+        """Images which differ in their texts and seeds only, and of which none starts from an image. Each has
+        the noise that it has alone. `on_step` is called for each, with its position."""
 
 
 @dataclass(frozen=True, slots=True)

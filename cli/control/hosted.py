@@ -83,13 +83,23 @@ def _endpoint(
     _check_settings(found, variables)
     env = {**found.env, **({PIPELINE: names} if names else {})}
     env |= {name: variables[name] for name in (*found.more_weights, *found.settings) if variables.get(name)}
+    at_once = 1
+    if found.concurrency is not None:
+        at_once = found.settings[found.concurrency](variables.get(found.concurrency) or "")
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
     return Endpoint(
         id=found.id,
         account="default",
         name=found.name,
         version=1,
-        run=EndpointVersion(handler=found.handler, env=env, schema=schema, prices=prices, preload=preload),
+        run=EndpointVersion(
+            handler=found.handler,
+            env=env,
+            schema=schema,
+            prices=prices,
+            preload=preload,
+            concurrency=at_once,
+        ),
         hosted=True,
         workers_max=1,
         idle_timeout_s=3600,

@@ -63,12 +63,17 @@ SCHEMA: Final[dict[str, dict[str, Any]]] = {
             " left out."
         ),
     },
+    "strict": {
+        "type": "boolean",
+        "default": False,
+        "description": "Make the image alone, not in a batch: the same seed then gives the same bytes.",
+    },
 }
 
 
 def schema_for(entry: PipelineEntry) -> dict[str, dict[str, Any]]:
     """The choices that one pipeline has."""
-    found, choices = {"num_images": SCHEMA["num_images"]}, entry.choices
+    found, choices = {name: SCHEMA[name] for name in ("num_images", "strict")}, entry.choices
     if choices.schedulers:
         found["scheduler"] = {**SCHEMA["scheduler"], "enum": list(choices.schedulers)}
     if entry.loras:

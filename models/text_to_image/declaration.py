@@ -37,6 +37,17 @@ PRELOAD: Final = (
 ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
 """The hub's library reads it on import."""
 
+AT_ONCE: Final = "STOKER_IMAGES_AT_ONCE"
+
+
+def jobs_at_once(value: str) -> int:
+    """How many jobs a worker may make in one batch; 1 if the setting is empty. Raises ValueError."""
+    text = value.strip() or "1"
+    if not text.isdecimal() or not 1 <= int(text) <= 8:
+        raise ValueError(f"{AT_ONCE} is {text!r}; it must be a whole number from 1 to 8")
+    return int(text)
+
+
 PRICES: Final[tuple[dict[str, Any], ...]] = ({"metric": "output_pixels", "nano_usd": 20},)
 """0.02 USD for a million pixels."""
 
@@ -122,7 +133,8 @@ DECLARATION: Final = ModelDeclaration(
     aliases=("black-forest-labs-flux-1-dev", "black-forest-labs-flux-1-schnell"),
     pipelines=_NAMES,
     schema_for=schema_for,
-    settings=MappingProxyType({attention.ENVIRONMENT: attention.chosen}),
+    settings=MappingProxyType({attention.ENVIRONMENT: attention.chosen, AT_ONCE: jobs_at_once}),
+    concurrency=AT_ONCE,
     preload=PRELOAD,
     env=ENV,
 )

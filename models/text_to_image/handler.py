@@ -9,6 +9,7 @@ The environment chooses the pipeline and the folder of its weights: see `stoker.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +25,10 @@ from stoker.worker import Device, File, HandlerError, InputRefused, Job
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from stoker.models.text_to_image.batching.batches import Batches
+
+log = logging.getLogger(__name__)
 
 SEEDS_MOST = 2**63
 """The seed after the last is 0."""
@@ -48,6 +53,9 @@ class TextToImage:
 
     PIPELINE: ClassVar[PipelineEntry | None] = None
 
+    _batches: Batches | None = None
+    """Only where the endpoint allows several jobs at once."""
+
     def setup(self, device: Device) -> None:
         only = self.PIPELINE
         selected = selection.select(DECLARATION, device) if only is None else selection.ready(only)
@@ -59,6 +67,16 @@ class TextToImage:
         loras = {name: folder for name, (_, folder) in selected.loras.items()}
         self.pipeline: ImagePipeline = interface.load(self.entry, selected.folder, self.device, loras=loras)
         self._previewer = previews.fit(self.pipeline, self.entry)
+
+    def concurrency_modifier(self, current: int) -> int:
+        """As many jobs as make a batch, where batches pay. That is measured when this is first asked: before
+        the first job, and only where the endpoint allows several at once."""
+        if self._batches is None:
+            from stoker.models.text_to_image.batching import batches, measured
+
+            self._batches = batches.Batches(self.pipeline, measured.measure(self.pipeline, self.entry))
+            log.info("batches: %s", self._batches.batching.reason)
+        return self._batches.slots()
 
     def run(self, job: Job) -> dict[str, Any]:
         try:
@@ -95,9 +113,14 @@ class TextToImage:
         """The file of one image; its `number` counts from 0."""
         several = request.num_images > 1
         on_step = self._reporter(job, {"image": number + 1} if several else {})
-        image = self.pipeline.generate(parameters, on_step)
+        alone = request.strict or several
+        if self._batches is None:
+            image, together = self.pipeline.generate(parameters, on_step), 1
+        else:
+            image, together = self._batches.make(parameters, on_step, job.raise_if_cancelled, alone=alone)
+        about = self._about(parameters) | ({"batch": together} if together > 1 else {})
         path = job.scratch / f"image{f'-{number + 1}' if several else ''}.{request.image_format}"
-        path.write_bytes(metadata.encode(image, request.image_format, self._about(parameters)))
+        path.write_bytes(metadata.encode(image, request.image_format, about))
         return File(path, metadata.MEDIA_TYPES[request.image_format])
 
     def _reporter(self, job: Job, which: dict[str, int]) -> OnStep:

@@ -36,6 +36,7 @@ class ImageRequest:
     seed: int
     image_format: str
     num_images: int = 1
+    strict: bool = False
     scheduler: str | None = None
     loras: tuple[Lora, ...] = ()
     image: str | None = None

@@ -18,6 +18,7 @@ from stoker.models import weights
 from stoker.models.registry import pipeline
 from stoker.models.text_to_image import metadata, previews
 from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Lock, LockedFile, WeightsRefused, read_lock
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
@@ -123,6 +124,29 @@ def test_the_pixels_are_those_of_the_plain_pipeline(handler: TextToImage) -> Non
     ).images[0]
     assert pixels(painted(handler, width=320, **asked)) == bare.tobytes()
     assert len(bare.getcolors(320 * 256)) > 100
+
+
+def test_in_a_batch_an_image_is_the_same_within_one_level(handler: TextToImage) -> None:
+    """As made alone, with prompts of any length; and each job of the batch sees its own previews."""
+    import numpy as np
+    import torch
+
+    defaults, pipeline_ = handler.entry.defaults, handler.pipeline
+    images = [
+        ImageRequest.parse(SMALL | {"prompt": prompt}).parameters(defaults, seed)
+        for seed, prompt in enumerate(("a fox", "a lighthouse on a cliff at dawn, seen from a boat", "x"))
+    ]
+    seen: list[list[torch.Tensor]] = [[], [], []]
+    made = pipeline_.generate_batch(  # type: ignore[attr-defined]
+        images, lambda place, step: seen[place].append(step.estimate())
+    )
+    for image, together, estimates in zip(images, made, seen, strict=True):
+        steps: list[torch.Tensor] = []
+        alone = pipeline_.generate(image, lambda step, to=steps: to.append(step.estimate()))
+        levels = np.abs(np.asarray(alone, int) - np.asarray(together, int))
+        assert levels.max() <= 1
+        assert len(steps) == len(estimates) == 2
+        assert all(torch.allclose(one, two, atol=1e-3) for one, two in zip(steps, estimates, strict=True))
 
 
 def test_guidance_and_negative_prompt_do_what_the_defaults_say(handler: TextToImage, plain: LocalJob) -> None:

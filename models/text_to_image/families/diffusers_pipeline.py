@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -100,25 +100,38 @@ class DiffusersPipeline:
         return {"image": parameters.image, "strength": parameters.strength}
 
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
-        import torch
-
-        height, width = parameters.height, parameters.width
-
-        def report(number: int, of: int, estimate: Callable[[], torch.Tensor]) -> None:
-            on_step(Step(number, of, lambda: self.unpacked(estimate(), height, width)))
-
-        self._loras.ask(parameters.loras)
-        with torch.inference_mode(), self._runner(parameters) as pipe, _watched(pipe, report):
-            image: Image.Image = pipe(
-                prompt=parameters.prompt,
-                num_inference_steps=parameters.steps,
-                generator=torch.Generator("cpu").manual_seed(parameters.seed),
-                **self._all_arguments(pipe, parameters),
-            ).images[0]
+        [image] = self.generate_batch([parameters], lambda _, step: on_step(step))
         return image
 
+    def generate_batch(
+        self, batch: Sequence[ImageParameters], on_step: Callable[[int, Step], None]
+    ) -> list[Image.Image]:
+        """Images that differ in texts and seeds only. `on_step` is called for each, with its position."""
+        import torch
+
+        first = batch[0]
+
+        def report(number: int, of: int, estimate: Callable[[], torch.Tensor]) -> None:
+            for place in range(len(batch)):
+                on_step(place, Step(number, of, functools.partial(picture, estimate, place)))
+
+        def picture(estimate: Callable[[], torch.Tensor], place: int) -> torch.Tensor:
+            return self.unpacked(estimate()[place : place + 1], first.height, first.width)
+
+        generators = [torch.Generator("cpu").manual_seed(parameters.seed) for parameters in batch]
+        self._loras.ask(first.loras)
+        with torch.inference_mode(), self._runner(first) as pipe, _watched(pipe, report):
+            images: list[Image.Image] = pipe(
+                num_inference_steps=first.steps,
+                generator=generators if len(batch) > 1 else generators[0],
+                **_together([self._all_arguments(pipe, parameters) for parameters in batch]),
+            ).images
+        return images
+
     def _all_arguments(self, pipe: Any, parameters: ImageParameters) -> dict[str, Any]:
-        found = {} if self.text_tokens is None else {"max_sequence_length": self.text_tokens}
+        found: dict[str, Any] = {"prompt": parameters.prompt}
+        if self.text_tokens is not None:
+            found["max_sequence_length"] = self.text_tokens
         if parameters.image is not None:
             found |= self.from_image_arguments(parameters)
         if "height" in inspect.signature(pipe.__call__).parameters:  # SDXL takes the image's
@@ -151,6 +164,16 @@ class DiffusersPipeline:
         pipe = library_class(**{name: known[name] for name in names if name in known})
         pipe.set_progress_bar_config(disable=True)
         return pipe
+
+
+def _together(arguments: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The arguments of one call for a batch: the texts of all, and what else is the same."""
+    if len(arguments) == 1:
+        return arguments[0]
+    return {
+        name: [one[name] for one in arguments] if isinstance(value, str) else value
+        for name, value in arguments[0].items()
+    }
 
 
 def _estimate(

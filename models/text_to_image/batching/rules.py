@@ -1,0 +1,104 @@
+"""Which waiting images are made next, together or alone. Pure: time is passed in.
+
+    the oldest   is in the next batch, always; those of its group join it in their order, up to `most`
+    it begins    once it is full, or WAIT_S after the oldest came
+
+So whatever arrives after an image delays it by at most WAIT_S. What has no group is made alone, at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stoker.models.interface import ImageParameters, Lora
+
+WAIT_S: Final = 0.02
+"""How long the first image of a batch waits for others: jobs that are sent together arrive within this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What images of one batch have in common; they differ in their texts and seeds."""
+
+    width: int
+    height: int
+    steps: int
+    guidance: float | None
+    factor: float | None
+    has_negative_prompt: bool
+    scheduler: str | None
+    loras: tuple[Lora, ...]
+    more: str
+
+    @property
+    def pixels(self) -> int:
+        return self.width * self.height
+
+
+def group_of(parameters: ImageParameters) -> Group | None:
+    """None for an image that is made alone: one that starts from an image."""
+    if parameters.image is not None:
+        return None
+    return Group(
+        width=parameters.width,
+        height=parameters.height,
+        steps=parameters.steps,
+        guidance=parameters.guidance,
+        factor=parameters.factor,
+        has_negative_prompt=parameters.negative_prompt is not None,
+        scheduler=parameters.scheduler,
+        loras=parameters.loras,
+        more=json.dumps(dict(parameters.more), sort_keys=True),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An image that waits since `since_s`; `group` is None if it is made alone."""
+
+    group: Group | None
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """These are made now, by their positions among those that wait; `reason` says why not more of them."""
+
+    positions: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing begins before `until_s`, unless more arrive; None: nothing waits."""
+
+    until_s: float | None
+
+
+def next_batch(waiting: Sequence[Waiting], now_s: float, most: Callable[[int], int]) -> Begin | Wait:
+    """`waiting` has the oldest first. `most` gives the largest batch of images with so many pixels."""
+    if not waiting:
+        return Wait(None)
+    oldest = waiting[0]
+    if oldest.group is None:
+        return Begin((0,), "it is made alone")
+    room = most(oldest.group.pixels)
+    if room < 2:
+        return Begin((0,), "batches of this size do not pay")
+    positions = tuple(place for place, one in enumerate(waiting) if one.group == oldest.group)[:room]
+    if len(positions) == room:
+        return Begin(positions, "it is full")
+    if now_s >= oldest.since_s + WAIT_S:
+        return Begin(positions, "no other came in time")
+    return Wait(oldest.since_s + WAIT_S)
+
+
+def slots(held: Sequence[Group | None], most: int) -> int:
+    """How many jobs a worker takes at once which holds images of these groups: as many as make one batch, and
+    no more than it has while they do not fit together. The others are better off at another worker."""
+    if len(set(held)) <= 1 and None not in held:
+        return most
+    return max(1, len(held))
