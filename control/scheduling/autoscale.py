@@ -15,6 +15,10 @@ left out of the demand that adds workers, but keep those that are there.
 A worker goes when it was idle for the idle timeout, and no sooner. One stays longer (the hysteresis) while
 jobs come so often that the next is expected before another worker could be started: at most until a window
 of the longer of both, cold start and idle timeout, has passed twice without a job.
+
+Where jobs are spread over all workers (requests of load-balancing endpoints), none grows idle under a load
+that fewer could bear. There a worker goes, too, when the demand of the last whole window and since asked for
+fewer.
 """
 
 from __future__ import annotations
@@ -65,17 +69,21 @@ class ScalePolicy:
     idle_timeout_s: float
     scaler: str = "REQUEST_COUNT"
     scaler_value: float = 1
+    spread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleMemory:
     """Jobs begun until this window began, and in the one before: how often they came of late. `late_since`:
-    since when some job or other has waited too long while no worker was starting; None: none does."""
+    since when some job or other has waited too long while no worker was starting; None: none does. `needed`:
+    the most workers that demand asked for in this window, and in the one before."""
 
     since: float = 0.0
     begun: int = 0
     before: int = 0
     late_since: float | None = None
+    needed: int = 0
+    needed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +99,12 @@ def decide(
     memory = _remember(sample, policy, memory)
     by_delay = policy.scaler == "QUEUE_DELAY"
     demand = _delay_demand(sample, policy, memory) if by_delay else _count_demand(sample, policy)
-    return _decide(sample, policy, demand, _soon_needed(sample, policy, memory)), memory
+    memory = replace(memory, needed=max(memory.needed, demand))
+    soon, spare = _soon_needed(sample, policy, memory), _spare(sample, policy, memory)
+    return _decide(sample, policy, demand, soon, spare), memory
 
 
-def _decide(sample: ScaleSample, policy: ScalePolicy, demand: int, soon: int) -> ScaleDecision:
+def _decide(sample: ScaleSample, policy: ScalePolicy, demand: int, soon: int, spare: int) -> ScaleDecision:
     if sample.workers < policy.workers_min:
         return ScaleDecision(_clamp(max(demand, policy.workers_min), policy), "below the minimum")
     if sample.workers > policy.workers_max:
@@ -105,10 +115,11 @@ def _decide(sample: ScaleSample, policy: ScalePolicy, demand: int, soon: int) ->
     if sample.low_priority_queued:
         return ScaleDecision(sample.workers, "low-priority jobs keep what is there")
     surplus = sum(1 for idle in sample.idle_for if idle >= policy.idle_timeout_s)
-    wanted = max(sample.workers - surplus, demand, policy.workers_min)
+    wanted = max(sample.workers - max(surplus, spare), demand, policy.workers_min)
     if wanted < min(soon, sample.workers):
         return ScaleDecision(min(soon, sample.workers), "the next job comes before another worker could")
-    return ScaleDecision(wanted, "idle too long" if wanted < sample.workers else "enough")
+    fewer = "fewer bear the load" if spare > surplus else "idle too long"
+    return ScaleDecision(wanted, fewer if wanted < sample.workers else "enough")
 
 
 def _clamp(wanted: int, policy: ScalePolicy) -> int:
@@ -188,7 +199,7 @@ def _job_time(sample: ScaleSample) -> float | None:
 
 def _remember(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | None) -> ScaleMemory:
     if memory is None:
-        memory = ScaleMemory(sample.now, sample.begun)
+        memory = ScaleMemory(sample.now, sample.begun, needed=sample.workers)
     late = _late(sample, policy) and not sample.starting_for
     since = sample.now if memory.late_since is None else min(memory.late_since, sample.now)
     memory = replace(memory, late_since=since if late else None)
@@ -196,11 +207,18 @@ def _remember(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | No
     if 0 <= passed < window:
         return memory
     before = sample.begun - memory.begun if 0 <= passed < 2 * window else 0
-    return replace(memory, since=sample.now, begun=sample.begun, before=before)
+    return replace(
+        memory, since=sample.now, begun=sample.begun, before=before, needed=0, needed_before=memory.needed
+    )
 
 
 def _window(sample: ScaleSample, policy: ScalePolicy) -> float:
     return max(sample.cold_start_s or 0.0, policy.idle_timeout_s, 1.0)
+
+
+def _spare(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:
+    """Workers that have jobs only because these are spread."""
+    return max(sample.workers - max(memory.needed, memory.needed_before), 0) if policy.spread else 0
 
 
 def _soon_needed(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:

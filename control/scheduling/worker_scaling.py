@@ -138,6 +138,7 @@ class WorkerScaling:
             idle_timeout_s=endpoint.idle_timeout_s,
             scaler=endpoint.scaler_type,
             scaler_value=endpoint.scaler_value,
+            spread=endpoint.type == LOAD_BALANCER,
         )
         known = self._known[endpoint.id]
         decision, known.memory = decide(sample, policy, known.memory)

@@ -158,6 +158,29 @@ async def test_scaled_down_under_load_no_request_fails() -> None:
 
 
 @story
+async def test_workers_that_a_load_does_not_need_go_though_each_gets_some_of_it() -> None:
+    go = asyncio.Event()
+
+    async def soon(served: Served) -> None:
+        await (go.wait() if served.request.target == b"/held" else asyncio.sleep(0.1))
+        served.respond(b"done")
+
+    async with site(soon, workers_max=3, workers_min=1) as s, asyncio.TaskGroup() as tasks:
+        await s.ready()
+        first = [tasks.create_task(s.get("/v2/app/held")) for _ in range(3)]
+        await s.ready(3)
+        go.set()
+        answers = [await one for one in first]
+        seen = set()
+        for _ in range(600):
+            answers.append(await s.get())
+            seen.add(answers[-1].headers["x-runpod-worker-id"])
+        assert {one.status for one in answers} == {200}
+        assert len(seen) == 3
+        assert len(s.agent.specs) == 1
+
+
+@story
 async def test_a_caller_that_leaves_while_it_waits_is_no_demand() -> None:
     async with site(workers_min=0) as s:
         caller = s.caller()

@@ -195,6 +195,21 @@ def test_idle_workers_go_only_after_the_timeout_and_never_below_the_minimum() ->
     assert wanted(ScaleSample(0, 0, 3, (5.0, 6.0, 7.0)), policy) == 1
 
 
+def test_where_jobs_are_spread_a_worker_goes_that_demand_did_not_ask_for() -> None:
+    """None of them is idle for long: each gets some of the jobs."""
+    demands = [3, *[1] * 6, 2, *[1] * 20]
+    for spread, numbers in ((False, [3] * 28), (True, [3] * 10 + [2] * 5 + [1] * 13)):
+        policy, memory = ScalePolicy(1, 9, 5.0, spread=spread), None
+        found = []
+        for second, demand in enumerate(demands):
+            sample = ScaleSample(0, demand, 3, now=float(second))
+            decision, memory = decide(sample, policy, memory)
+            found.append(decision.workers)
+        assert found == numbers
+    assert decision.why == "fewer bear the load"
+    assert wanted(ScaleSample(0, 1, 3, now=0.0), ScalePolicy(1, 9, 5.0, spread=True)) == 3
+
+
 def test_a_low_priority_job_keeps_the_workers_that_are_there() -> None:
     assert wanted(ScaleSample(0, 0, 1, (99.0,), low_priority_queued=1), ScalePolicy(0, 5, 5)) == 1
 
