@@ -67,7 +67,8 @@ class WorkerProcess(Protocol):
         """Whether it has not ended yet. Its last frames may come after that."""
 
     def send(self, frame: Frame) -> None:
-        """Buffered, never blocks; silently dropped after death."""
+        """Buffered, never blocks; silently dropped after death. Raises FrameError for a frame over the
+        limits, OSError where no descriptor is left to pass on what it carries."""
 
     @property
     def tail(self) -> LogTail:

@@ -359,6 +359,8 @@ class Attempts:
             self._step(
                 attempt, ev.HandlerFailed(self._time(), f"the input is too large: {error}", retryable=False)
             )
+        except OSError as error:  # no descriptor, or no memory, is left for a large input
+            self._worker_gone(attempt, f"its input could not be sent: {error.strerror}")
         attempt.input = None
 
     def _begins(self, attempt: RunningAttempt, printed: TailListener | None) -> None:

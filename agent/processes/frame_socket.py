@@ -72,7 +72,8 @@ class FrameSocket:
         self._read_or_not()
 
     def send(self, frame: Frame) -> None:
-        """Raises FrameError for a frame over the limits; nothing is sent then."""
+        """Raises FrameError for a frame over the limits, OSError where no descriptor is left for it; nothing
+        is sent then."""
         if self._ended:
             return
         data, fds = encode(frame)

@@ -83,7 +83,7 @@ class LocalProcess:
         self.alive = True
         self._frames: FrameSocket | None = None
         self.send: Callable[[Frame], None] = lambda frame: None
-        """Raises FrameError for a body over the limit of a frame."""
+        """As that of `FrameSocket`; a worker without one is sent nothing."""
         if channels.ours is not None:
             self._frames = FrameSocket(channels.ours, self._loop, watcher.on_frame, watcher.on_broken)
             self.send = self._frames.send

@@ -119,12 +119,13 @@ class Worker:
 
     def run(self, key: AttemptKey, frame: Frame) -> TailListener | None:
         """Sends the run frame. Returns what listens to the process from before the job on; None where there
-        is no process. Raises FrameError for an input over the limit of a frame."""
+        is no process. Raises FrameError for an input over the limit of a frame, and OSError where a large one
+        cannot be passed on."""
         if (life := self._life) is None:
             return None
-        life.known.add(key)
         listener = life.process.tail.listen()
         life.process.send(frame)
+        life.known.add(key)
         if life.ahead.withdrawn:
             life.ahead.clear_after(key)
         return listener

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from dataclasses import replace
 
@@ -365,6 +366,31 @@ def test_an_input_in_the_object_store_is_fetched_first(play, a_worker, a_job):
         await host.control.assign(replace(a_job("j3"), input=None, input_ref=ref))
         await host.control.cancel("j3")
         assert (await host.control.outcome("j3")).end == "cancelled"
+
+    play(story)
+
+
+def test_an_input_for_which_no_descriptor_is_left_is_given_back(play, a_worker, a_job, monkeypatch):
+    """Its worker is free for the next job, and the session goes on."""
+
+    async def story(host):
+        await host.control.ready(a_worker())
+        process, send = host.spawner.of("w1"), type(host.spawner.of("w1")).send
+
+        def fails(frame):
+            if frame.kind == "run" and frame.job == "j1":
+                raise OSError(errno.EMFILE, "Too many open files")
+            send(process, frame)
+
+        monkeypatch.setattr(process, "send", fails)
+        await host.control.assign(a_job("j1"))
+        await host.control.until(lambda: host.control.about(Refused, "j1"))
+        (refused,) = host.control.about(Refused, "j1")
+        assert refused.reason == "its input could not be sent: Too many open files"
+        await host.control.assign(a_job("j2", b'{"output": 2}'))
+        assert (await host.control.outcome("j2")).end == "completed"
+        assert len(host.control.hellos) == 1
+        assert host.spawner.spawned == [process]
 
     play(story)
 
