@@ -213,7 +213,7 @@ class Agent:
         """Adds facts about this host. The session is ended, since a Hello reports them; what runs goes on."""
         self.settings = replace(self.settings, facts={**self.settings.facts, **facts})
         if self._stream is not None and not self._stop_requested.is_set():
-            self._stream.end("there is news of this host")
+            self._stream.end("the facts of this host have changed")
 
     async def run(self) -> None:
         """Until `stop`. Raises AgentRefused with control's reason."""
@@ -283,7 +283,7 @@ class Agent:
                 welcomed, reason = await self._one_session()
             except Joined as end:
                 if not joined:
-                    # At once: until it was used, whoever has the join token may speak as this node.
+                    # At once: until it was used, any holder of the join token may act as this node.
                     joined = True
                     log.info("%s", end)
                     continue

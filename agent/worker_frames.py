@@ -295,7 +295,7 @@ def read(frame: Frame, *, program: bool = False) -> WorkerMessage:
     from the agent's own end of a program, which has checked what the program posts."""
     rule = FRAME_RULES.get(frame.kind)
     if rule is None or (rule.program and not program):
-        raise BrokenProtocol(f"it said {frame.kind!r:.40}, which no worker may say")
+        raise BrokenProtocol(f"it sent {frame.kind!r:.40}, which no worker may send")
     fields = rule.fields
     if rule.job == "must" or (rule.job == "may" and "job" in frame.fields):
         fields = {**fields, **_KEY_FIELDS}

@@ -9,7 +9,7 @@ from stoker.control.types import LOAD_BALANCER, Endpoint
 
 
 class Endpoints:
-    """`by_id` is another mapping after each change: whoever walks through it walks through what was there."""
+    """`by_id` is replaced by each change, so that an iteration over it sees one state."""
 
     def __init__(self, aliases: Mapping[str, str]) -> None:
         self._aliases = dict(aliases)

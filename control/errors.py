@@ -9,7 +9,7 @@ ControlError
  ├─ KeyReused 422       an idempotency key that came with another request before
  ├─ TooMany 429         over a rate limit; says when to come back
  └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
-     └─ UncertainCommit         the store went away during a commit: accepted or not, nobody can tell
+     └─ UncertainCommit         the store went away during a commit: accepted or not is unknown
 """
 
 from __future__ import annotations

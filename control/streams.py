@@ -1,4 +1,4 @@
-"""What readers of a job's stream and of its logs are given.
+"""What readers of a job's stream and of its logs receive.
 
 Plain frozen data, as in `control.types`. How it reads on the wire is `control.api.events`.
 """
@@ -13,7 +13,7 @@ from stoker.wire.messages import Ref
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """One piece of partial output; a piece over 1 MB lies where `ref` says, and `value` is empty then."""
+    """One chunk of partial output; a chunk over 1 MB is where `ref` says, and `value` is empty then."""
 
     attempt: int
     n: int

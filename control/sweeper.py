@@ -39,7 +39,7 @@ SETTLE_S = 10.0
 STAFF_PAUSE_S = 0.05
 
 ASIDE_S = 86_400.0
-"""What the object store does not delete is tried again after so long, and told of again then."""
+"""A failed deletion in the object store is tried again, and logged again, after so long."""
 
 ARTIFACTS_EVERY = 60
 TIDY_AGAIN_S = 10.0
@@ -94,7 +94,7 @@ class Sweeper:
                 self._sessions.disconnect(await self._commits.read(revoked_nodes))
             except Exception as error:  # whatever it is: the next pass does it again
                 log.error("a sweep failed and is done again: %r", error)
-                watching_since = loop.time()  # what nodes said could not be stored either
+                watching_since = loop.time()  # reports of nodes could not be stored either
 
     async def _expire_jobs(self) -> None:
         while True:
@@ -192,7 +192,8 @@ class Sweeper:
             await self._wait()
 
     async def _note_assigned(self) -> None:
-        """A node that comes back to another process is believed to hold what it was given, no more."""
+        """A node that reconnects to another process is believed to hold what was assigned to it, and no
+        more."""
         assigned, taken = self._scaling.desired.unstored()
         if not assigned and not taken:
             return
@@ -205,7 +206,7 @@ class Sweeper:
         try:
             await self._commits.commit(note)
         except Exception as error:
-            log.error("which workers nodes were given could not be stored yet: %r", error)
+            log.error("the workers assigned to nodes could not be stored yet: %r", error)
             self._scaling.desired.not_noted(assigned, taken)
         else:
             self._scaling.desired.noted(assigned)

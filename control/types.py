@@ -51,7 +51,8 @@ class EndpointVersion:
 @record(frozen=True, slots=True)
 class Endpoint:
     """`origin`: "file", declared in the configuration, or "api". `template` is the id of the one that it was
-    made from. `requested` holds what else the management API was asked for, to be told again."""
+    made from. `requested` holds the other fields of the request to the management API, to be returned
+    again."""
 
     id: str
     account: str
@@ -184,7 +185,7 @@ class UploadRight:
 
 @record(frozen=True, slots=True)
 class Changed:
-    """A job whose row changed: who waits for it is told. `cancel` names an attempt that must stop.
+    """A job whose row changed: its waiters are woken. `cancel` names an attempt that must stop.
 
     `view` is there when the job ended, as its caller may see it. `losers` are the object-key prefixes of
     attempts that produced nothing that counts. `gone`: the record was deleted, its time has passed.

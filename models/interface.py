@@ -90,8 +90,8 @@ class ImageParameters:
 @dataclass(frozen=True, slots=True)
 class Step:
     """One finished step, counted from 1. `estimate()` returns the latents of the final image as they can be
-    told after this step, exactly after the last one: (1, channels, rows, columns), in any scale, so that a
-    linear map of a pixel's channels gives a colour."""
+    reported after this step, exactly after the last one: (1, channels, rows, columns), in any scale, so that
+    a linear map of a pixel's channels gives a colour."""
 
     number: int
     of: int

@@ -7,7 +7,7 @@ OutboundError
  ├─ FileChanged          a file was altered while it was being uploaded
  ├─ ObjectStoreError
  │   ├─ ObjectStoreDown      not reachable or failing inside: the same call may work later
- │   ├─ ObjectStoreRefused   permanent until somebody changes credentials, bucket or clock
+ │   ├─ ObjectStoreRefused   permanent until an operator changes credentials, bucket or clock
  │   ├─ ObjectStoreFull      its disk or its quota is used up
  │   ├─ ObjectMissing        there is no object under that key
  │   └─ ObjectDamaged        the object is not the one that was stored

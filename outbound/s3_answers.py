@@ -3,7 +3,7 @@
 no connection, time-out, 5xx, throttled   -> ObjectStoreDown      the same call may work later
 no room: 507, quota, "no space left"      -> ObjectStoreFull
 no such object                            -> ObjectMissing
-credentials, bucket, region, clock, TLS   -> ObjectStoreRefused   somebody must change something
+credentials, bucket, region, clock, TLS   -> ObjectStoreRefused   an operator must change it
 """
 
 from __future__ import annotations

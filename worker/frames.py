@@ -3,8 +3,8 @@
 Layout of a frame: two big-endian 32-bit lengths (header, body), a header of JSON, a body of raw JSON.
 The body is the payload (an input, an output, a progress value): the agent passes it on without parsing
 it. A body over `INLINE_MAX` travels in a memfd instead (measured: 16 MiB through the
-socket 20-34 ms, by memfd 5 ms), sealed, so that reading it takes bounded time whoever made it; and a file
-that the handler made as an open descriptor, never as a name.
+socket 20-34 ms, by memfd 5 ms), sealed, so that reading it takes bounded time whichever process made it; and
+a file that the handler made as an open descriptor, never as a name.
 
     agent                         worker
       setup  ------------------->         once, first (+descriptor: its permissions for runs ahead)

@@ -383,7 +383,7 @@ class Attempts:
             self._waiting.withdraw(worker)
         self._scratch.remove(attempt.key)
         if (key := worker.release(attempt.key, now, job_ended=job_ended)) is not None:
-            if lines and self._attempts[key].sent_ahead:  # whose they are cannot be told: it had begun
+            if lines and self._attempts[key].sent_ahead:  # they cannot be attributed: it had begun
                 self._attempts[key].printed = printed
             self._waiting.next(key)
 

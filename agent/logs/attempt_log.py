@@ -1,8 +1,8 @@
 """What an outcome shows of what its handler printed: the last lines, bounded, without known secrets.
 
-Pure. With several attempts at once on a worker nobody can tell their lines apart: each shows all of its time.
-Only the stock SDK of protocol workers says in a line of its own which job it is about. What is a secret is
-for `agent.logs.redaction` to say.
+Pure. The lines of several attempts at once on a worker cannot be told apart: each shows all lines of its
+time. Only the stock SDK of protocol workers says in a line of its own which job it is about. What is a secret
+is for `agent.logs.redaction` to say.
 """
 
 from __future__ import annotations

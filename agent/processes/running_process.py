@@ -169,7 +169,7 @@ class LocalProcess:
         try:
             if self._frames is not None:
                 self._frames.finish()
-        finally:  # whatever its frames led to, somebody waits for its end
+        finally:  # whatever its frames led to, its end is awaited
             self._gave_up_at = self._loop.time() + GIVE_UP_S  # only now: its frames may have taken seconds
             self._clear_up()
 

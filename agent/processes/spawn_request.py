@@ -37,8 +37,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class SpawnRequest:
-    """What a new python worker is given, whoever makes it. `command` is what an interpreter would run. `plan`
-    is what it is shut in with, `cgroup` the file that puts a process into its cgroup, where it has one."""
+    """What a new python worker is started with, by a spawner or by a zygote. `command` is what an interpreter
+    would run. `plan` is what it is shut in with, `cgroup` the file that puts a process into its cgroup, where
+    it has one."""
 
     module: str
     command: tuple[str, ...]

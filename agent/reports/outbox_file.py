@@ -52,7 +52,7 @@ class OutboxFile:
                 self._write(number, data())
             except Exception as failed:
                 error = failed
-            with suppress(RuntimeError):  # the loop is closed: nobody is to be told
+            with suppress(RuntimeError):  # the loop is closed: nothing waits for it
                 loop.call_soon_threadsafe(done, error)
 
         try:

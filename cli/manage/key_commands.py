@@ -177,7 +177,7 @@ def revoke(data_dir: Path, config: Path | None, key: str, console: Console) -> N
 
 
 def webhook_secret(data_dir: Path, config: Path | None) -> None:
-    """Prints the secret, with an audit line: whoever knows it can sign as this service."""
+    """Prints the secret, with an audit line: any holder of it can sign as this service."""
     with _store(data_dir, config) as opened:
         print(audited(opened, ("GET", "stoker key webhook-secret"), store.webhook_secret))
 

@@ -1,7 +1,7 @@
-"""One request, as the operations see it: what was asked, by whom, at which endpoint, with which body.
+"""One request, as the operations see it: its parameters, caller, endpoint and body.
 
-Reads straight from the ASGI scope: a request object costs as much as all of this. A body is read piece by
-piece and refused as soon as it is over its limit, so that no more than the limit is ever held.
+Reads straight from the ASGI scope: a request object costs as much as all of this. A body is read in
+parts and refused as soon as it is over its limit, so that no more than the limit is ever in memory.
 
 A caller whose answer takes long is watched, and ends its admission when it leaves. A submission goes on then,
 as it may be half stored; what only reads ends with its caller.
@@ -33,7 +33,7 @@ _LENGTH_DIGITS = 20
 
 
 class CallerLeft(Exception):
-    """The connection closed before the request was complete: there is nobody to answer."""
+    """The connection closed before the request was complete: there is no caller to answer."""
 
 
 @dataclass(slots=True)

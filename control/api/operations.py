@@ -123,7 +123,7 @@ class Operations:
         return records.page(await self._plane.queries.requests(call.endpoint, listing))
 
     async def logs(self, call: Call) -> Record | Response:
-        """What is kept; or server-sent events to whoever accepts them, or asks to follow."""
+        """The stored lines; or server-sent events if the caller accepts them or follows."""
         after = parse_event_id(call.header(b"last-event-id"))
         if flag(call.query, "follow") or "text/event-stream" in (call.header(b"accept") or ""):
             return await self._log_events(call, after)
@@ -137,7 +137,7 @@ class Operations:
         return records.health(found)
 
     async def stream(self, call: Call) -> Record | Response:
-        """A poll, or server-sent events to whoever accepts them."""
+        """A poll, or server-sent events if the caller accepts them."""
         await call.body(IGNORED_BODY_BYTES)  # read, so that the next message is the caller's leaving
         after = parse_event_id(call.header(b"last-event-id"))
         if "text/event-stream" in (call.header(b"accept") or ""):

@@ -1,4 +1,4 @@
-"""What queries and headers ask for, read and checked. Like a submission's fields, nothing is clamped."""
+"""Query parameters and headers, read and checked. Like a submission's fields, nothing is clamped."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ method? ─no─> 405   key? ─no─> 401   endpoint? ─no─> 404   may it? �
                                                                                     │yes
                                                                          answer <── operation
 
-Only who is known, at an endpoint that exists, is counted. Its place is taken until its answer was written.
+Only authenticated callers of existing endpoints are counted, each until its answer was written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the application under uvicorn, on the loop that is already there, until it is told to stop.
 
-Signals are left alone: whoever owns the process decides when to stop. uvicorn runs in one task that the
+It handles no signals: the owner of the process decides when to stop. uvicorn runs in one task that the
 `HttpServer` owns; `stop` lets answers under way go out for a while, tells what is still held to come back,
 and returns when nothing of it is left.
 """

@@ -1,4 +1,4 @@
-"""What callers are told when no response of a worker can be given to them, and the HTTP status that says so.
+"""What callers receive when there is no response of a worker, and with which HTTP status.
 
 GatewayError
  ├─ NoWorkers 503        no worker was ready in time

@@ -1,4 +1,4 @@
-"""What followed attempts print, as their agents send it: bounded, in memory, for whoever reads along.
+"""What followed attempts print, as their agents send it: bounded, in memory, for readers that follow.
 
     first reader ──> its node is told: wanted ──LogLines──> Ring ──> readers
     last reader goes ──LINGER_S without another──> no longer wanted, forgotten
@@ -95,7 +95,7 @@ class LiveLogs:
                 ring.forgetting = loop.call_later(LINGER_S, self._forget, key)
 
     def known(self, key: AttemptKey) -> Ring | None:
-        """What of an attempt that has ended somebody read along a moment ago."""
+        """The lines of an ended attempt that a reader followed a moment ago."""
         return self._rings[key][1] if key in self._rings else None
 
     def _forget(self, key: AttemptKey) -> None:

@@ -94,7 +94,7 @@ def _newest(stored: tuple[AttemptLog, ...]) -> int:
 
 
 def _ended(position: LogPosition, log: AttemptLog, ring: Ring | None) -> Iterator[LogEvent]:
-    """The rest of an attempt that has ended: from memory where somebody read along, else its tail."""
+    """The rest of an attempt that has ended: from memory if a reader followed it, else its stored tail."""
     if log.attempt < position.attempt:
         return
     yield from position.begin(log.attempt)

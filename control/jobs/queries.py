@@ -250,7 +250,7 @@ class JobQueries:
                     yield await self._whole_event(event)
 
     def _check_open(self) -> None:
-        """Nobody is held any more; answered at once, whoever polls would ask again at once."""
+        """Raises Unavailable: an answer at once would make pollers repeat their call at once."""
         if self._waiters.closed:
             raise Unavailable("the service is stopping; ask again")
 

@@ -67,7 +67,7 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 Admit = Callable[[str], Awaitable[str | None]]
-"""Says why whoever brings a token is refused; None when it is let in."""
+"""Returns why a caller with this token is refused, or None if it is admitted."""
 
 Handle = Callable[[ControlStream, str, str], Coroutine[Any, Any, None]]
 HandleLogs = Callable[[ControlLogs, str, str], Coroutine[Any, Any, None]]

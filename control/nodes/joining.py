@@ -112,7 +112,7 @@ def _joins(brought: Brought, now: float) -> JoinCase:
 
 
 def unknown(conn: Conn, token: str) -> str | None:
-    """Why nobody may speak with this token or credential, whoever it is; None for one that is known."""
+    """Why this token or credential admits no node at all; None for one that is known."""
     if keys.find(conn, _kind(token), token) is not None:
         return None
     return UNKNOWN if _kind(token) == "join" else OUT

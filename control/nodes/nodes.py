@@ -117,7 +117,7 @@ class Nodes:
     # -- a session's life
 
     async def admit(self, token: str) -> str | None:
-        """Why whoever brings this token may open no stream; None when it may say Hello."""
+        """Why a caller with this token may open no stream; None if it may send a Hello."""
         return await self._commits.read(lambda conn: unknown(conn, token))
 
     async def serve(self, stream: ControlStream, peer: str, token: str) -> None:
@@ -334,7 +334,7 @@ class Nodes:
             raise StreamEnded(f"{error}, and ask again") from error
 
     async def speaks(self, hello: StreamHello, token: str) -> str | None:
-        """Why whoever opens a stream beside a node's session is not in it; None when it is."""
+        """Why the caller of a second stream does not belong to the node's session; None if it does."""
         if not await self._commits.read(lambda conn: speaks_for(conn, token, hello.node)):
             return f"this is not what node {hello.node} came in with, or it was revoked"
         session = self._sessions.by_node.get(hello.node)

@@ -262,7 +262,7 @@ def note_samples(session: NodeSession, node: NodeState, samples: Iterable[Device
 
 
 def _is_paid(conn: Conn, node: str, span: Usage, unpaid: list[str]) -> bool:
-    """Whether somebody pays for this span of usage; adds to `unpaid` why nobody does."""
+    """Whether this span of usage is billed to an account; adds to `unpaid` why not."""
     try:
         validation.paid(span, store.usage_owner(conn, node, span))
     except InvalidReport as error:

@@ -325,7 +325,7 @@ class Assigner:
         self._clock = clock
 
     def assign(self, claimed: Claimed) -> None:
-        self._waiters.changed(claimed.job)  # whoever follows its logs has a node to ask now
+        self._waiters.changed(claimed.job)  # readers that follow its logs have a node now
         session = self._sessions.get(claimed.node)
         if session is None:
             return

@@ -5,7 +5,7 @@ output of a job                      answer
 {"error": {..., "code": 404}}        404, the same error
 a text with `data:` lines            the text, as an event of the stream
 any other chunk                      data: <its JSON>
-FAILED                               500, the handler's message; the official clients are told not to retry
+FAILED                               500, the handler's message, with a header that stops retries
 """
 
 from __future__ import annotations

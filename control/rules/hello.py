@@ -96,7 +96,7 @@ def _devices(hello: Hello) -> None:
 def held_workers(
     held: Iterable[HeldWorker], workers: Mapping[str, AssignedWorker]
 ) -> tuple[tuple[HeldWorker, ...], tuple[HeldWorker, ...]]:
-    """Those that this node was given, as they were given; and all others."""
+    """The workers that were assigned to this node, as assigned; and all others."""
     known, others = [], []
     for worker in held:
         assigned = workers.get(worker.worker)

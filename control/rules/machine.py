@@ -134,7 +134,7 @@ class Job:
 
     @property
     def assigned(self) -> int:
-        """How often it was given out since its caller last wanted it tried; refusals do not count."""
+        """How often it was assigned since its caller last submitted or retried it; refusals do not count."""
         return self.attempt - self.refused - self.assigned_before
 
     @property

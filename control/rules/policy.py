@@ -11,7 +11,7 @@ MAX_ATTEMPTS = 3
 """A job whose attempts failed this often, through no fault of its handler's answer, fails: the default."""
 
 MAX_ASSIGNMENTS = 10
-"""A job that was given out this often and came back uncounted fails: it may be what kills its agents."""
+"""A job that was assigned this often and came back uncounted fails: it may be what kills its agents."""
 
 BACKOFF_S = (0.0, 2.0, 10.0)
 """The wait before the next try after the first, second, third counted failure, and every later one."""
@@ -100,5 +100,5 @@ def after_drop(node: str, assigned: int, at: float) -> Again:
     """The node came back without it: the Assign was never taken, or its agent was restarted."""
     why = f"node {node} came back without it"
     if assigned >= MAX_ASSIGNMENTS:
-        return Again(None, f"{why}; gave up after it was given out {assigned} times")
+        return Again(None, f"{why}; gave up after it was assigned {assigned} times")
     return Again(at, why)

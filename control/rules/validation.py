@@ -45,7 +45,7 @@ from stoker.wire.records import record
 T = TypeVar("T")
 
 INLINE_MAX = 1024 * 1024
-"""Bytes of an output, a piece or a progress value within a message; what is larger lies elsewhere."""
+"""Bytes of an output, a chunk or a progress value within a message; larger ones are in the object store."""
 
 LISTED_MAX = 8192
 """Of each kind of thing that a Hello names. An agent's outbox holds half as many reports."""
@@ -262,7 +262,7 @@ _RULES: Mapping[type[Any], Callable[[Any, Assignments], Any]] = {
 
 
 def printed(report: LogLines, node: str, runs_at: str) -> None:
-    """Lines of an attempt that somebody follows, from the node that it runs at. Raises InvalidReport."""
+    """Lines of an attempt that a reader follows, from the node that runs it. Raises InvalidReport."""
     if node != runs_at:
         which = f"attempt {report.attempt} of job {shown(report.job)}"
         raise InvalidReport(f"{which} is not one that control gave to this node")

@@ -2,7 +2,8 @@
 
 A row is one hour of one worker, pod or volume. It is only ever added to, in the transaction that stores what
 the amount is for: a span of usage, a job's output, or up to when a disk or volume is billed. So nothing is
-billed twice and nothing is left out, whoever is killed when. What a bill is the sum of: `control.billing`.
+billed twice and nothing is left out, whichever process is killed when. What a bill is the sum of:
+`control.billing`.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ _BILLED = {
 def _bill_space(
     conn: Conn, table: str, payer: Payer, since: float, until: float, gb: int, gb_hour: int
 ) -> None:
-    """Nothing where somebody else has just billed it."""
+    """Nothing if another process has just billed it."""
     if until <= since:
         return
     values = {"id": payer.resource, "since": since, "until": until}

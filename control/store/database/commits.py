@@ -49,7 +49,8 @@ class Commits(Protocol):
 
     uncertain_commit: asyncio.Event
     """Set where it is unknown whether a commit happened. Jobs that it claimed may not have been sent, and
-    ends that it stored were not reported: whoever lives on what commits answer must read the store again."""
+    ends that it stored were not reported: callers that rely on the results of commits must read the store
+    again."""
 
     async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
         """Runs `fn` in a transaction; returns what it returned once that is on the disk.

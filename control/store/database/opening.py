@@ -1,7 +1,7 @@
 """Opens the store: its database, its tables, its version, the key to its secrets; and the connections to it.
 
 Where the tables lie is a `Database`: a file of SQLite's (`sqlite`) or a PostgreSQL database
-(`postgres`). Transactions are explicit: whoever holds a `Conn` begins and ends them
+(`postgres`). Transactions are explicit: the holder of a `Conn` begins and ends them
 (`commits` does). SQLAlchemy serves the cold statements and the raw driver the hot ones, on the same
 connection and in the same transaction.
 """

@@ -90,7 +90,7 @@ keys = _table(
     Column("uses_left", _INT),  # of a join token; NULL: any number
 )
 
-audit = _table(  # what was asked of the management API, and by whom
+audit = _table(  # requests to the management API, and their keys
     "audit",
     Column("n", _INT, primary_key=True, autoincrement=True),
     _account(),
@@ -158,11 +158,11 @@ pods = _table(
     _text("wish"),  # RUNNING, EXITED, TERMINATED
     _int("version"),
     _int("restarts", 0),
-    Column("body", LargeBinary, nullable=False),  # sealed JSON: what was asked for
+    Column("body", LargeBinary, nullable=False),  # sealed JSON: the request
     _text("node"),  # "": none yet
     _text("devices"),  # JSON: their uuids
     _text("gpu_type"),  # their name; "": none
-    _text("seen"),  # JSON: what its node last said of its container
+    _text("seen"),  # JSON: what its node last reported of its container
     _time("created_at"),
     _time("changed_at"),
     _text("change"),  # in words, what happened then
@@ -196,7 +196,7 @@ endpoints = _table(
     _text("scaler_type"),
     _int("scaler_value"),
     _text("template"),  # "": none
-    _text("asked"),  # JSON: what the management API was asked for, to be told again
+    _text("asked"),  # JSON: the request to the management API, to be returned again
     _time("created_at"),
 )
 
@@ -328,7 +328,7 @@ cursors = _table(
     _job(primary_key=True),
     _int("attempt"),
     _int("n"),
-    _int("told", 0),  # the end was told to pollers
+    _int("told", 0),  # the end was reported to pollers
 )
 
 logs = _table(

@@ -66,7 +66,7 @@ def _gone(row: Any) -> Changed:
 
 
 def _chunks(conn: Conn, jobs_of: list[int]) -> dict[int, list[str]]:
-    """The spilled pieces of their streams, by job."""
+    """The chunks of their streams that are in the object store, by job."""
     found = select(chunks.c.seq, chunks.c.ref_key).where(
         chunks.c.ref_key.is_not(None), chunks.c.seq.in_(jobs_of)
     )
@@ -79,7 +79,7 @@ def _chunks(conn: Conn, jobs_of: list[int]) -> dict[int, list[str]]:
 def _orphans_of(conn: Conn, row: Any) -> tuple[str, ...]:
     """Prefixes of attempts below which nothing is named any more.
 
-    Of one that ended its job, but not well, there may be more than was reported: a file, or a piece of its
+    Of one that ended its job, but not well, there may be more than was reported: a file, or a chunk of its
     stream, that was uploaded just before. A spilled output goes by itself: a webhook may name it still.
     """
     kept = row.state == JobState.COMPLETED or row.output_key is not None

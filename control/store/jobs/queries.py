@@ -65,7 +65,7 @@ def shown(row: Any, now: float, **rest: Any) -> JobView:
 
 def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -> str | None:
     """Why a queued job waits, if it is of its own accord. It names a time, which stays the same while
-    it waits: whoever tells each new reason tells this one once."""
+    it waits: a reader that reports each new reason reports this one once."""
     if not_before <= now or not attempt:
         return None
     until = datetime.fromtimestamp(math.ceil(not_before), UTC)

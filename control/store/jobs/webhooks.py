@@ -53,7 +53,7 @@ def note_end(conn: Conn, seq: int, view: JobView, webhook: str, now: float) -> N
 
 
 def receiver_of(url: str) -> str:
-    """Who is asked: those of one host share its places."""
+    """The receiver: those of one host share its places."""
     return urlsplit(url).netloc.lower()
 
 

@@ -2,7 +2,7 @@
 a lost node back into the queue.
 
 A session is raised by every Hello with a credential and by every loss, and a node that has only joined has
-none; claims name it, so whoever was superseded claims nothing. Outcomes do not: they are guarded by node and
+none; claims name it, so a superseded session claims nothing. Outcomes do not: they are guarded by node and
 attempt, and a result that was produced is taken from any later connection of its node.
 """
 

@@ -1,4 +1,4 @@
-"""The audit log in the store: what was asked of the management API, by which key, and what came of it.
+"""The audit log in the store: requests to the management API, the key of each, and its result.
 
 A line is begun before a change is made and ended when it was answered, so a change without a line cannot be.
 One that was never ended has no status: the process went away in between.

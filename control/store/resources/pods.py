@@ -1,6 +1,6 @@
-"""Pods in the store: what was asked for, what is wanted, and what their nodes last said of them.
+"""Pods in the store: the request, the desired state, and what their nodes last reported.
 
-A row stays after its pod is gone, for the bill. What was asked for is sealed: its env may hold secrets. What
+A row stays after its pod is gone, for the bill. The request is sealed: its env may hold secrets. What
 an action or a report leads to is decided by `control.rules.pods`; here the outcome is written.
 """
 
@@ -20,7 +20,7 @@ from stoker.control.store.resources.registries import registry_login
 from stoker.wire.messages import HeldPod, PodState, PortMapping
 
 API_KEY = "api_key"
-"""Sealed beside what was asked for."""
+"""Sealed with the request."""
 
 
 def add_pod(conn: Conn, pod: Pod) -> None:

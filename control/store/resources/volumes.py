@@ -1,4 +1,5 @@
-"""Network volumes in the store. What is in them lies on the nodes; a row is a name, a size, and what is told.
+"""Network volumes in the store. What is in them lies on the nodes; a row is a name, a size, and what is
+reported.
 
 A deleted one stays for a while, marked: nodes that were away are to remove its folder, too, and its last
 hours are still to be billed.
@@ -16,7 +17,7 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import volumes
 
 REMEMBERED_S = 30 * 86_400.0
-"""How long nodes are told that a volume's folder is to go."""
+"""How long nodes are sent the removal of a volume's folder."""
 
 _FIELDS = tuple(field.name for field in fields(Volume))
 _COLUMNS = tuple(volumes.c[name] for name in _FIELDS)

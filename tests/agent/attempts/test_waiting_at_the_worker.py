@@ -42,7 +42,7 @@ def test_a_python_worker_neither_prolongs_its_time_nor_hands_back_uncounted(play
         host.spawner.of("w1").emit(about(word, "j1", reason="I would rather not"))
         outcome = await host.control.outcome("j1")
         assert (outcome.end, outcome.retryable) == ("lost", True), "a failure of its worker, and counted"
-        assert f"it said '{word}', which no worker may say" in outcome.error
+        assert f"it sent '{word}', which no worker may send" in outcome.error
 
     play(story)
 

@@ -185,7 +185,7 @@ def test_each_word_is_read(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, word in FRAME_RULES.items() if word.program])
 def test_some_frames_are_the_agents_own(kind: str) -> None:
-    with pytest.raises(BrokenProtocol, match="which no worker may say"):
+    with pytest.raises(BrokenProtocol, match="which no worker may send"):
         read(well_formed(kind))
 
 
@@ -221,7 +221,7 @@ def test_what_comes_along_is_what_its_kind_has() -> None:
         (Frame("done", {"job": "j1", "attempt": 1}), "a done frame came without a body"),
         (Frame("done", {"job": "j1", "attempt": 1}, b"{bad"), "a body of 4 bytes is no JSON"),
         (Frame("done", {"job": "j1"}, b"1"), "a done frame has no attempt"),
-        (Frame("", {}), "it said '', which no worker may say"),
+        (Frame("", {}), "it sent '', which no worker may send"),
     ]:
         with pytest.raises(BrokenProtocol, match=message):
             read(frame)

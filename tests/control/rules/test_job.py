@@ -239,7 +239,7 @@ def test_a_job_that_kills_its_agents_is_given_up() -> None:
         job, _ = machine.step(job, claimed(100.0 + time))
         job, _ = machine.step(job, machine.Dropped(100.0 + time, "n1"))
     assert job.name is JobState.FAILED
-    assert "given out 10 times" in job.state.error
+    assert "assigned 10 times" in job.state.error
 
 
 # ---- tried again on demand --------------------------------------------------------------------------

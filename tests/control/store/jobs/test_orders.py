@@ -152,7 +152,7 @@ def test_a_retry_is_given_out_as_often_as_a_new_job(bench: Any) -> None:
         bench.reconcile(float(at), [])
         (claimed,) = bench.claim(float(at), bench.slot())
     (changed,) = bench.reconcile(20.0, []).changed
-    assert "gave up after it was given out 10 times" in changed.view.error
+    assert "gave up after it was assigned 10 times" in changed.view.error
     bench.retry(21.0, claimed.job)
     bench.claim(22.0, bench.slot())
     (changed,) = bench.reconcile(23.0, []).changed
