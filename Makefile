@@ -49,11 +49,11 @@ demo: $(STAMP)
 
 # On two cores a third process works while others wait.
 test: .set-up
-	@.ci/packages gcc
+	@.ci/packages gcc tmux
 	PYTHONHASHSEED=0 $(PYTEST) tests -m "not slow" --processes 3
 
 test-slow: .set-up
-	@.ci/packages gcc ffmpeg
+	@.ci/packages gcc ffmpeg tmux
 	PYTHONHASHSEED=0 STOKER_TESTS_EXECUTE=1 $(PYTEST) tests -m "slow or hypothesis" --hypothesis-profile full \
 		--timeout 600 -o faulthandler_timeout=600
 

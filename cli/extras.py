@@ -22,6 +22,8 @@ NEEDS = {
     "control": ("control",),
     "agent": ("agent",),
     "key": ("control",),
+    "dev": ("control",),
+    "run": ("control",),
     "model": ("client", "models"),
     "weights": ("client", "models"),
 }

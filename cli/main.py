@@ -18,6 +18,7 @@ import typer
 
 from stoker import __version__
 from stoker.cli import extras
+from stoker.cli.dev import commands as dev_commands
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
 from stoker.cli.jobs.app import app as job_app
@@ -53,6 +54,7 @@ from stoker.cli.options import (
     config_file,
     examples,
 )
+from stoker.cli.parents import end_with_parent
 from stoker.cli.predict.command import predict
 from stoker.cli.terminal import plain_console
 
@@ -72,6 +74,7 @@ app.command(
     )
 )(predict)
 resource_app.add_to(app)
+dev_commands.add_to(app)
 
 IMAGES, VIDEOS = HOSTED = ("text-to-image", "talking-video")
 NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
@@ -116,6 +119,7 @@ def up(
     ready_fd: ReadyFd = None,
 ) -> None:
     """Runs control, agent, object store and hosted endpoints on this machine. Ctrl-C stops all of them."""
+    end_with_parent(os.environ)
     _log_to_stderr(logging.WARNING)
     chosen = () if no_hosted else tuple(hosted or HOSTED)
     extras.check(("control", "agent"))
@@ -364,7 +368,6 @@ def _prepare_process() -> dict[str, str]:
     """Prepares control or agent: ends with its parent, logs to stderr, and removes the STOKER_ variables from
     the environment, so that children do not inherit secrets. Returns the variables."""
     from stoker.cli.control.s3_settings import take_secrets
-    from stoker.cli.parents import end_with_parent
     from stoker.cli.proc_environ import wipe_variables
 
     end_with_parent(os.environ)

@@ -32,8 +32,8 @@ CODE_MAX = 1 << 20
 def template_body(
     endpoint: Endpoint, definition: Definition, *, name: str, live: bool, bundle: Bundle | None = None
 ) -> dict[str, Any]:
-    """The body of `POST /v1/templates`; also of a PATCH. A deployed endpoint needs its `bundle`. Raises
-    BundleError if the code is too large for that."""
+    """The body of `POST /v1/templates`; `template_changes` makes that of a PATCH. A deployed endpoint needs
+    its `bundle`. Raises BundleError if the code is too large for that."""
     if live:
         given = {LIVE_ENV: "1"}
     elif bundle is None:
@@ -87,6 +87,11 @@ def endpoint_body(
         "networkVolumeId": definition.volume or None,
         **_devices(definition),
     }
+
+
+def template_changes(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a PATCH of a template takes; whether it is for endpoints is fixed when it is created."""
+    return {name: value for name, value in body.items() if name != "isServerless"}
 
 
 def endpoint_changes(body: Mapping[str, Any]) -> dict[str, Any]:

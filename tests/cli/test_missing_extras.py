@@ -87,14 +87,15 @@ def refused(reported: dict[str, Any]) -> dict[str, set[str]]:
     return found
 
 
+CONTROL = {"control", "dev", "run"}
 KEYS = {"key create", "key list", "key revoke", "key webhook-secret"}
 
 
 @pytest.mark.parametrize(
     ("extras", "expected"),
     [
-        (("client",), {"control,agent": {"up"}, "control": {"control", *KEYS}, "agent": {"agent"}}),
-        (("agent",), {"control,agent": {"up"}, "control": {"control", *KEYS}}),
+        (("client",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}, "agent": {"agent"}}),
+        (("agent",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}}),
         (("control",), {"control,agent": {"up"}, "agent": {"agent"}}),
         (("control", "agent"), {"models": {"up"}}),
     ],

@@ -6,8 +6,10 @@ the files and the OpenAPI documents. Programs that are not ours are only named (
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,19 @@ import typer
 from every_command import COMMANDS
 from fake_plane import FakePlane
 from pages import Block
+from rich.console import Console
 
+from stoker.cli.dev.project import load
+from stoker.cli.dev.routing import local_routes
+from stoker.cli.dev.starter import write_project
 from stoker.cli.main import app
 from stoker.control.api.app import make_app
 from stoker.control.management_api.app import routes
 
 ROOT = Path(__file__).parents[2]
-OTHERS = frozenset({".", "apt-get", "chgrp", "docker", "nvidia-ctk", "pip", "printf", "python3", "systemctl"})
+OTHERS = frozenset(
+    {".", "apt-get", "cd", "chgrp", "docker", "nvidia-ctk", "pip", "printf", "python3", "systemctl"}
+)
 SEPARATORS = frozenset({"|", "&&", "||", ";", "&"})
 ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
 FILES = re.compile(r"[\w./-]+\.(?:pem|toml|json|png|wav)")
@@ -48,6 +56,21 @@ def operations() -> dict[str, Mapping[str, set[str]]]:
 
 
 OPERATIONS = operations()
+
+
+def dev_operations() -> dict[str, set[str]]:
+    """The paths of the local server of a new project, parameters blanked, with their methods."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_project(Path(folder), Console(file=io.StringIO()))
+        found = local_routes(load(Path(folder)))[0]
+    known: dict[str, set[str]] = {"/": {"GET"}}
+    for one in found:
+        known.setdefault(PARAMETER.sub("{}", one.path), set()).add(one.method)
+    return known
+
+
+DEV_OPERATIONS = dev_operations()
+DEV_SERVER = "localhost:8888"
 
 
 def lines(block: Block) -> Iterator[tuple[int, str]]:
@@ -191,6 +214,11 @@ def operation_fault(method: str, url: str) -> str | None:
     """`url` may be a whole one, a path, or what comes after an endpoint's id. What is below `/openai/` is as
     deep as the caller likes, and in no OpenAPI document."""
     split = urlsplit(url)
+    if split.netloc == DEV_SERVER:
+        methods = next(
+            (DEV_OPERATIONS[one] for one in candidates(split.path) if one in DEV_OPERATIONS), set()
+        )
+        return None if method in methods else f"a new project has no {method} {split.path}"
     if split.path.startswith("/openai/"):
         return None if method in ("GET", "POST") else f"{split.path} takes GET, POST, not {method}"
     if split.path.startswith(WORKERS_OWN):

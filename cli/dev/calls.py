@@ -1,0 +1,213 @@
+"""Calls of live endpoints, with what happens on the worker printed as it happens.
+
+queue          a job: its states, the lines that it prints, progress and partial output, then its end
+load-balanced  a request to the worker, then the lines that the route printed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from stoker.cli.dev.display import Display
+from stoker.cli.dev.project import AppEndpoint
+from stoker.cli.dev.provisioning import Provisioning
+from stoker.cli.jobs import text as job_text
+from stoker.cli.jobs.watch import watch
+from stoker.client import AsyncClient, ClientError, Event, JobRecord, NotFound, Unreachable
+from stoker.client.apps.requests import RouteResponse, function_request, route_request, route_response
+from stoker.client.apps.resources import LIVE_PREFIX
+
+LAST_LINES_S = 2.0
+"""How long lines are waited for after the end of a job."""
+
+LONG_S = 2.0
+"""When a request waits for so long, the states of the workers are shown."""
+
+ROUTE_S = 345.0
+"""A little longer than the platform waits for a worker and its response."""
+
+UNINSTALLED = "could not be installed"
+"""In the first line of the error of a function whose dependencies could not be installed."""
+
+
+class Calls:
+    """`http` sends requests to load-balanced endpoints, with the key."""
+
+    def __init__(
+        self, stoker: AsyncClient, http: httpx.AsyncClient, provisioning: Provisioning, display: Display
+    ) -> None:
+        self._stoker, self._http = stoker, http
+        self._provisioning, self._display = provisioning, display
+
+    async def call(self, served: AppEndpoint, qualname: str, kwargs: Mapping[str, Any]) -> JobRecord:
+        """Runs the function on a worker, and returns the record of the job's end. Raises ClientError, and
+        ValueRefused. If it is cancelled, so is the job."""
+        name = LIVE_PREFIX + served.name
+        endpoint = await self._provisioning.ensure(served)
+        request = await self._request(served, endpoint, qualname, kwargs)
+        try:
+            job = (await self._stoker.run(endpoint, request)).id
+        except NotFound:  # it was deleted since it was last used
+            self._provisioning.forget(served)
+            endpoint = await self._provisioning.ensure(served)
+            job = (await self._stoker.run(endpoint, request)).id
+        try:
+            record = await self._watch(name, endpoint, job)
+        except asyncio.CancelledError:
+            with suppress(ClientError):
+                await self._stoker.cancel(endpoint, job)
+            self._display.line(name, f"job {job} is cancelled: its caller left", "yellow")
+            raise
+        self._show_end(name, record)
+        return record
+
+    async def _request(
+        self, served: AppEndpoint, endpoint: str, qualname: str, kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """In a thread, where large values and code are uploaded."""
+        loop = asyncio.get_running_loop()
+
+        def upload(data: bytes, name: str) -> str:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, name)
+                path.write_bytes(data)
+                return asyncio.run_coroutine_threadsafe(self._stoker.upload(endpoint, path), loop).result()
+
+        return await asyncio.to_thread(
+            function_request, served.endpoint, qualname, kwargs, served.code, served.definition, upload=upload
+        )
+
+    async def _watch(self, name: str, endpoint: str, job: str) -> JobRecord:
+        shown = ""
+
+        def on_state(record: JobRecord) -> None:
+            nonlocal shown
+            text = job_text.state(record)
+            if text != shown and record.status == "IN_QUEUE":
+                self._display.line(name, text, "dim")
+            shown = text
+
+        def on_event(event: Event) -> None:
+            value = job_text.output_of(event)
+            if event.kind == "reset":
+                self._display.line(name, job_text.happened(event), "yellow")
+            elif not (isinstance(value, dict) and value.get("phase") == "installing"):  # a line, too
+                self._display.value(name, event.kind, value)
+
+        lines = asyncio.create_task(self._print_lines(name, endpoint, job), name=f"lines of {job}")
+        try:
+            record = await watch(self._stoker, endpoint, job, on_state, on_event)
+            await asyncio.wait([lines], timeout=LAST_LINES_S)
+            return record
+        finally:
+            lines.cancel()
+            await asyncio.wait([lines])
+
+    async def _print_lines(self, name: str, endpoint: str, job: str) -> None:
+        try:
+            async with aclosing(self._stoker.logs(endpoint, job, follow=True)) as events:
+                async for event in events:
+                    if event.kind == "log":
+                        self._display.line(name, event.value["line"])
+                    elif event.kind == "skipped":
+                        self._display.line(name, f"… {event.value['lines']} lines left out", "dim")
+        except ClientError as error:
+            self._display.line(name, f"its lines cannot be followed: {error}", "yellow")
+
+    def _show_end(self, name: str, record: JobRecord) -> None:
+        if record.succeeded:
+            self._provisioning.states[name] = "ready"
+            self._display.line(name, f"done in {(record.execution_time or 0) / 1000:.2f} s", "green")
+            return
+        error = (record.error or record.reason or "no reason was given").rstrip()
+        first = error.partition("\n")[0]
+        if UNINSTALLED in first:
+            self._provisioning.states[name] = f"failed: {first}"
+        self._display.line(name, f"{record.status}: {error}", "red")
+
+    async def request(
+        self,
+        served: AppEndpoint,
+        *,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> RouteResponse:
+        """Sends the request to a worker, and returns what its route answered. Raises ClientError."""
+        name = LIVE_PREFIX + served.name
+        endpoint = await self._provisioning.ensure(served)
+        request = route_request(
+            served.endpoint,
+            served.code,
+            served.definition,
+            method=method,
+            path=path,
+            query=query,
+            headers=headers,
+            body=body,
+        )
+        response = await self._execute_shown(name, endpoint, request)
+        if response.status_code == 404:  # it was deleted since it was last used
+            self._provisioning.forget(served)
+            endpoint = await self._provisioning.ensure(served)
+            response = await self._execute_shown(name, endpoint, request)
+        if response.status_code != 200:
+            raise ClientError(f"{name} answered {response.status_code}: {_why(response)}")
+        content = response.json()
+        answer = route_response(content)
+        for line in content.get("log", ()):
+            self._display.line(name, line)
+        self._display.line(
+            name, f"{method} {path}: {answer.status}", "green" if answer.status < 400 else "red"
+        )
+        return answer
+
+    async def _execute_shown(self, name: str, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
+        """Shows what its workers do while the response takes long."""
+        waiting = asyncio.create_task(self._show_workers(name, endpoint), name=f"workers of {name}")
+        try:
+            return await self._execute(endpoint, request)
+        finally:
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+    async def _show_workers(self, name: str, endpoint: str) -> None:
+        shown = ""
+        while True:
+            await asyncio.sleep(LONG_S)
+            try:
+                found = await self._stoker.manage.endpoints.get(endpoint, includeWorkers=True)
+            except ClientError:
+                return  # the request fails, too
+            states = (f"{one['status']} {one.get('reason', '')}".strip() for one in found["workers"])
+            text = f"waits; workers: {', '.join(states) or 'none yet'}"
+            if text != shown:
+                self._display.line(name, text, "dim")
+            shown = text
+
+    async def _execute(self, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
+        try:
+            return await self._http.post(f"v2/{endpoint}/execute", json=request, timeout=ROUTE_S)
+        except httpx.TransportError as error:
+            raise Unreachable(
+                f"no answer from {self._http.base_url}: {error or type(error).__name__}"
+            ) from None
+
+
+def _why(response: httpx.Response) -> str:
+    try:
+        body = response.json()
+    except ValueError:
+        return response.text[:300]
+    return (
+        str(body.get("detail") or body.get("error") or body)[:1000] if isinstance(body, dict) else str(body)
+    )

@@ -1,0 +1,106 @@
+"""The options of `stoker dev`, `init`, `deploy`, `undeploy` and `logs`."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stoker.cli.options import DATA_DIR, URL, DataDir, Url, examples
+from stoker.cli.terminal import plain_console
+
+
+class Action(StrEnum):
+    clean = "clean"
+
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[ENDPOINT]...", help="Only these endpoints.")]
+
+
+def dev(
+    action: Annotated[
+        Action | None, typer.Argument(metavar="[clean]", help="clean: delete the live endpoints, and end.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address that the local server binds to.")] = "localhost",
+    port: Annotated[
+        int, typer.Option("--port", "-p", help="Its port; if that is in use, the next free one of 20.")
+    ] = 8888,
+    reload: Annotated[
+        bool, typer.Option("--reload/--no-reload", help="Use changed code from the next call on.")
+    ] = True,
+    auto_provision: Annotated[
+        bool,
+        typer.Option("--auto-provision", help="Create all endpoints now, not when they are first called."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Create more than 5 endpoints without asking.")] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Start a platform on this machine, which ends with the server.")
+    ] = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Serves the app in this folder, and runs its functions on the platform's workers."""
+    from stoker.cli.dev import dev as shell
+    from stoker.cli.dev.display import Display
+
+    logging.basicConfig(level=logging.WARNING, format="stoker: %(levelname)s: %(message)s")
+    options = shell.DevOptions(url, data_dir, host, port, reload, auto_provision, yes, local)
+    (shell.run if action is None else shell.clean)(options, Display(plain_console()))
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The project's folder.")] = Path(),
+) -> None:
+    """Makes a project that runs: three workers, with settings and instructions."""
+    from stoker.cli.dev.starter import write_project
+
+    write_project(folder, plain_console())
+
+
+def deploy(
+    names: Names = None,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Creates or updates the app's endpoints, with its code, to stay."""
+    from stoker.cli.dev.deploying import deploy as deploy_project
+
+    deploy_project(url, data_dir, tuple(names or ()))
+
+
+def undeploy(
+    names: Names = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Deletes the app's deployed endpoints; their waiting jobs are cancelled."""
+    from stoker.cli.dev.deploying import undeploy as undeploy_project
+
+    undeploy_project(url, data_dir, tuple(names or ()), sure=yes)
+
+
+def logs(
+    endpoint: Annotated[
+        str | None, typer.Argument(help="Its name or id; all endpoints of the app by default.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Prints what the functions of the app's endpoints print."""
+    from stoker.cli.dev.logs import show_logs
+
+    show_logs(url, data_dir, endpoint, follow=follow)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog=examples("stoker dev", "stoker dev --local -p 9000", "stoker dev clean"))(dev)
+    app.command("run", hidden=True, epilog=examples("stoker run --local"))(dev)
+    app.command(epilog=examples("stoker init caption"))(init)
+    app.command(epilog=examples("stoker deploy", "stoker deploy caption"))(deploy)
+    app.command(epilog=examples("stoker undeploy caption --yes"))(undeploy)
+    app.command(epilog=examples("stoker logs caption --follow"))(logs)

@@ -1,0 +1,189 @@
+"""`stoker dev`: serves an app on this machine, with its functions on the workers of live endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import typer
+
+from stoker.cli.access import RESENDS, ca_file, client_errors
+from stoker.cli.dev import platform
+from stoker.cli.dev.calls import Calls
+from stoker.cli.dev.display import Display
+from stoker.cli.dev.listening import listen
+from stoker.cli.dev.project import Project, checked, load
+from stoker.cli.dev.provisioning import Provisioning
+from stoker.cli.dev.provisioning_plan import question
+from stoker.cli.dev.reloading import reload_after_changes
+from stoker.cli.dev.routing import local_routes
+from stoker.cli.dev.server import LocalServer
+from stoker.cli.dev.serving import serving, url_of
+from stoker.cli.errors import CliError
+from stoker.cli.stopping import on_first_signal
+from stoker.client import AsyncClient, httpx_adapter
+from stoker.client.apps.resources import LIVE_PREFIX
+from stoker.outbound.addresses import is_loopback
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+"""The names of this machine in the Host header."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevOptions:
+    url: str
+    data_dir: Path
+    host: str = "localhost"
+    port: int = 8888
+    reload: bool = True
+    auto_provision: bool = False
+    yes: bool = False
+    local: bool = False
+
+
+def run(options: DevOptions, display: Display) -> None:
+    """Serves the app in the current folder until Ctrl-C. Raises CliError."""
+    root = Path.cwd()
+    with closing(listen(options.host, options.port)) as listener:
+        checked(root)
+        if not is_loopback(options.host):
+            display.say(f"warning: everybody who reaches {options.host} can call these functions", "yellow")
+
+        async def work() -> None:
+            with client_errors(options.url):
+                async with _platform(options, display) as found, AsyncExitStack() as stack:
+                    app = await _App.open(stack, found, options, display)
+                    if options.reload:
+                        await stack.enter_async_context(app.reloading(root))
+                    app.use(await asyncio.to_thread(load, root))
+                    app.show(url_of(listener, options.host))
+                    if options.auto_provision:
+                        await app.provision(yes=options.yes)
+                    async with serving(app.server, listener):
+                        await asyncio.Event().wait()
+
+        asyncio.run(_until_signal(work))
+
+
+def clean(options: DevOptions, display: Display) -> None:
+    """Deletes the live endpoints of the project and of the local file."""
+    names = [LIVE_PREFIX + one.name for one in load(Path.cwd()).endpoints]
+
+    async def work() -> None:
+        with client_errors(options.url):
+            async with _platform(options, display) as found, _client(found) as stoker:
+                provisioning = Provisioning(stoker, options.data_dir, display.say)
+                await provisioning.start()
+                removed = await provisioning.clean(names)
+        display.say(f"deleted {', '.join(removed)}" if removed else "there is no live endpoint to delete")
+
+    asyncio.run(work())
+
+
+class _App:
+    """The app while it is served."""
+
+    def __init__(self, provisioning: Provisioning, server: LocalServer, display: Display) -> None:
+        self._provisioning, self.server, self._display = provisioning, server, display
+        self._project: Project
+
+    @classmethod
+    async def open(
+        cls,
+        stack: AsyncExitStack,
+        found: platform.Platform,
+        options: DevOptions,
+        display: Display,
+    ) -> _App:
+        stoker = await stack.enter_async_context(_client(found))
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(**httpx_adapter.settings(found.url, found.key, 10.0, ca_file()))
+        )
+        provisioning = Provisioning(stoker, options.data_dir, display.say)
+        await provisioning.start()
+        calls = Calls(stoker, http, provisioning, display)
+        hosts = LOOPBACK | {options.host} if is_loopback(options.host) else None
+        return cls(provisioning, LocalServer(calls, provisioning.states, hosts), display)
+
+    def use(self, project: Project) -> None:
+        """Serves this state of the app from now on."""
+        self._routes, taken = local_routes(project)
+        self._project = replace(project, problems=(*project.problems, *taken))
+        self.server.serve(self._project, self._routes)
+
+    def show(self, url: str) -> None:
+        self._display.endpoints(self._routes, url)
+        self._display.problems(self._project.problems)
+
+    async def provision(self, *, yes: bool) -> None:
+        """Raises CliError if a question has to be answered and nobody is there."""
+        asked = question(self._provisioning.plan(self._project.endpoints))
+        if asked is not None and not yes and not _confirmed(asked):
+            self._display.say("nothing was created; each endpoint is created when it is first called")
+            return
+        await self._provisioning.provision(self._project.endpoints)
+
+    @asynccontextmanager
+    async def reloading(self, root: Path) -> AsyncIterator[None]:
+        """Uses the app as it is after each change during the block. A change after the beginning of the block
+        is not missed."""
+        watching = asyncio.create_task(
+            reload_after_changes(root, self._changed, self._display.say), name="reloading"
+        )
+        await asyncio.sleep(0)  # its first step registers the folder with the system
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    def _changed(self, project: Project, names: list[str]) -> None:
+        before = {one.path for one in self._routes}, self._project.problems
+        self.use(project)
+        self._display.say(f"changed: {', '.join(names)}; the next call runs the new code")
+        if self._project.problems != before[1]:
+            self._display.problems(self._project.problems)
+        routes = [f"{one.method} {one.path}" for one in self._routes if one.path not in before[0]]
+        if routes:
+            self._display.say(f"new: {', '.join(routes)}")
+
+
+@asynccontextmanager
+async def _platform(options: DevOptions, display: Display) -> AsyncIterator[platform.Platform]:
+    if options.local:
+        async with platform.local(options.data_dir, display.say) as found:
+            yield found
+    else:
+        yield platform.configured(options.url, options.data_dir)
+
+
+def _client(found: platform.Platform) -> AsyncClient:
+    return AsyncClient(found.url, found.key, resends=RESENDS, ca_file=ca_file())
+
+
+def _confirmed(asked: str) -> bool:
+    if not sys.stdin.isatty():
+        raise CliError(f"{asked} There is no terminal to ask at: say --yes")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends the question
+    try:
+        return typer.confirm(asked, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _until_signal(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs `work` until it ends or a signal comes; then it is cancelled, and its end awaited."""
+    working = asyncio.create_task(work())
+    with on_first_signal(working.cancel):
+        try:
+            await working
+        except asyncio.CancelledError:
+            if not working.cancelled():
+                raise

@@ -1,0 +1,173 @@
+"""Live endpoints on the platform: found, created, updated, replaced and removed, as `provisioning_plan` says.
+
+One endpoint is provisioned once at a time, and three endpoints at most. What came of it is kept in the local
+file (`cache`) and in `states`, which tells the caller why an endpoint failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stoker.cli.dev import cache
+from stoker.cli.dev.project import AppEndpoint
+from stoker.cli.dev.provisioning_plan import Action, Cached, Existing, Wanted, decide, stale
+from stoker.client import AsyncClient, ClientError, NotFound
+from stoker.client.apps.resources import (
+    LIVE_PREFIX,
+    config_hash,
+    endpoint_body,
+    endpoint_changes,
+    template_body,
+    template_changes,
+)
+
+AT_ONCE = 3
+
+
+class Provisioning:
+    """`folder` has the local file. `say` prints a sentence."""
+
+    def __init__(self, stoker: AsyncClient, folder: Path, say: Callable[[str], None]) -> None:
+        self._manage, self._folder, self._say = stoker.manage, folder, say
+        self._cached: dict[str, Cached] = {}
+        self._existing: dict[str, Existing] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.states: dict[str, str] = {}
+        """The state of endpoints that were provisioned: `ready`, or `failed: ` and why."""
+
+    async def start(self) -> None:
+        """Reads the local file, and what the platform has. Raises ClientError."""
+        self._cached, broken = cache.read(self._folder)
+        if broken:
+            self._say(broken)
+        self._existing = live_endpoints(await self._manage.endpoints.list())
+        if gone := stale(self._cached, self._existing):
+            self._say(f"{', '.join(gone)}: not on the platform any more, and created again when needed")
+            for name in gone:
+                del self._cached[name]
+            self._write()
+
+    def plan(self, endpoints: Iterable[AppEndpoint]) -> dict[str, Action]:
+        """What provisioning each of these would do now, by name."""
+        return {LIVE_PREFIX + one.name: self._decide(one) for one in endpoints}
+
+    async def ensure(self, served: AppEndpoint) -> str:
+        """The id of the live endpoint, which is created or updated first if need be. Raises ClientError."""
+        name = LIVE_PREFIX + served.name
+        async with self._turns[name], self._slots:
+            action = self._decide(served)
+            try:
+                done = await self._carry_out(name, served, action)
+            except ClientError as error:
+                self.states[name] = f"failed: {error}"
+                raise
+            self.states.setdefault(name, "ready")
+            if action.verb != "keep":
+                self._cached[name] = Cached(done.id, done.template, wanted(served).hash)
+                self._write()
+                self._say(f"{name}: {action.verb}d, {done.id} ({action.reason})")
+            return done.id
+
+    async def provision(self, endpoints: Iterable[AppEndpoint]) -> None:
+        """Provisions all of them; one that fails is reported, and does not keep the others."""
+
+        async def one(served: AppEndpoint) -> None:
+            try:
+                await self.ensure(served)
+            except ClientError as error:
+                self._say(f"{LIVE_PREFIX}{served.name} could not be provisioned: {error}")
+
+        async with asyncio.TaskGroup() as tasks:
+            for served in endpoints:
+                tasks.create_task(one(served))
+
+    def forget(self, served: AppEndpoint) -> None:
+        """The platform has no such endpoint any more: the next `ensure` creates it."""
+        self._existing.pop(LIVE_PREFIX + served.name, None)
+
+    async def clean(self, names: Iterable[str]) -> list[str]:
+        """Deletes the live endpoints with these names and those of the local file, with their templates.
+        Returns the names of those that were there."""
+        removed = []
+        for name in sorted({*names, *self._cached} & self._existing.keys()):
+            await self._delete(self._existing.pop(name))
+            removed.append(name)
+        self._cached = {}
+        self._write()
+        return removed
+
+    # -- one endpoint
+
+    def _decide(self, served: AppEndpoint) -> Action:
+        name = LIVE_PREFIX + served.name
+        return decide(wanted(served), self._cached.get(name), self._existing.get(name))
+
+    async def _carry_out(self, name: str, served: AppEndpoint, action: Action) -> Existing:
+        existing = action.existing
+        if existing is not None and action.verb == "keep":
+            return existing
+        if existing is not None and action.verb == "replace":
+            await self._delete(existing)
+            existing = None
+        template = template_body(served.endpoint, served.definition, name=name, live=True)
+        try:
+            made = await self._put(name, served, existing, template)
+        except NotFound:  # somebody deleted it
+            made = await self._put(name, served, None, template)
+        self._existing[name] = Existing(made["id"], made["templateId"], made["type"], made["computeType"])
+        return self._existing[name]
+
+    async def _put(
+        self, name: str, served: AppEndpoint, existing: Existing | None, template: Mapping[str, Any]
+    ) -> Any:
+        if existing is None:
+            body = self._body(name, served, await self._put_template(name, template))
+            return await self._manage.endpoints.create(body)
+        await self._manage.templates.update(existing.template, template_changes(template))
+        body = self._body(name, served, existing.template)
+        return await self._manage.endpoints.update(existing.id, endpoint_changes(body))
+
+    def _body(self, name: str, served: AppEndpoint, template: str) -> dict[str, Any]:
+        body = endpoint_body(served.endpoint, served.definition, name=name, template_id=template)
+        return {**body, "temporary": True}
+
+    async def _put_template(self, name: str, template: Mapping[str, Any]) -> str:
+        """The id of the template with this name; an earlier run may have left one."""
+        for one in await self._manage.templates.list(includeEndpointBoundTemplates=True):
+            if one["name"] == name:
+                await self._manage.templates.update(one["id"], template_changes(template))
+                return str(one["id"])
+        return str((await self._manage.templates.create(template))["id"])
+
+    async def _delete(self, existing: Existing) -> None:
+        for kind, member in (
+            (self._manage.endpoints, existing.id),
+            (self._manage.templates, existing.template),
+        ):
+            try:
+                await kind.delete(member)
+            except NotFound:
+                continue
+
+    def _write(self) -> None:
+        cache.write(self._folder, self._cached)
+
+
+def wanted(served: AppEndpoint) -> Wanted:
+    """What the platform has to have for the endpoint. Its code is not part of it."""
+    body = endpoint_body(served.endpoint, served.definition, name=served.name, template_id="")
+    return Wanted(config_hash(served.definition), body["type"], body.get("computeType") or "")
+
+
+def live_endpoints(found: Iterable[Mapping[str, Any]]) -> dict[str, Existing]:
+    """The temporary endpoints with the prefix, by name; of several with one name, the newest."""
+    return {
+        one["name"]: Existing(one["id"], one.get("templateId", ""), one["type"], one["computeType"])
+        for one in found
+        if one["name"].startswith(LIVE_PREFIX) and one.get("temporary")
+    }

@@ -1,0 +1,38 @@
+"""Checks the body of a call of a queue function. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from stoker.client.apps.scanned import Function
+from stoker.client.apps.values import ValueRefused, decode
+
+
+class BodyRefused(ValueError):
+    """The body is wrong; the message names the field and says what is expected."""
+
+
+def arguments(body: bytes, function: Function) -> dict[str, Any]:
+    """The arguments in `{"input": {...}}`. Raises BodyRefused."""
+    wrapper = 'the body is {"input": {...}}, as for a deployed endpoint'
+    try:
+        content = json.loads(body)
+    except ValueError as error:
+        raise BodyRefused(f"the body is not JSON ({error}); {wrapper}") from None
+    if not isinstance(content, dict) or "input" not in content:
+        raise BodyRefused(f"input is required and missing; {wrapper}")
+    given = content["input"]
+    if not isinstance(given, dict):
+        raise BodyRefused(f"input must be an object, with the parameters of {function.qualname}; {wrapper}")
+    missing = [f"input.{one.name}" for one in function.parameters if one.required and one.name not in given]
+    if missing:
+        takes = ", ".join(one.name for one in function.parameters)
+        verb = "is" if len(missing) == 1 else "are"
+        raise BodyRefused(
+            f"{', '.join(missing)} {verb} required and missing; {function.qualname} takes {takes}"
+        )
+    try:
+        return {name: decode(value, where=f"input.{name}") for name, value in given.items()}
+    except ValueRefused as error:
+        raise BodyRefused(str(error)) from None

@@ -1,0 +1,212 @@
+"""The local server: its routes are those of the app, and are replaced when the app changes.
+
+    GET /        what is served, and what is wrong with the app        GET /docs    the API explorer
+    GET /ping    {"status": "healthy"}                                 the app's own routes: `routing`
+
+| status | when |
+|---|---|
+| 403 | a page of another site made a browser send it, or the Host header is not this server's |
+| 422 | the body is wrong; the message names the field |
+| 500 | the function raised, with its traceback; or the file of the route has a problem, which is shown |
+| 502 | the platform cannot be reached |
+| 503 | the endpoint cannot be provisioned, or has no worker |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
+
+from stoker.cli.dev import openapi
+from stoker.cli.dev.calls import Calls
+from stoker.cli.dev.project import Project
+from stoker.cli.dev.requests import BodyRefused, arguments
+from stoker.cli.dev.routing import LocalRoute
+from stoker.cli.jobs import text as job_text
+from stoker.client import ClientError, Unreachable
+from stoker.client.apps.resources import LIVE_PREFIX
+from stoker.client.apps.values import ValueRefused
+from stoker.control.api.explorer import ASSETS, assets
+
+T = TypeVar("T")
+
+BODY_BYTES_MAX = 30 << 20
+GONE = 499
+"""What nobody receives: the caller has closed its connection."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class LocalServer:
+    """An ASGI application. `states` are those of the live endpoints that were provisioned, by name. `hosts`:
+    the names in the Host header of its callers; None allows any."""
+
+    def __init__(self, calls: Calls, states: dict[str, str], hosts: frozenset[str] | None = None) -> None:
+        self._calls, self._states, self._hosts = calls, states, hosts
+        self._router = Router()
+        self._project: Project
+        self._routes: Sequence[LocalRoute] = ()
+
+    def serve(self, project: Project, routes: Sequence[LocalRoute]) -> None:
+        """Serves these routes from now on; requests that have begun end as they are."""
+        self._project, self._routes = project, routes
+        own: list[BaseRoute] = [
+            Route("/", self._index),
+            Route("/ping", self._ping),
+            Route("/docs", self._docs),
+            Route("/openapi.json", self._document),
+            assets(),
+        ]
+        apps = [Route(one.path, self._handler(one), methods=[one.method]) for one in routes]
+        self._router = Router([*own, *apps], redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        response: Response | None = self._foreign(Headers(scope=scope))
+        if response is not None:
+            await response(scope, receive, send)
+            return
+        try:
+            # With an application in its scope, the router raises what it would answer as text.
+            await self._router({**scope, "app": self}, receive, send)
+            return
+        except HTTPException as error:
+            response = self._no_route(scope["method"], scope["path"], error.status_code)
+        except BodyRefused as error:
+            response = _error(422, str(error))
+        except Unreachable as error:
+            response = _error(502, str(error))
+        except ClientError as error:
+            response = _error(503, str(error))
+        await response(scope, receive, send)
+
+    def _foreign(self, headers: Headers) -> Response | None:
+        """The refusal of a request that a page of another site made a browser send: nobody else than this
+        machine's user is asked for a key."""
+        host = urlsplit(f"//{headers.get('host', '')}").hostname
+        if headers.get("sec-fetch-site") == "cross-site":
+            return _error(403, "a page of another site may not call these functions")
+        if self._hosts is not None and host not in self._hosts:
+            return _error(403, f"the Host header must be one of {', '.join(sorted(self._hosts))}; got {host}")
+        return None
+
+    # -- the server's own routes
+
+    async def _index(self, request: Request) -> Response:
+        endpoints = [
+            {
+                "name": LIVE_PREFIX + one.name,
+                "state": self._states.get(LIVE_PREFIX + one.name, "not provisioned yet"),
+                "routes": [f"{each.method} {each.path}" for each in self._routes if each.served is one],
+            }
+            for one in self._project.endpoints
+        ]
+        problems = [str(one) for one in self._project.problems]
+        return JSONResponse(
+            {
+                "message": "Stoker development server",
+                "docs": "/docs",
+                "endpoints": endpoints,
+                "problems": problems,
+            }
+        )
+
+    async def _ping(self, request: Request) -> Response:
+        return JSONResponse({"status": "healthy"})
+
+    async def _docs(self, request: Request) -> Response:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title="Stoker development server",
+            swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{ASSETS}/swagger-ui.css",
+            swagger_favicon_url=f"{ASSETS}/favicon.png",
+            swagger_ui_parameters={"validatorUrl": None},
+        )
+
+    async def _document(self, request: Request) -> Response:
+        return JSONResponse(openapi.document(self._routes))
+
+    def _no_route(self, method: str, path: str, status: int) -> Response:
+        """A route that a file had before it had a problem is explained by the problem."""
+        parts = path.strip("/").split("/")
+        for end in range(len(parts), 0, -1):
+            problem = self._project.problem_of("/".join(parts[:end]))
+            if problem is not None:
+                return _error(500, str(problem))
+        known = [f"{one.method} {one.path}" for one in self._routes]
+        return _error(status, f"there is no {method} {path}; there are {', '.join(known) or 'no routes'}")
+
+    # -- the app's routes
+
+    def _handler(self, route: LocalRoute) -> Handler:
+        async def handle(request: Request) -> Response:
+            body = await _body(request)
+            work = self._function(route, body) if route.route is None else self._route(route, request, body)
+            return await _unless_caller_leaves(request, work) or Response(status_code=GONE)
+
+        return handle
+
+    async def _function(self, route: LocalRoute, body: bytes) -> Response:
+        kwargs = arguments(body, route.function)
+        try:
+            record = await self._calls.call(route.served, route.function.qualname, kwargs)
+        except ValueRefused as error:
+            raise BodyRefused(str(error)) from None
+        return JSONResponse(job_text.wire_record(record), 200 if record.succeeded else 500)
+
+    async def _route(self, route: LocalRoute, request: Request, body: bytes) -> Response:
+        path = request.url.path.removeprefix(f"/{route.served.endpoint.prefix}")
+        answer = await self._calls.request(
+            route.served,
+            method=request.method,
+            path=path,
+            query=request.url.query,
+            headers=dict(request.headers),
+            body=body,
+        )
+        return Response(answer.body, answer.status, dict(answer.headers))
+
+
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status)
+
+
+async def _body(request: Request) -> bytes:
+    """Raises BodyRefused for one that the platform would refuse."""
+    parts, total = [], 0
+    async for part in request.stream():
+        total += len(part)
+        if total > BODY_BYTES_MAX:
+            raise BodyRefused(f"the body is larger than {BODY_BYTES_MAX >> 20} MiB; large values go by URL")
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _unless_caller_leaves(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` returns; None if the caller has left meanwhile, and the work was cancelled."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait((working, leaving))
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,48 @@
+"""Runs the local server from its socket to Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+GRACE_S = 2
+"""How long calls in progress may take to end after Ctrl-C; then their jobs are cancelled."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """Without signal handlers of its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serves during the block."""
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    server = _Uvicorn(config)
+    task = asyncio.create_task(server.serve([listener]), name="local server")
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+def url_of(listener: socket.socket, host: str) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"

@@ -1,0 +1,121 @@
+"""`stoker dev` and its neighbours as their users call them: processes in an app's folder, at a platform."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from stack import SOURCE, START_S, STOP_S, Stack, until
+
+COMMAND = [sys.executable, "-P", "-m", "stoker.cli"]
+URL = re.compile(r"^(http://[\w.]+:\d+)   documentation", re.MULTILINE)
+FUNCTIONS = "functions = true"
+"""The line of stoker.toml that allows them."""
+
+
+def environment(stack: Stack | None = None, **more: str) -> dict[str, str]:
+    """The variables of a user who has `stack` configured, or nothing."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+    known = {} if stack is None else {"STOKER_URL": stack.facts["http"], "STOKER_API_KEY": stack.key}
+    return {**kept, "PYTHONPATH": str(SOURCE), "COLUMNS": "100", **known, **more}
+
+
+def stoker(
+    folder: Path, *arguments: str, stack: Stack | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself, without a terminal."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment(stack, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+class DevServer:
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.folder, self.process, self._output = folder, process, output
+        self.http = httpx.Client(timeout=START_S, trust_env=False)
+
+    @property
+    def printed(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    def shows(self, text: str) -> None:
+        """Waits until it has printed the text."""
+        until(
+            lambda: text in self.printed or self.process.poll() is not None,
+            START_S,
+            text,
+            lambda: self.printed,
+        )
+        assert text in self.printed, f"it ended:\n{self.printed}"
+
+    def ready(self) -> None:
+        self.shows("documentation")
+        found = URL.search(self.printed)
+        assert found is not None, self.printed
+        self.http.base_url = httpx.URL(found[1])
+
+    def call(self, path: str, **values: Any) -> httpx.Response:
+        """A queue function."""
+        return self.http.post(path, json={"input": values})
+
+    def output(self, path: str, **values: Any) -> Any:
+        answer = self.call(path, **values)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["output"]
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def edit(self, name: str, text: str) -> None:
+        """Saves a file, and waits until the server has read it."""
+        before = self.printed.count("changed: ")
+        self.write(name, text)
+        until(lambda: self.printed.count("changed: ") > before, START_S, "the change", lambda: self.printed)
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.http.close()
+
+
+@contextmanager
+def serving(folder: Path, *options: str, stack: Stack | None = None, **more: str) -> Iterator[DevServer]:
+    """`stoker dev` in this folder, once it serves."""
+    output = folder.with_name(f"{folder.name}.output")
+    with open(output, "wb") as file:
+        process = subprocess.Popen(
+            [*COMMAND, "dev", "--port", "18888", *options],
+            cwd=folder,
+            env=environment(stack, **more),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    server = DevServer(folder, process, output)
+    try:
+        server.ready()
+        yield server
+    except BaseException:
+        print(f"--- stoker dev\n{server.printed}")
+        raise
+    finally:
+        server.stop()

@@ -1,0 +1,127 @@
+"""What a user sees of `stoker dev`: in a terminal, through tmux, and at /docs, in a browser."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from browser import CHROMIUM, in_browser
+from dev_server import FUNCTIONS, environment, serving
+from stack import START_S, Stack, running, until
+from written_apps import BALANCED, ONE, app
+
+LOUD = '''
+import pathlib
+import threading
+from stoker.client import endpoint
+from stoker.worker.functions import progress
+
+@endpoint(name="loud", cpu=True)
+def loud(until: str = "") -> str:
+    """Waits and fails."""
+    print("a line of the worker")
+    progress({"step": 1})
+    while not pathlib.Path(until).exists():
+        threading.Event().wait(0.01)
+    raise ValueError("it is over")
+'''
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(tmp_path_factory.mktemp("platform"), FUNCTIONS) as stack:
+        yield stack
+
+
+class Terminal:
+    """A terminal of tmux's, of a server of its own."""
+
+    def __init__(self, folder: Path, command: list[str], env: dict[str, str]) -> None:
+        self._socket = folder / "tmux"
+        size = ["-x", "100", "-y", "40"]
+        variables = [f"{name}={env[name]}" for name in ("STOKER_URL", "STOKER_API_KEY", "PYTHONPATH")]
+        line = shlex.join(["env", *variables, *command])
+        self._tmux("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder / "app"), line)
+        self._tmux("set-option", "remain-on-exit", "on")
+
+    def _tmux(self, *arguments: str) -> str:
+        command = ["tmux", "-S", str(self._socket), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def screen(self) -> str:
+        return self._tmux("capture-pane", "-p", "-e")
+
+    def shows(self, text: str) -> None:
+        until(lambda: text in self._plain(), START_S, text, self._plain)
+
+    def _plain(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def press(self, key: str) -> None:
+        self._tmux("send-keys", key)
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-S", str(self._socket), "kill-server"], capture_output=True, check=False)
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux here to see a terminal in")
+def test_a_terminal_shows_the_table_the_progress_and_the_error(platform: Stack, tmp_path: Path) -> None:
+    folder = app(tmp_path / "app", loud=LOUD, lb=BALANCED)
+    port = 18_950
+    command = [sys.executable, "-P", "-m", "stoker.cli", "dev", "-p", str(port)]
+    terminal = Terminal(tmp_path, command, environment(platform))
+    try:
+        terminal.shows("documentation: ")
+        screen = terminal.screen()
+        for text in (
+            "live-loud",
+            "POST /loud/runsync",
+            "Waits and fails.",
+            "GET /lb/items/{id}",
+            "One item.",
+        ):
+            assert text in screen
+        (url,) = [word for word in screen.split() if word.startswith("http://localhost:")][:1]
+        until_file = tmp_path / "over"
+        with httpx.Client(base_url=url, timeout=START_S, trust_env=False) as http:
+            calling = subprocess.Popen(
+                ["curl", "-s", f"{url}/loud/runsync", "-d", f'{{"input": {{"until": "{until_file}"}}}}'],
+                stdout=subprocess.PIPE,
+            )
+            with calling:
+                terminal.shows("live-loud a line of the worker")
+                terminal.shows('live-loud progress {"step": 1}')
+                assert "it is over" not in terminal.screen()
+                until_file.touch()
+                terminal.shows("ValueError: it is over")
+                terminal.shows('File "loud.py", line 14, in loud')
+            assert http.get("/ping").status_code == 200
+        assert "\x1b[31m" in terminal.screen(), "errors are red"
+        (folder / "loud.py").write_text(LOUD.replace("def loud(", "def loud(("))
+        terminal.shows("loud.py, line 8: syntax error")
+        terminal.press("C-c")
+        terminal.shows("Pane is dead")
+    finally:
+        terminal.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here to show the page in")
+async def test_a_browser_shows_the_explorer_without_a_packet_off_loopback(
+    platform: Stack, tmp_path: Path
+) -> None:
+    with serving(
+        app(tmp_path / "app", one=ONE, lb=BALANCED), "--host", "127.0.0.1", stack=platform
+    ) as server:
+        page, connected = await in_browser(f"{server.http.base_url}/docs", tmp_path)
+    assert connected == {"127.0.0.1"}
+    for text in ("/one/runsync", "Says it louder.", "/lb/items/{id}", "One item."):
+        assert text in page
+    assert "Unable to render" not in page
