@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -41,14 +42,16 @@ class InstallFailed(HandlerError):
 
 async def make_environment(folder: Path, dependencies: Sequence[str], log: Log) -> None:
     """Makes a virtual environment at `folder` and installs the dependencies. Raises InstallFailed."""
-    lines = await _run([sys.executable, "-I", "-m", "venv", "--without-pip", str(folder)], log)
+    bare = ["--without-pip"] if _has_pip() else []  # a second pip takes seconds to install
+    lines = await _run([sys.executable, "-I", "-m", "venv", *bare, str(folder)], log)
     if lines is not None:
         raise InstallFailed(f"no environment can be made at {folder}: {lines}")
     _inherit(folder)
     options = ["--disable-pip-version-check", "--no-input", "--no-cache-dir", "--progress-bar", "off"]
     options += ["--retries", "1", "--timeout", "15"]
-    pip = [sys.executable, "-m", "pip", "--python", str(python_of(folder)), "install", *options]
-    lines = await _run([*pip, "--", *dependencies], log)
+    python = str(python_of(folder))
+    pip = [sys.executable, "-m", "pip", "--python", python] if bare else [python, "-m", "pip"]
+    lines = await _run([*pip, "install", *options, "--", *dependencies], log)
     if lines is not None:
         why = failure(lines, os.environ)
         raise InstallFailed(
@@ -95,6 +98,10 @@ def failure(lines: str, environ: Mapping[str, str]) -> str:
         )
     errors = [line for line in lines.splitlines() if line.startswith("ERROR:")]
     return errors[-1].removeprefix("ERROR:").strip() if errors else "pip failed"
+
+
+def _has_pip() -> bool:
+    return importlib.util.find_spec("pip") is not None
 
 
 def _inherit(folder: Path) -> None:

@@ -24,7 +24,8 @@ from stoker.worker.errors import HandlerError
 from stoker.worker.functions.code import VARIABLE
 from stoker.worker.functions.messages import HEAD, length, pack, unpack
 
-CANCEL_S = 2.0
+CANCEL_S = 1.0
+"""Less than the 2 s after which the agent ends the worker."""
 CLOSE_S = 5.0
 READY_S = 60.0
 _PACKAGE = str(Path(stoker.__file__).parents[1])

@@ -23,6 +23,8 @@ from stoker.client.apps.requests import function_request, route_request, route_r
 from stoker.client.apps.values import decode
 
 SOURCE = """
+import os
+import signal
 import sys
 from stoker.client import endpoint
 from stoker.worker.functions import progress
@@ -46,6 +48,15 @@ def words(text: str):
 @endpoint(name="fails", cpu=True)
 def fails():
     raise ValueError("no")
+
+@endpoint(name="spins", cpu=True)
+def spins(deaf: bool = False, ends: bool = False):
+    if deaf:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    print("begun")
+    while not ends:
+        pass
+    return os.getpid()
 
 api = endpoint(name="shop", cpu=True, workers=1)
 
@@ -170,7 +181,22 @@ def test_partial_output_and_failures_are_those_of_any_job(there: Deployment) -> 
     job = there.client.run(endpoint, there.request(endpoint, "fails"))
     with pytest.raises(JobFailed, match="ValueError: no") as failed:
         there.client.wait(endpoint, job.id)
-    assert 'File "02_app/app.py", line 24, in fails' in str(failed.value.job.error)
+    assert 'File "02_app/app.py", line 26, in fails' in str(failed.value.job.error)
+
+
+@pytest.mark.slow
+def test_a_cancelled_function_stops_even_if_it_is_deaf(there: Deployment) -> None:
+    """The process of the functions is killed, and not the worker."""
+    endpoint = there.create("spins", live=True)
+    done = [there.client.runsync(endpoint, there.request(endpoint, "spins", ends=True))]
+    for deaf in (False, True):
+        job = there.client.run(endpoint, there.request(endpoint, "spins", deaf=deaf))
+        lines = there.client.logs(endpoint, job.id, follow=True)
+        assert any(event.kind == "log" and event.value["line"] == "begun" for event in lines)
+        assert there.client.cancel(endpoint, job.id).status == "CANCELLED"
+        done.append(there.client.runsync(endpoint, there.request(endpoint, "spins", ends=True)))
+    assert done[0].output == done[1].output != done[2].output
+    assert done[0].worker_id == done[1].worker_id == done[2].worker_id
 
 
 @pytest.mark.slow

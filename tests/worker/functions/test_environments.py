@@ -229,3 +229,14 @@ async def test_what_the_worker_has_is_not_installed_again(functions: Live, tmp_p
     job = await run(handler, app.request("version"))
     assert job.output[0] == numpy.__version__
     assert any("already satisfied: numpy" in one["line"] for one in job.progress)
+
+
+@pytest.mark.slow
+async def test_an_interpreter_without_pip_gets_it_in_the_environment(
+    functions: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "_has_pip", lambda: False)
+    handler = await functions(**wheels(tmp_path / "wheels"))
+    app = App.write(tmp_path / "app", importing("stokertestwheel", "stokertestwheel"))
+    job = await run(handler, app.request("version"))
+    assert job.output[0] == "2.0"
