@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ Input = Annotated[
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="One value of the input; may be repeated."),
+]
+Prompt = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="The prompt of the input: the same as --set prompt=TEXT.")
 ]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Run on the CPU, even if there is a GPU.")]
 Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
@@ -43,7 +46,7 @@ def show(name: Name, as_json: Json = False) -> None:
 
 @app.command(
     epilog=examples(
-        "stoker model run flux-tiny --set prompt=lighthouse",
+        "stoker model run flux-tiny --prompt lighthouse",
         "stoker model run flux-1-schnell @input.json --out images",
     )
 )
@@ -51,6 +54,7 @@ def run(
     name: Name,
     input_: Input = None,
     sets: Sets = None,
+    prompt: Prompt = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for the files of the output.")
     ] = Path("out"),
@@ -58,10 +62,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Runs one job, shows its progress, and prints the time of each stage and the peak memory."""
-    from stoker.cli.jobs.input import read_input
     from stoker.cli.model import timing
 
-    typed = read_input(input_, sets or (), sys.stdin.buffer.read)
+    typed = _typed(input_, sets, prompt)
     timing.run(name, typed, out, plain_console(), use_gpu=not cpu, as_json=as_json)
 
 
@@ -72,13 +75,20 @@ def bench(
     name: Name,
     input_: Input = None,
     sets: Sets = None,
+    prompt: Prompt = None,
     runs: Annotated[int, typer.Option(min=1, help="How many jobs are timed, after one that is not.")] = 5,
     cpu: Cpu = False,
     as_json: Json = False,
 ) -> None:
     """Runs the same job several times and prints the median time of each stage and the peak memory."""
-    from stoker.cli.jobs.input import read_input
     from stoker.cli.model import timing
 
-    typed = read_input(input_, sets or (), sys.stdin.buffer.read)
+    typed = _typed(input_, sets, prompt)
     timing.bench(name, typed, runs, plain_console(), use_gpu=not cpu, as_json=as_json)
+
+
+def _typed(input_: str | None, sets: list[str] | None, prompt: str | None) -> dict[str, Any]:
+    from stoker.cli.jobs.input import read_input
+
+    typed = read_input(input_, sets or (), sys.stdin.buffer.read)
+    return typed if prompt is None else {**typed, "prompt": prompt}

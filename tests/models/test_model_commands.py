@@ -51,6 +51,8 @@ def test_one_is_shown_with_defaults_inputs_and_price(capfd: pytest.CaptureFixtur
     found = records(capfd, "show", "sdxl")
     assert (found["steps"], found["guidance"], found["negative_prompt"]) == (50, 5.0, True)
     assert found["inputs"]["width"] == "integer 256 to 1536, divisible by 64"
+    assert found["inputs"]["scheduler"].startswith("euler or euler-a or heun or ")
+    assert found["inputs"]["num_images"] == "integer 1 to 10"
     assert found["prices"] == {"output_pixels": "0.000000020 USD"}
     assert "steps" in stoker(capfd, "show", "sdxl")[1]
     assert records(capfd, "show", "talk-tiny")["steps"] is None
@@ -95,12 +97,19 @@ def test_a_bench_gives_the_median_of_its_runs(
     assert found["peak_memory_bytes"] > 50 << 20
 
 
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (("--set", "width=1000"), "width: 1000 is not allowed"),
+        (("--prompt", " "), 'prompt: " " is not allowed'),
+    ],
+)
 def test_a_wrong_input_is_one_sentence(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: tuple[str, str], message: str
 ) -> None:
     one_small_preview(monkeypatch)
-    code, _, err = stoker(capfd, "run", "flux-tiny", "--cpu", "--set", "width=1000")
-    assert (code, "width: 1000 is not allowed" in err, "Traceback" in err) == (1, True, False), err
+    code, _, err = stoker(capfd, "run", "flux-tiny", "--cpu", *typed)
+    assert (code, message in err, "Traceback" in err) == (1, True, False), err
 
 
 def one_small_preview(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,71 @@
+"""Image jobs of mixed sizes, schedulers and ends leave no memory behind."""
+
+from __future__ import annotations
+
+import gc
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.worker.testing import LocalJob
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+"""diffusers' schedulers, with a newer numpy."""
+
+WARM = 10
+SIDES = range(256, 513, 64)
+
+
+def tensor_bytes() -> int:
+    """Of all tensors that are alive, each storage once."""
+    import torch
+
+    gc.collect()
+    storages = {
+        one.untyped_storage()._cdata: one.untyped_storage().nbytes()
+        for one in gc.get_objects()
+        if issubclass(type(one), torch.Tensor)
+    }
+    return sum(storages.values())
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) << 10
+
+
+def make(model: Any, draw: random.Random) -> None:
+    """One of ten is cancelled, one of ten refused."""
+    fate = draw.randrange(10)
+    job_input = {
+        "prompt": draw.choice(["a fox", "a lighthouse on a cliff at dawn"]),
+        "width": draw.choice(SIDES),
+        "height": draw.choice(SIDES),
+        "num_inference_steps": draw.choice([1, 2, 3]),
+        "scheduler": draw.choice(["euler", "dpm++2m", "unipc"]),
+        "seed": draw.randrange(1000),
+    }
+    if draw.random() < 0.3:
+        del job_input["scheduler"]
+    if draw.random() < 0.1:
+        job_input["num_images"] = 2
+    if fate == 1:
+        job_input["width"] = 100
+    job = LocalJob(model.run, job_input, on_progress=lambda _: job.cancel() if fate == 0 else None)
+    job.run()
+    assert (job.error is None) == (fate > 1), job.error
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_memory_is_flat_over_jobs_of_mixed_sizes(model: Any, count: int) -> None:
+    draw = random.Random(count)
+    for _ in range(WARM):
+        make(model, draw)
+    make(model, random.Random(7))
+    tensors, resident = tensor_bytes(), resident_bytes()
+    for _ in range(count):
+        make(model, draw)
+    make(model, random.Random(7))  # the same before each measurement: the scheduler keeps its last times
+    assert tensor_bytes() - tensors < 1024, "less than the latents of one job"
+    assert resident_bytes() - resident < 64 << 20
