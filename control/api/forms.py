@@ -16,6 +16,7 @@ from stoker.control.openai.videos import SentFile
 FILES, FIELDS = 4, 32
 """The most of each in one form."""
 
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
 _NESTED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")
 
 
@@ -48,12 +49,14 @@ async def _multipart(media_type: str, body: bytes) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = {}
         for name, value in form.multi_items():
-            nested = _NESTED.fullmatch(name)
             read = await _read(value)
-            if nested is None:
+            if (nested := _NESTED.fullmatch(name)) is None:
                 fields[name] = read
-            elif isinstance(group := fields.setdefault(nested[1], {}), dict):
-                group[nested[2]] = read
+                continue
+            group = fields.setdefault(nested[1], {})
+            if not isinstance(group, dict):
+                raise BadRequest(f"{nested[1]} and {name} cannot both be sent")
+            group[nested[2]] = read
         return fields
     finally:
         await form.close()
@@ -62,7 +65,8 @@ async def _multipart(media_type: str, body: bytes) -> dict[str, Any]:
 async def _read(value: UploadFile | str) -> str | SentFile:
     if isinstance(value, str):
         return value
-    return SentFile(await value.read(), value.content_type or "application/octet-stream")
+    found = _MEDIA_TYPE.fullmatch(value.content_type or "")
+    return SentFile(await value.read(), found[0] if found else "application/octet-stream")
 
 
 async def _once(body: bytes) -> AsyncGenerator[bytes, None]:

@@ -1,4 +1,5 @@
-"""A server of WebSockets from the standard library: sends each frame of a caller back to it, unmasked."""
+"""A server of WebSockets from the standard library: sends each frame of a caller back to it, unmasked; and the
+trailers of a chunked body."""
 
 import asyncio
 import base64
@@ -11,6 +12,12 @@ MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 async def serve(reader, writer):
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+    if headers.get("transfer-encoding") == "chunked":
+        await reader.readuntil(b"\r\n0\r\n")
+        trailers = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n" + trailers)
+        writer.close()
+        return
     if headers.get("upgrade") != "websocket":
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         writer.close()

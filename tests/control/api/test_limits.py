@@ -364,3 +364,17 @@ async def test_a_submission_that_takes_long_to_send_is_not_watched(
     assert plane.submitted[0].input == b"{}"
     await plane.change(job, state=JobState.COMPLETED)
     await task
+
+
+async def test_openai_routes_share_a_row_of_their_own_and_refuse_in_their_shape(
+    http: httpx.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {**LIMITS, "openai": Limit(2, 400)}
+    monkeypatch.setattr("stoker.control.auth.rate_limits.LIMITS", small)
+    for path in ("chat/completions", "embeddings"):
+        plane.events.put_nowait(StreamEvent("end", 1, 0, b"null", plane.add(state=JobState.COMPLETED)))
+        assert (await http.post(f"/v2/echo/openai/v1/{path}", json={})).status_code == 200
+    refused = await http.get("/v2/echo/openai/v1/models")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert (await http.post("/v2/echo/run", json={"input": {}})).status_code == 200

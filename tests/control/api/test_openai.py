@@ -184,6 +184,8 @@ async def test_a_caller_that_leaves_cancels_the_job(
         (CHAT, b'{"a": NaN}', {}, 400, "the body is not JSON"),
         (CHAT, b"x", {"content-type": "multipart/form-data; boundary=a"}, 400, "must be application/json"),
         (CHAT, b"{}", {"authorization": "Bearer wrong"}, 401, "invalid api key"),
+        (CHAT, b"{}", {"authorization": ""}, 401, "no token provided"),
+        ("/v2/echo/openai/v1/models", b"", {"authorization": ""}, 401, "no token provided"),
         ("/v2/none/openai/v1/models", b"{}", {}, 404, "no endpoint 'none'"),
         ("/v2/text-to-image/openai/v1/chat/completions", b"{}", {}, 404, "is not served by text-to-image"),
         (IMAGES, b'{"prompt": "a", "n": 11}', {}, 400, "n must be a whole number from 1 to 10; got 11"),

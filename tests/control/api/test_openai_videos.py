@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from contextlib import suppress
@@ -13,6 +14,7 @@ from fake_plane import FakePlane, endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.control.api.forms import form_fields
 from stoker.control.errors import BadRequest
 from stoker.control.openai.videos import SentFile, parse_video, shown
 from stoker.control.rules.events import JobState
@@ -181,6 +183,40 @@ async def test_at_a_queue_endpoint_the_route_is_its_handlers(
     answer = await http.get("/v2/echo/openai/v1/videos/j")
     assert answer.json() == {"object": "video"}
     assert submitted(plane) == {"openai_route": "/v1/videos/j"}
+
+
+async def test_a_file_of_a_strange_type_is_a_file(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    files = {"input_reference": ("i", b"a", "text/html; x=\xff"), "audio": ("v", b"b", "audio/wav")}
+    assert (await http.post(VIDEOS, data={"prompt": "a"}, files=files)).status_code == 200
+    assert plane.kept == {"image": (b"a", "application/octet-stream"), "audio": (b"b", "audio/wav")}
+
+
+async def test_a_field_that_is_a_text_and_an_object_is_refused(http: httpx.AsyncClient) -> None:
+    both = {"input_reference": (None, "a"), "input_reference[image_url]": (None, "b")}
+    answer = await http.post(VIDEOS, files=both)
+    assert "input_reference and input_reference[image_url] cannot both be sent" in answer.text
+
+
+PARTS = [
+    b"--",
+    b"a",
+    b"\r\n",
+    b"\n",
+    b'Content-Disposition: form-data; name="x"',
+    b'; filename="',
+    b'"',
+    b":",
+    b"\xff",
+]
+
+
+@given(
+    st.sampled_from(["a", "", '"', "a" * 300, "\xff", "a; charset=x", "a; charset=utf-16"]),
+    st.lists(st.sampled_from(PARTS), max_size=12).map(b"".join),
+)
+def test_any_form_is_fields_or_a_clear_refusal(boundary: str, body: bytes) -> None:
+    with suppress(BadRequest):
+        asyncio.run(form_fields(f"multipart/form-data; boundary={boundary}", body))
 
 
 # -- pure

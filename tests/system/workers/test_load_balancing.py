@@ -317,6 +317,19 @@ def test_a_hundred_web_sockets(stack: Stack, endpoint: str) -> None:
     refused.close()
 
 
+def test_trailers_pass_both_ways(stack: Stack) -> None:
+    until(lambda: health(stack, "ws")["ready"] == 1, 120, "a worker that is ready")
+    address = urlsplit(stack.facts["http"])
+    with socket.create_connection((address.hostname, address.port), timeout=60) as caller:
+        caller.sendall(
+            f"POST /v2/ws/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {stack.key}\r\nConnection: close\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1234\r\n\r\n".encode()
+        )
+        received = b"".join(iter(lambda: caller.recv(65_536), b""))
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert received.endswith(b"\r\n2\r\nhi\r\n0\r\nx-sum: 1234\r\n\r\n"), received
+
+
 def test_after_a_restart_of_control_the_same_workers_serve(stack: Stack) -> None:
     until(lambda: health(stack, "app")["ready"] == 2, 120, "two workers that are ready")
     before = {stack.http.get("/app/echo/x").json()["pid"] for _ in range(20)}
