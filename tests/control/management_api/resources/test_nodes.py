@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from managed import V2, Managed, managed
@@ -14,7 +15,7 @@ from scripted_agent import ScriptedAgent
 from stoker.control.rules.events import JobState
 from stoker.control.scheduling.cluster_state import PlacedPod
 from stoker.control.types import EndpointVersion
-from stoker.wire.messages import Device, DeviceSample, FromAgent, HeldWorker, WorkerState
+from stoker.wire.messages import Device, DeviceSample, DirectGateway, FromAgent, HeldWorker, WorkerState
 
 GPUS = (
     Device("GPU-0", "gpu", "NVIDIA H200", 0, memory_total=141 << 30, driver="570.1"),
@@ -82,6 +83,28 @@ async def test_a_node_shows_its_devices_and_what_holds_them() -> None:
                 }
             ],
         }
+
+
+@story
+async def test_how_its_http_workers_are_reached_is_shown() -> None:
+    async with managed() as api, asyncio.TaskGroup() as tasks:
+        api.run()
+        agent = api.world.agent(node="node-1")
+        agent.peer, agent.tunnels = "ipv4:10.0.0.7:4711", True
+        agent.direct = DirectGateway("", 8002, "a-token-of-the-agent", b"certificate")
+        await agent.connect(tasks)
+        assert (await get_node(api, "node-1"))["reached"] == {
+            "way": "direct",
+            "why": "its gateway port, 10.0.0.7:8002",
+        }
+        node = api.plane.cluster.nodes["node-1"]
+        reach = replace(node.reach, tunnel_open=True)
+        node.reach = reach.failed("direct", "Connection refused", api.world.now())
+        assert (await get_node(api, "node-1"))["reached"] == {
+            "way": "tunnel",
+            "why": "direct failed: Connection refused",
+        }
+        agent.stream.end("the test is over")
 
 
 @story
