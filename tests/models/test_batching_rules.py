@@ -115,12 +115,15 @@ def test_texts_and_seeds_may_differ() -> None:
     assert group_of(replace(IMAGE, image=object())) is None  # type: ignore[arg-type]
 
 
-@given(held=st.lists(groups, max_size=8), most=st.integers(1, 8))
-def test_a_worker_takes_a_batch_and_no_more_of_what_does_not_fit(held: list[Group | None], most: int) -> None:
-    wanted = slots(held, most)
-    assert wanted >= 1
-    if not held or (len(set(held)) == 1 and held[0] is not None):
-        assert wanted == most
+@given(held=st.lists(groups, max_size=8), most=most_by_pixels)
+def test_a_worker_takes_a_batch_and_no_more_of_what_does_not_fit(
+    held: list[Group | None], most: dict[int, int]
+) -> None:
+    wanted = slots(held, most.__getitem__, largest=5)
+    if not held:
+        assert wanted == 5
+    elif len(set(held)) == 1 and held[0] is not None:
+        assert wanted == max(len(held), most[held[0].pixels])
     else:
         assert wanted == len(held)
 

@@ -78,7 +78,7 @@ class Batches:
         """How many jobs the worker takes at once from now on."""
         with self._changed:
             held = [ticket.waiting.group for ticket in self._held]
-        return rules.slots(held, self.batching.largest)
+        return rules.slots(held, self.batching.most_at, self.batching.largest)
 
     def make(
         self,

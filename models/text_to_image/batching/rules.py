@@ -96,9 +96,12 @@ def next_batch(waiting: Sequence[Waiting], now_s: float, most: Callable[[int], i
     return Wait(oldest.since_s + WAIT_S)
 
 
-def slots(held: Sequence[Group | None], most: int) -> int:
-    """How many jobs a worker takes at once which holds images of these groups: as many as make one batch, and
-    no more than it has while they do not fit together. The others are better off at another worker."""
-    if len(set(held)) <= 1 and None not in held:
-        return most
-    return max(1, len(held))
+def slots(held: Sequence[Group | None], most: Callable[[int], int], largest: int) -> int:
+    """How many jobs a worker takes at once which holds images of these groups: as many as make one batch of
+    them, `largest` if it holds none, and no more than it has while they do not fit together. Other jobs are
+    better off at another worker."""
+    if not held:
+        return largest
+    first = held[0]
+    room = 1 if first is None or len(set(held)) > 1 else most(first.pixels)
+    return max(room, len(held))
