@@ -1,7 +1,7 @@
 """Runs http workers: starts the program and probes its health. Implements WorkerProcess and Spawner.
 
     agent --stop--> no new connections; SIGTERM once the open ones have ended, or when the ladder says so
-    agent <--ready, unfit, fit-- agent.http_workers.health <--probes-- agent.http_workers.probe
+    agent <--ready, setup_failed, unfit, fit-- agent.http_workers.health <--probes-- agent.http_workers.probe
 
 - The process itself (session, environment, log, kill of everything that it started) is started by
   `agent.processes.local_spawner` or `agent.containers.spawner`.
@@ -130,9 +130,11 @@ class HttpProcess:
                     self._probing.add_done_callback(self._probes.discard)
                 case health.Announce(why):
                     self._watcher.on_frame(self._announcement(why))
-                case health.Replace(why):
+                case health.Replace(why) if self._ready:
                     self._replaced = why
                     self.child.kill()
+                case health.Replace(why):
+                    self._watcher.on_frame(Frame("setup_failed", {"error": why}))
 
     async def _probe(self) -> None:
         if await self._ports.foreign(self._spec.worker, self._health_port):

@@ -80,10 +80,14 @@ async def test_a_server_without_a_ping_is_ended_with_a_sentence(
     local = LocalSpawner(tmp_path)
     spawner = HttpSpawner(local, WorkerPorts(HostPorts()))
     command = ("sh", "-c", f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT")
-    spawner.spawn(spec(*command, HEALTH_CHECK_PATH="alive"), None, watcher)
-    ended = await watcher.exit
-    assert ended.reason.startswith("its server has no health check: it answers 404 to GET /alive, for 0 s.")
-    assert "HEALTH_CHECK_PATH" in ended.reason
+    process = spawner.spawn(spec(*command, HEALTH_CHECK_PATH="alive"), None, watcher)
+    failed = await watcher.frames.get()
+    assert failed.kind == "setup_failed"
+    error = str(failed.fields["error"])
+    assert error.startswith("its server has no health check: it answers 404 to GET /alive, for 0 s.")
+    assert "HEALTH_CHECK_PATH" in error
+    process.send(Frame("stop"))
+    assert (await watcher.exit).status == -15
     assert watcher.frames.empty()
     await local.close()
     await spawner.close()
