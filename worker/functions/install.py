@@ -16,8 +16,9 @@ import signal
 import site
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stoker.worker.errors import HandlerError
 
@@ -91,7 +92,7 @@ def in_container(environ: Mapping[str, str], root: Path = Path("/")) -> bool:
 def failure(lines: str, environ: Mapping[str, str]) -> str:
     """Why pip failed, by what it printed."""
     if any(words in lines for words in _OFFLINE):
-        index = environ.get("PIP_INDEX_URL", "https://pypi.org")
+        index = urlsplit(environ.get("PIP_INDEX_URL", "https://pypi.org")).hostname  # without a password
         return (
             f"this worker has no access to {index}. Name a mirror by PIP_INDEX_URL, or a folder of wheels by"
             " PIP_NO_INDEX=1 and PIP_FIND_LINKS, in the endpoint's env"
@@ -140,7 +141,7 @@ async def _run(command: Sequence[str], log: Log) -> str | None:
     return None if status == 0 else "\n".join(last) or f"status {status}"
 
 
-async def _lines(stream: asyncio.StreamReader):  # type: ignore[no-untyped-def]
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
     """Its lines; one that is too long comes in pieces."""
     while True:
         try:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from function_apps import join_watchers
 
 from stoker.worker.functions.handler import Functions
 from stoker.worker.sdk import Device
@@ -31,6 +32,7 @@ async def functions(
     yield make
     for handler in made:
         await handler.close()
+    join_watchers()
 
 
 @pytest.fixture

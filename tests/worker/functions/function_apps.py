@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,6 +54,13 @@ def write_wheel(folder: Path, name: str, version: str, source: str) -> None:
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         wheel.writestr(f"{info}/RECORD", "")
+
+
+def join_watchers() -> None:
+    """asyncio waits for each process in a thread, which lives a moment longer than the process."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("waitpid-"):
+            thread.join()
 
 
 async def run(handler: Functions, request: dict[str, Any], **more: Any) -> LocalJob:

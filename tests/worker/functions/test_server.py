@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from function_apps import App
+from function_apps import App, join_watchers
 
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import route_request, route_response
@@ -63,6 +63,7 @@ def serving(content: dict[str, Any] | None) -> Iterator[Server]:
         server.shutdown()
         server.server_close()
         thread.join()
+        join_watchers()
 
 
 @pytest.fixture
