@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TypeAlias
 
+from stoker.control.gateway.connections import READ_BYTES
 from stoker.control.gateway.refusals import UpstreamFailed
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.rules.ways import NodeGateway, Way, choose
@@ -26,9 +27,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 FALL_BACK_S = 3.0
-"""How long a way may take to answer: the last one, and one before it."""
-
-READ_BYTES = 64 * 1024
+"""How long a way may take to answer: the last one that is left, and one that another follows."""
 
 Pair: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Dial: TypeAlias = Callable[[NodeGateway], Awaitable[Pair]]
