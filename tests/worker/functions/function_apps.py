@@ -59,7 +59,7 @@ def write_wheel(folder: Path, name: str, version: str, source: str) -> None:
 def join_watchers() -> None:
     """asyncio waits for each process in a thread, which lives a moment longer than the process."""
     for thread in threading.enumerate():
-        if thread.name.startswith("waitpid-"):
+        if thread.name.startswith("asyncio-waitpid-"):
             thread.join()
 
 
