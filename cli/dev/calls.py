@@ -55,7 +55,7 @@ class Calls:
         try:
             job = (await self._stoker.run(endpoint, request)).id
         except NotFound:  # it was deleted since it was last used
-            self._provisioning.forget(served)
+            self._provisioning.forget(served, endpoint)
             endpoint = await self._provisioning.ensure(served)
             job = (await self._stoker.run(endpoint, request)).id
         try:
@@ -157,7 +157,7 @@ class Calls:
         )
         response = await self._execute_shown(name, endpoint, request)
         if response.status_code == 404:  # it was deleted since it was last used
-            self._provisioning.forget(served)
+            self._provisioning.forget(served, endpoint)
             endpoint = await self._provisioning.ensure(served)
             response = await self._execute_shown(name, endpoint, request)
         if response.status_code != 200:

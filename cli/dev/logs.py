@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.short_ids import resolve_id
 from stoker.cli.stopping import on_first_signal
 from stoker.cli.terminal import plain_console
-from stoker.client import AsyncClient, JobRecord
+from stoker.client import AsyncClient, ClientError, JobRecord, NotFound
 from stoker.client.apps.resources import LIVE_PREFIX
 
 JOBS = 10
@@ -39,7 +39,15 @@ async def _show(url: str, key: str, endpoint: str | None, display: Display, *, f
         with on_first_signal(showing.cancel):
             await asyncio.wait([showing])
         if not showing.cancelled():
-            showing.result()
+            try:
+                showing.result()
+            except* ClientError as errors:
+                raise _first(errors) from None
+
+
+def _first(errors: BaseExceptionGroup[ClientError]) -> ClientError:
+    found = errors.exceptions[0]
+    return found if isinstance(found, ClientError) else _first(found)
 
 
 async def _show_all(
@@ -70,9 +78,10 @@ def _chosen(found: list[dict[str, Any]], endpoint: str | None) -> dict[str, str]
 async def _show_jobs(stoker: AsyncClient, endpoint: str, name: str, display: Display) -> None:
     page = await stoker.requests(endpoint, limit=JOBS)
     for job in reversed(page.jobs):
-        for attempt in await stoker.logs(endpoint, job.id):
-            for line in attempt.lines:
-                display.line(name, line)
+        with suppress(NotFound):  # its record has expired meanwhile
+            for attempt in await stoker.logs(endpoint, job.id):
+                for line in attempt.lines:
+                    display.line(name, line)
 
 
 async def _follow(stoker: AsyncClient, endpoint: str, name: str, display: Display) -> None:
@@ -91,9 +100,10 @@ async def _follow(stoker: AsyncClient, endpoint: str, name: str, display: Displa
 async def _follow_job(
     stoker: AsyncClient, endpoint: str, job: JobRecord, name: str, display: Display
 ) -> None:
-    async with aclosing(stoker.logs(endpoint, job.id, follow=True)) as events:
-        async for event in events:
-            if event.kind == "log":
-                display.line(name, event.value["line"])
-            elif event.kind == "skipped":
-                display.line(name, f"… {event.value['lines']} lines left out", "dim")
+    with suppress(NotFound):
+        async with aclosing(stoker.logs(endpoint, job.id, follow=True)) as events:
+            async for event in events:
+                if event.kind == "log":
+                    display.line(name, event.value["line"])
+                elif event.kind == "skipped":
+                    display.line(name, f"… {event.value['lines']} lines left out", "dim")

@@ -15,6 +15,7 @@ from typing import Any
 from stoker.cli.dev import cache
 from stoker.cli.dev.project import AppEndpoint
 from stoker.cli.dev.provisioning_plan import Action, Cached, Existing, Wanted, decide, stale
+from stoker.cli.errors import CliError
 from stoker.client import AsyncClient, ClientError, NotFound
 from stoker.client.apps.resources import (
     LIVE_PREFIX,
@@ -68,6 +69,7 @@ class Provisioning:
                 raise
             self.states.setdefault(name, "ready")
             if action.verb != "keep":
+                self.states[name] = "ready"
                 self._cached[name] = Cached(done.id, done.template, wanted(served).hash)
                 self._write()
                 self._say(f"{name}: {action.verb}d, {done.id} ({action.reason})")
@@ -79,16 +81,19 @@ class Provisioning:
         async def one(served: AppEndpoint) -> None:
             try:
                 await self.ensure(served)
-            except ClientError as error:
+            except (ClientError, CliError) as error:
                 self._say(f"{LIVE_PREFIX}{served.name} could not be provisioned: {error}")
 
         async with asyncio.TaskGroup() as tasks:
             for served in endpoints:
                 tasks.create_task(one(served))
 
-    def forget(self, served: AppEndpoint) -> None:
-        """The platform has no such endpoint any more: the next `ensure` creates it."""
-        self._existing.pop(LIVE_PREFIX + served.name, None)
+    def forget(self, served: AppEndpoint, endpoint: str) -> None:
+        """The platform has no endpoint with this id any more: the next `ensure` creates one, unless another
+        call has done so meanwhile."""
+        existing = self._existing.get(LIVE_PREFIX + served.name)
+        if existing is not None and existing.id == endpoint:
+            del self._existing[LIVE_PREFIX + served.name]
 
     async def clean(self, names: Iterable[str]) -> list[str]:
         """Deletes the live endpoints with these names and those of the local file, with their templates.

@@ -32,6 +32,7 @@ from stoker.cli.dev.calls import Calls
 from stoker.cli.dev.project import Project
 from stoker.cli.dev.requests import BodyRefused, arguments
 from stoker.cli.dev.routing import LocalRoute
+from stoker.cli.errors import CliError
 from stoker.cli.jobs import text as job_text
 from stoker.client import ClientError, Unreachable
 from stoker.client.apps.resources import LIVE_PREFIX
@@ -87,7 +88,7 @@ class LocalServer:
             response = _error(422, str(error))
         except Unreachable as error:
             response = _error(502, str(error))
-        except ClientError as error:
+        except (ClientError, CliError) as error:
             response = _error(503, str(error))
         await response(scope, receive, send)
 

@@ -100,10 +100,18 @@ class DevServer:
 @contextmanager
 def serving(folder: Path, *options: str, stack: Stack | None = None, **more: str) -> Iterator[DevServer]:
     """`stoker dev` in this folder, once it serves."""
-    output = folder.with_name(f"{folder.name}.output")
+    with started(folder, "dev", "--port", "18888", *options, stack=stack, **more) as server:
+        server.ready()
+        yield server
+
+
+@contextmanager
+def started(folder: Path, *arguments: str, stack: Stack | None = None, **more: str) -> Iterator[DevServer]:
+    """A command that runs until it is stopped."""
+    output = folder.with_name(f"{folder.name}.{arguments[0]}.output")
     with open(output, "wb") as file:
         process = subprocess.Popen(
-            [*COMMAND, "dev", "--port", "18888", *options],
+            [*COMMAND, *arguments],
             cwd=folder,
             env=environment(stack, **more),
             stdin=subprocess.DEVNULL,
@@ -112,10 +120,9 @@ def serving(folder: Path, *options: str, stack: Stack | None = None, **more: str
         )
     server = DevServer(folder, process, output)
     try:
-        server.ready()
         yield server
     except BaseException:
-        print(f"--- stoker dev\n{server.printed}")
+        print(f"--- stoker {arguments[0]}\n{server.printed}")
         raise
     finally:
         server.stop()

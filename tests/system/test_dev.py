@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dev_server import FUNCTIONS, DevServer, serving, stoker
+from dev_server import FUNCTIONS, DevServer, serving, started, stoker
 from stack import START_S, Stack, running, until
 from written_apps import BALANCED, ONE, SEVERAL, app
 
@@ -406,6 +406,10 @@ def test_an_app_is_deployed_called_logged_and_undeployed(platform: Stack, folder
     assert "caption a line" in logged.stdout, logged.stderr
     assert "caption a line" in stoker(folder, "logs", stack=platform).stdout
 
+    with started(folder, "logs", "caption", "--follow", stack=platform) as following:
+        until(lambda: _called(platform, caption["id"]) and "a line" in following.printed, START_S, "a line")
+        assert following.stop() == 0
+
     again = stoker(folder, "deploy", "caption", stack=platform)
     assert "\tunchanged\t" in again.stdout
     app(folder, one=ONE.replace("text.upper()", "text[::-1]"))
@@ -424,9 +428,14 @@ def test_an_app_is_deployed_called_logged_and_undeployed(platform: Stack, folder
     assert "none of these is deployed" in stoker(folder, "undeploy", "--yes", stack=platform).stderr
 
 
+def _called(platform: Stack, endpoint: str) -> bool:
+    return bool(platform.runsync(endpoint, {"text": "hey"})["output"])
+
+
 # ---- on this machine alone
 
 
+@pytest.mark.slow
 def test_a_new_project_runs_on_this_machine_alone(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     made = stoker(tmp_path, "init", "new")
