@@ -7,6 +7,7 @@ and without dynamic shifting. The numbers are those of flux-tiny, so that the im
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import shutil
@@ -202,6 +203,7 @@ class TestEntry:
         handler, called = loaded[name].handler, list[dict[str, Any]]()
         call = type(handler.pipeline.pipe).__call__
 
+        @functools.wraps(call)
         def noted(pipe: Any, **overrides: Any) -> Any:
             called.append({key: overrides[key] for key in RECORDED if key in overrides})
             return call(pipe, **(overrides | {"num_inference_steps": 1}))
@@ -269,7 +271,7 @@ class TestWhichIsTaken:
     def taken(self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], TextToImage]:
         as_installed(monkeypatch, tmp_path, home / "weights.lock")
         monkeypatch.delenv("STOKER_PIPELINE", raising=False)
-        monkeypatch.setattr("stoker.models.interface.load", lambda entry, folder, device: folder)
+        monkeypatch.setattr("stoker.models.interface.load", lambda entry, folder, device, **_: folder)
         monkeypatch.setattr("stoker.models.text_to_image.previews.fit", lambda *_: None)
 
         def take() -> TextToImage:

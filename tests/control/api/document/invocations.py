@@ -21,5 +21,5 @@ OPERATIONS = [
     "POST /v2/{endpoint_id}/files",
     "GET /v2/{endpoint_id}/health",
 ]
-WITH_QUESTIONS = [one for one in OPERATIONS if re.search("/(run|status|stream|requests)", one)]
+WITH_PARAMETERS = [one for one in OPERATIONS if re.search("/(run|status|stream|requests)", one)]
 """The others can be asked wrongly by their path only."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from described import Described
 from fake_plane import KEY, FakePlane
-from invocations import OPERATIONS, WITH_QUESTIONS
+from invocations import OPERATIONS, WITH_PARAMETERS
 from virtual_loop import VirtualLoop
 
 from stoker.control.api.app import make_app
@@ -68,7 +68,7 @@ def test_what_is_requested_as_described_is_answered_as_described(
 
 
 @pytest.mark.parametrize("examples", [5, pytest.param(20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("operation", WITH_QUESTIONS)
+@pytest.mark.parametrize("operation", WITH_PARAMETERS)
 def test_what_is_requested_otherwise_is_refused_as_described(
     described: Described, operation: str, examples: int
 ) -> None:

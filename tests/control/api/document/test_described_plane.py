@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from described import Described
-from invocations import OPERATIONS, WITH_QUESTIONS
+from invocations import OPERATIONS, WITH_PARAMETERS
 from plane_world import endpoint, one, world
 from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop
@@ -112,7 +112,7 @@ def test_what_is_requested_as_described_is_answered_as_described(
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(10, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("operation", WITH_QUESTIONS)
+@pytest.mark.parametrize("operation", WITH_PARAMETERS)
 def test_what_is_requested_otherwise_is_refused_as_described(
     described: Described, workshop: Workshop, operation: str, examples: int
 ) -> None:
