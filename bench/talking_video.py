@@ -2,7 +2,7 @@
 the CPU.
 
     python bench/talking_video.py floor                          counted on meta tensors: no memory, no GPU
-    python bench/talking_video.py gpu [--size 480p] [--tuned]    random weights at the true sizes, bfloat16
+    python bench/talking_video.py gpu [--size 480p] [--profile exact]  random weights, true sizes, bfloat16
     python bench/talking_video.py tiny [--seconds 4]             talk-tiny on one CPU thread
     … [--json bench/results/talking-video.json]                  adds its figures to this file
 
@@ -10,8 +10,9 @@ the CPU.
 sustains), would make a second of video. Only the network is counted; each chunk of 81 frames gives 72 new
 ones. The figures of the study by which the model was chosen are printed, too.
 
-`gpu` times steps of the real loop with guidance, and the autoencoder, as they are served. `--tuned` compiles
-the blocks and uses the fastest attention at the true shape. Random weights cost the same as trained ones.
+`gpu` times steps of the real loop with guidance, and the autoencoder, as they are served; without `--profile`
+as diffusers has them, with it with what a profile changes of the network. A profile with a step cache needs
+`--steps 40`, since the mean counts. Random weights cost the same as trained ones.
 `share` is the floor divided by the measured time, of the network alone. The memory that the computation takes
 is printed with the plan of `memory` for it. `on_a_gpu.py` runs this on a machine without a package registry.
 """
@@ -19,6 +20,7 @@ is printed with the plan of `memory` for it. `on_a_gpu.py` runs this on a machin
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -32,19 +34,22 @@ from measured_on import machine
 from talking_video_tiny import show_tiny, tiny
 from timing import synchronize, timed
 
+from stoker.models.speed_ups import profiles
+from stoker.models.speed_ups.speed_up import Loaded
+from stoker.models.talking_video.pipeline import run_once
 from stoker.models.talking_video.sampling.chunks import FPS, ChunkShape, latents_of
-from stoker.models.talking_video.sampling.profiles import PROFILES
 from stoker.models.talking_video.sampling.schedule import Guidance, forwards, levels
+from stoker.models.talking_video.sampling.settings import SETTINGS
 
 PEAK = 790e12
 SIZES = {"480p": (640, 640), "720p": (960, 960)}
 SHAPE = ChunkShape()
 SAMPLERS = {
-    "exact": (PROFILES["exact"].steps, PROFILES["exact"].guidance),
-    "fast": (PROFILES["fast"].steps, PROFILES["fast"].guidance),
+    "exact": (SETTINGS["published"].steps, SETTINGS["published"].guidance),
+    "fast": (SETTINGS["distilled"].steps, SETTINGS["distilled"].guidance),
     "fastest": (4, Guidance(1.0, 1.0)),
 }
-"""Steps and guidance. `fastest`, a network distilled to four steps of one forward, has no profile."""
+"""Steps and guidance. `fastest`, a network distilled to four steps of one forward, is no pipeline of ours."""
 
 STUDY = {
     "480p": {"exact": 99.9, "fast": 13.3, "fastest": 3.3},
@@ -149,19 +154,16 @@ def show_floor(found: dict[str, Any]) -> None:
 # On a GPU
 
 
-def gpu(size: str, steps: int, tuned: bool) -> dict[str, Any]:
+def gpu(size: str, steps: int, profile: str | None) -> dict[str, Any]:
     import torch
 
     if not torch.cuda.is_available():
         raise SystemExit(f"there is no NVIDIA GPU that torch {torch.__version__} can use; `floor` needs none")
     flops = floor_of(size)["forward_tflop"] * 1e12
     network = random_network(true_network, "cuda", torch.bfloat16)
-    about: dict[str, Any] = {"size": size, "tuned": tuned}
-    if tuned:
-        backend, about["race_ms"] = fastest_attention(network, size)
-        network.set_attention_backend(backend)
-        network.compile_repeated_blocks(fullgraph=True, dynamic=False)
-        about["attention"] = backend
+    about: dict[str, Any] = {"size": size, "profile": profile or "plain diffusers"}
+    if profile is not None:
+        about["speed_ups"], about["warm_up_s"] = sped_up(network, size, profile)
     coding_s, coding = with_memory(lambda: autoencoder_seconds(size))
     samplers, sampling = with_memory(lambda: samplers_of(network, size, steps, flops, sum(coding_s.values())))
     memory = {"coding": coding, "sampling": sampling, "planned": planned_gib(size)}
@@ -224,23 +226,16 @@ def random_network(make: Callable[[], Any], device: str, dtype: Any) -> Any:
     return network
 
 
-def fastest_attention(network: Any, size: str) -> tuple[str, dict[str, float]]:
-    """The fastest backend that works here, and the milliseconds of each for one block's self-attention."""
-    import torch
-    from diffusers.models.attention_dispatch import dispatch_attention_fn
-
-    config = network.config
-    shape = (1, tokens_of(size), config.num_attention_heads, config.attention_head_dim)
-    inputs = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
-    race: dict[str, float] = {}
-    for name in ("_native_cudnn", "_native_flash", "native"):
-        try:
-            runs = [timed(lambda name=name: dispatch_attention_fn(*inputs, backend=name)) for _ in range(5)]
-        except (RuntimeError, ValueError, ImportError) as error:
-            print(f"  attention {name} does not work here: {error}")
-            continue
-        race[name] = round(statistics.median(runs[2:]) * 1000, 2)
-    return min(race, key=lambda name: race[name]), race
+def sped_up(network: Any, size: str, profile: str) -> tuple[dict[str, str], float]:
+    """Applies the speed-ups of a profile that are the network's; how, and the seconds that it took."""
+    height, width = SIZES[size]
+    settings = SETTINGS["published"]
+    example = functools.partial(run_once, network, settings, width, height)
+    loaded = Loaded(network, None, "cuda", steps=settings.steps, examples={size: example})
+    names = [name for name in profiles.names(profile) if name not in ("planned-placement", "prompt-cache")]
+    applied: dict[str, str] = {}
+    seconds = timed(lambda: applied.update(profiles.apply(names, loaded)))
+    return applied, round(seconds, 1)
 
 
 def step_seconds(network: Any, size: str, sampler: str, steps: int) -> float:
@@ -265,7 +260,7 @@ def step_seconds(network: Any, size: str, sampler: str, steps: int) -> float:
     guidance = SAMPLERS[sampler][1]
     with torch.inference_mode():
         denoised(network, conditions, noise, known, levels(steps + 1, 7.0), guidance, on_step)
-    return statistics.median(later - now for now, later in pairwise(times))
+    return statistics.mean(later - now for now, later in pairwise(times))
 
 
 def autoencoder_seconds(size: str, device: str = "cuda") -> dict[str, float]:
@@ -300,7 +295,7 @@ def main() -> None:
     parser.add_argument("what", choices=["floor", "gpu", "tiny"])
     parser.add_argument("--size", choices=list(SIZES), default="480p", help="of `gpu`")
     parser.add_argument("--steps", type=int, default=2, help="of `gpu`: how many steps are timed")
-    parser.add_argument("--tuned", action="store_true", help="of `gpu`: compiled, with the fastest attention")
+    parser.add_argument("--profile", help="of `gpu`: as in STOKER_PROFILE")
     parser.add_argument("--seconds", type=float, default=4.0, help="of `tiny`")
     parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
@@ -310,8 +305,8 @@ def main() -> None:
     elif options.what == "tiny":
         show_tiny(found := tiny(options.seconds))
     else:
-        key = f"gpu {options.size}" + (" tuned" if options.tuned else "")
-        print(json.dumps(found := gpu(options.size, options.steps, options.tuned)))
+        key = f"gpu {options.size}" + (f" {options.profile}" if options.profile else "")
+        print(json.dumps(found := gpu(options.size, options.steps, options.profile)))
     print(f"  {json.dumps(about)}")
     if options.json:
         kept = json.loads(options.json.read_text()) if options.json.exists() else {}

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.settings import SETTINGS
 
 
 class Times:
@@ -53,7 +53,7 @@ def tiny(seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder, times = Path(name), Times()
         build(folder / "weights")
-        video_pipeline = loading.load(folder / "weights", "cpu", PROFILES["tiny"])
+        video_pipeline = loading.load(folder / "weights", "cpu", SETTINGS["tiny"])
         for what, module in {
             "network": video_pipeline.network,
             "network: audio projector": video_pipeline.network.audio_proj,
@@ -110,9 +110,9 @@ def make_video(video_pipeline: Any, folder: Path, times: Times) -> tuple[tuple[f
 
     start = [time.process_time(), time.perf_counter()]
     first: list[float] = []
-    profile = PROFILES["tiny"]
+    settings = SETTINGS["tiny"]
     with times.of("reading the files"):
-        bucket, pixels = image.cut(input_image.opened(folder / "face.png"), "480p", profile.shrink)
+        bucket, pixels = image.cut(input_image.opened(folder / "face.png"), "480p", settings.shrink)
         audio = normalization.normalized(folder / "voice.wav", folder)
     scene = pipeline.encode_scene(
         video_pipeline,
@@ -121,7 +121,7 @@ def make_video(video_pipeline: Any, folder: Path, times: Times) -> tuple[tuple[f
     )
     speech = EncodedSpeech(video_pipeline.speech_encoder, audio.samples, audio.frames)
     file = VideoFile(folder, folder / "voice.wav", bucket.width, bucket.height, audio.frames)
-    for frames in pipeline.generate(video_pipeline, scene, speech, profile, "480p", 1, lambda step: True):
+    for frames in pipeline.generate(video_pipeline, scene, speech, settings, "480p", 1, lambda step: True):
         with times.of("scaling up"):
             large = handler._pixels(frames, bucket)
         with times.of("video file"):

@@ -105,7 +105,10 @@ OnStep: TypeAlias = Callable[[Step], None]
 class ImagePipeline(Protocol):
     """A pipeline on its device, for one job at a time. The class is called with the folder of the weights,
     the torch device ("cpu" or "cuda"), the `options` of its entry, and as `loras` the folders of the entry's
-    LoRAs, if it has any; it downloads nothing. The class may have a `choices()` that returns ImageChoices."""
+    LoRAs, if it has any; it downloads nothing. The class may have a `choices()` that returns ImageChoices.
+
+    A class with `has_profiles = True` is also called with `profile=`, the speed-ups to run with, and has the
+    attributes and the method of `HasProfiles`. One without runs one way, `exact`."""
 
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
         """One image of the width and the height that are asked for. The noise depends on the seed only, not
@@ -120,6 +123,18 @@ class BatchPipeline(ImagePipeline, Protocol):
     ) -> list[Image.Image]:
         """Images which differ in their texts and seeds only, and of which none starts from an image. Each has
         the noise that it has alone. `on_step` is called for each, with its position."""
+
+
+class HasProfiles(Protocol):
+    """A pipeline that speed-ups are applied to. `speed_ups`: what was applied, and how."""
+
+    profile: str
+    speed_ups: Mapping[str, str]
+
+    def warm(self, sizes: Sequence[tuple[int, int]], defaults: ImageDefaults) -> None:
+        """Called once, after the pipeline was made and before its first job: applies the speed-ups, and runs
+        what is run once for each size (width and height in pixels) that is to be quick from the first job
+        on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +201,9 @@ class PipelineEntry:
     `weights` is an entry of weights.lock, which also names the licence, or of the file `lock` if that is
     given. `defaults`, `inputs` and `loras` are for image pipelines: the inputs that it takes besides those of
     the hosted model, or with other bounds, as JSON Schema by name; and the entries of the lock whose LoRAs
-    jobs may choose. `profile` is the set of speed-ups
-    (`exact`: none that changes the output). `made_up`: Stoker makes its weights itself. They are small,
-    and the output shows that all parts work, not what the prompt describes.
+    jobs may choose. `profile` is the set of speed-ups, unless STOKER_PROFILE names another (`exact`: none
+    that changes what is seen). `made_up`: Stoker makes its weights itself. They are small, and the output
+    shows that all parts work, not what the prompt describes.
     """
 
     name: str
@@ -222,17 +237,27 @@ class PipelineEntry:
         return f"{self.name}{', whose weights are made up' if self.made_up else ''} ({self.about})"
 
 
+def profile_of(pipeline: object) -> dict[str, Any]:
+    """The profile with which it runs and what of it was applied, for the file of a result."""
+    profile, applied = getattr(pipeline, "profile", "exact"), getattr(pipeline, "speed_ups", {})
+    return {"profile": profile, "speed_ups": dict(applied)}
+
+
 def load(
     entry: PipelineEntry,
     folder: Path,
     device: str,
+    profile: str = "exact",
     otherwise: Callable[..., Any] | None = None,
     loras: Mapping[str, Path] | None = None,
 ) -> Any:
-    """The pipeline of an entry, with its verified weights, on a torch device. `otherwise` makes that of an
-    entry without a class; `loras` are the verified folders of its LoRAs. Raises LookupError if there is
-    none."""
+    """The pipeline of an entry, with its verified weights, on a torch device, as its profile places it.
+    `otherwise` makes that of an entry without a class; `loras` are the verified folders of its LoRAs. Raises
+    LookupError if there is none."""
     made = entry.load or otherwise
     if made is None:
         raise LookupError(f"the pipeline {entry.name} names no class that loads it")
-    return made(folder, device, **entry.options, **({"loras": loras} if loras else {}))
+    more: dict[str, Any] = {"loras": loras} if loras else {}
+    if getattr(made, "has_profiles", False):
+        more["profile"] = profile
+    return made(folder, device, **entry.options, **more)

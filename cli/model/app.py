@@ -25,6 +25,10 @@ Prompt = Annotated[
     str | None, typer.Option(metavar="TEXT", help="The prompt of the input: the same as --set prompt=TEXT.")
 ]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Run on the CPU, even if there is a GPU.")]
+Profile = Annotated[
+    str | None,
+    typer.Option(help="The speed-ups: exact, fast, low-memory, or as exact+taylor-seer. STOKER_PROFILE's."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print records as JSON.")]
 
 
@@ -58,6 +62,7 @@ def run(
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for the files of the output.")
     ] = Path("out"),
+    profile: Profile = None,
     cpu: Cpu = False,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +70,7 @@ def run(
     from stoker.cli.model import timing
 
     typed = _typed(input_, sets, prompt)
-    timing.run(name, typed, out, plain_console(), use_gpu=not cpu, as_json=as_json)
+    timing.run(name, typed, out, plain_console(), profile=profile, use_gpu=not cpu, as_json=as_json)
 
 
 @app.command(
@@ -77,6 +82,7 @@ def bench(
     sets: Sets = None,
     prompt: Prompt = None,
     runs: Annotated[int, typer.Option(min=1, help="How many jobs are timed, after one that is not.")] = 5,
+    profile: Profile = None,
     cpu: Cpu = False,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +90,7 @@ def bench(
     from stoker.cli.model import timing
 
     typed = _typed(input_, sets, prompt)
-    timing.bench(name, typed, runs, plain_console(), use_gpu=not cpu, as_json=as_json)
+    timing.bench(name, typed, runs, plain_console(), profile=profile, use_gpu=not cpu, as_json=as_json)
 
 
 def _typed(input_: str | None, sets: list[str] | None, prompt: str | None) -> dict[str, Any]:

@@ -5,8 +5,8 @@
     steps       the others
     finish      the last step's latents become a file
 
-The handler is the one that a worker runs, on this machine's first GPU, else on its CPU. Peak memory is the
-GPU's, as torch counts it, else this process's.
+The handler is the one that a worker runs, on this machine's first GPU, else on its CPU. Peak memory is
+that of a job on the GPU, as torch counts it, else this process's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from stoker.cli.model.listing import known
 from stoker.cli.predict.device import first_device
 from stoker.cli.predict.run import save_files
 from stoker.models.hosted import MODELS
-from stoker.models.interface import PipelineEntry
+from stoker.models.interface import PipelineEntry, profile_of
+from stoker.models.speed_ups import profiles
 from stoker.worker.sdk import Device
 from stoker.worker.testing import LocalJob
 
@@ -38,26 +39,42 @@ STAGES = ("first step", "steps", "finish")
 
 
 def run(
-    name: str, typed: Mapping[str, Any], out: Path, console: Console, *, use_gpu: bool, as_json: bool
+    name: str,
+    typed: Mapping[str, Any],
+    out: Path,
+    console: Console,
+    *,
+    profile: str | None,
+    use_gpu: bool,
+    as_json: bool,
 ) -> None:
     """Saves the files of the output in `out`. Raises CliError if the job fails."""
-    entry, device, handler, set_up_s = _set_up(name, use_gpu=use_gpu)
+    entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
     job, stages = _timed(handler, typed, device, shown=not as_json)
     output = save_files(job.result(), out)
-    record = _record(entry, device, {"set-up": set_up_s, **stages}, len(job.progress)) | {"output": output}
+    record = _record(entry, device, handler, {"set-up": set_up_s, **stages}, len(job.progress)) | {
+        "output": output
+    }
     _print(record, console, as_json=as_json)
 
 
 def bench(
-    name: str, typed: Mapping[str, Any], runs: int, console: Console, *, use_gpu: bool, as_json: bool
+    name: str,
+    typed: Mapping[str, Any],
+    runs: int,
+    console: Console,
+    *,
+    profile: str | None,
+    use_gpu: bool,
+    as_json: bool,
 ) -> None:
     """One job warms the pipeline up; the median of the others is printed. Raises CliError if a job fails."""
-    entry, device, handler, set_up_s = _set_up(name, use_gpu=use_gpu)
+    entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
     _timed(handler, typed, device, shown=False)
     found = [_timed(handler, typed, device, shown=False) for _ in range(runs)]
     medians = {stage: statistics.median(stages[stage] for _, stages in found) for stage in STAGES}
     totals = [sum(stages.values()) for _, stages in found]
-    record = _record(entry, device, {"set-up": set_up_s, **medians}, len(found[0][0].progress))
+    record = _record(entry, device, handler, {"set-up": set_up_s, **medians}, len(found[0][0].progress))
     record |= {
         "runs": runs,
         "job_s": statistics.median(totals),
@@ -67,17 +84,27 @@ def bench(
     _print(record, console, as_json=as_json)
 
 
-def _set_up(name: str, *, use_gpu: bool) -> tuple[PipelineEntry, Device, Any, float]:
+def _set_up(name: str, profile: str | None, *, use_gpu: bool) -> tuple[PipelineEntry, Device, Any, float]:
     entry = known(name)
     model = MODELS[entry.model]
     device = first_device(os.environ) if use_gpu else Device()
     os.environ.update(model.env)
     os.environ["STOKER_PIPELINE"] = entry.name
+    if profile is not None:
+        os.environ[profiles.ENVIRONMENT] = f"{entry.name}={profile}"
+    _check_profile()
     module, _, handler_name = model.handler.partition(":")
     begun = time.perf_counter()
     handler = getattr(importlib.import_module(module), handler_name)()
     handler.setup(device)
     return entry, device, handler, time.perf_counter() - begun
+
+
+def _check_profile() -> None:
+    try:
+        profiles.parse(os.environ.get(profiles.ENVIRONMENT, ""))
+    except ValueError as error:
+        raise CliError(str(error)) from None
 
 
 def _timed(
@@ -103,23 +130,22 @@ def _timed(
     return job, dict(zip(STAGES, stages, strict=True))
 
 
-def _record(entry: PipelineEntry, device: Device, stages: Mapping[str, float], steps: int) -> dict[str, Any]:
+def _record(
+    entry: PipelineEntry, device: Device, handler: Any, stages: Mapping[str, float], steps: int
+) -> dict[str, Any]:
     return {
         "pipeline": entry.name,
         "made_up_weights": entry.made_up,
+        **profile_of(handler.pipeline),
         "device": device.name,
         "steps": steps,
         "stages_s": dict(stages),
-        "peak_memory_bytes": _peak_bytes(device),
+        "peak_memory_bytes": handler.memory.most_bytes or _peak_bytes(),
     }
 
 
-def _peak_bytes(device: Device) -> int:
-    if device.kind == "cpu":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    import torch
-
-    return int(torch.cuda.max_memory_allocated())
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _print(record: Mapping[str, Any], console: Console, *, as_json: bool) -> None:
@@ -127,6 +153,8 @@ def _print(record: Mapping[str, Any], console: Console, *, as_json: bool) -> Non
         tables.print_json(record)
         return
     console.print(f"{record['pipeline']} on {record['device']}, {record['steps']} steps")
+    applied = ", ".join(f"{name} ({how})" for name, how in record["speed_ups"].items())
+    console.print(f"  profile {record['profile']}: {applied or 'no speed-up runs here'}")
     for stage, seconds in record["stages_s"].items():
         console.print(f"  {stage:<12}{seconds:9.3f} s")
     if "job_s" in record:

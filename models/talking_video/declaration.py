@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
-from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.registry import pipelines_of
+from stoker.models.speed_ups import attention, profiles, warm_sizes
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
 
 HANDLER: Final = "stoker.models.talking_video.handler:TalkingVideo"
@@ -86,7 +86,14 @@ DECLARATION: Final = ModelDeclaration(
     aliases=("infinitetalk",),
     pipelines=pipelines_of("talking-video"),
     more_weights=MappingProxyType({"STOKER_SAFETY_CHECKER": "safety-tiny"}),
-    settings=MappingProxyType({ENVIRONMENT: VideoLimits.parse, attention.ENVIRONMENT: attention.chosen}),
+    settings=MappingProxyType(
+        {
+            ENVIRONMENT: VideoLimits.parse,
+            attention.ENVIRONMENT: attention.chosen,
+            profiles.ENVIRONMENT: profiles.parse,
+            warm_sizes.ENVIRONMENT: warm_sizes.parse,
+        }
+    ),
     preload=PRELOAD,
     env=ENV,
 )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import hashlib
 import os
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ import stoker
 from stoker.models import interface, libraries, selection, weights
 from stoker.models.checked_input import InvalidInput
 from stoker.models.interface import TalkingVideoPipeline, VideoFrames, VideoParameters, VideoStep
+from stoker.models.memory_gauge import MemoryGauge
+from stoker.models.speed_ups import profiles, warm_sizes
 from stoker.models.talking_video.declaration import DECLARATION, METRICS
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from stoker.models.talking_video.audio.normalization import NormalizedAudio
     from stoker.models.talking_video.video.sizes import Bucket
     from stoker.models.talking_video.video.video_file import VideoFile
+
+
+SIZES = ((640, 640),)
+"""Width and height of the videos that are quick from the first job on; STOKER_WARM_SIZES names others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +75,22 @@ class TalkingVideo:
         self.entry, self._weights = selected.pipeline, selected.weights
         self.serves = self.entry.description
         self.device = device.torch_device
-        otherwise = functools.partial(InfiniteTalk, profile=self.entry.profile)
         self.pipeline: TalkingVideoPipeline = interface.load(
-            self.entry, selected.folder, self.device, otherwise
+            self.entry, selected.folder, self.device, profiles.chosen(self.entry), InfiniteTalk
         )
+        if hasattr(self.pipeline, "warm"):
+            self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
+        self.memory = MemoryGauge(self.device)
         _, folder = weights.ready(
             os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT, weights.weights_folder()
         )
         self.checker = safety.load(folder, self.device)
 
     def run(self, job: Job) -> dict[str, Any]:
+        with self.memory.job():
+            return self._run(job)
+
+    def _run(self, job: Job) -> dict[str, Any]:
         try:
             request = VideoRequest.parse(job.input)
         except InvalidInput as error:
@@ -142,7 +153,8 @@ class TalkingVideo:
             "seed": seed,
             "size": request.size,
             **self.entry.output_fields,
-            "profile": self.entry.profile,
+            "sampling": self.entry.options.get("sampling", "published"),
+            **interface.profile_of(self.pipeline),
             "weights": f"sha256:{self._weights.digest}",
             "device": self.device,
             "versions": {"stoker": stoker.__version__, "av": av.__version__, **libraries.versions()},

@@ -1,33 +1,66 @@
-"""InfiniteTalk behind the interface of talking videos: its loaded parts, and the profile they run with."""
+"""InfiniteTalk behind the interface of talking videos: its parts, how they sample, and their speed-ups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from stoker.models.interface import VideoFrames, VideoParameters, VideoStep
+from stoker.models.interface import ImageDefaults, VideoFrames, VideoParameters, VideoStep
+from stoker.models.speed_ups import block_compile, profiles
+from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.talking_video import loading
-from stoker.models.talking_video.pipeline import Scene, Step, encode_scene, generate
+from stoker.models.talking_video.pipeline import Scene, Step, encode_prompts, encode_scene, generate, run_once
 from stoker.models.talking_video.sampling.chunks import count
-from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.settings import SETTINGS
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
 
 class InfiniteTalk:
-    """`parts` are the networks; `profile` is how many steps and forwards they take, and in which chunks."""
+    """`parts` are the networks; `settings` say how many steps and forwards they take, and in which chunks."""
 
-    def __init__(self, folder: Path, device: str, profile: str = "exact") -> None:
-        """Raises the same as `loading.load`."""
-        self.profile = PROFILES[profile]
-        self.parts = loading.load(folder, device, self.profile)
+    has_profiles: ClassVar[bool] = True
+
+    def __init__(
+        self, folder: Path, device: str, sampling: str = "published", profile: str = profiles.EXACT
+    ) -> None:
+        """Raises the same as `loading.load`, and ValueError for an unknown profile."""
+        self.settings, self.profile = SETTINGS[sampling], profile
+        small = profiles.AT_LOAD in profiles.names(profile)
+        self.parts = loading.load(folder, device, self.settings, small=small)
+        self.speed_ups: Mapping[str, str] = {profiles.AT_LOAD: "weights in float8"} if small else {}
+        self.encode_prompt: Callable[[Sequence[str]], tuple[torch.Tensor, ...]] = functools.partial(
+            encode_prompts, self.parts
+        )
+
+    def warm(self, sizes: Sequence[tuple[int, int]], defaults: ImageDefaults) -> None:
+        """Applies the other speed-ups of the profile. On a GPU the network runs once for each size that is
+        not refused."""
+        examples = {
+            f"{width}x{height}": functools.partial(run_once, self.parts.network, self.settings, width, height)
+            for width, height in sorted(sizes, key=lambda size: -size[0] * size[1])
+        }
+        loaded = Loaded(
+            network=self.parts.network,
+            vae=None,
+            device=self.parts.device,
+            pipe=self,
+            steps=self.settings.steps,
+            examples=examples,
+            cache=block_compile.cache_folder(),
+        )
+        rest = [name for name in profiles.names(self.profile) if name != profiles.AT_LOAD]
+        self.speed_ups = {**self.speed_ups, **profiles.apply(rest, loaded)}
 
     @property
     def shrink(self) -> int:
-        return self.profile.shrink
+        return self.settings.shrink
 
     @property
     def refused(self) -> Mapping[str, str]:
@@ -44,19 +77,26 @@ class InfiniteTalk:
 
         scene = self._scene(parameters.prompt, parameters.image)
         speech = EncodedSpeech(self.parts.speech_encoder, parameters.samples, parameters.frames)
-        chunks = count(speech.frames, self.profile.shape)
+        chunks = count(speech.frames, self.settings.shape)
 
         def report(step: Step) -> bool:
             on_step(VideoStep(step.chunk.index + 1, chunks, step.number, step.of))
             return go_on()
 
         size, seed = parameters.size, parameters.seed
-        for frames in generate(self.parts, scene, speech, self.profile, size, seed, report, go_on):
-            last = frames.first + len(frames.pixels) == frames.chunk.output.stop
-            yield VideoFrames(frames.first, frames.pixels, ends_chunk=last)
+        made = generate(self.parts, scene, speech, self.settings, size, seed, report, go_on)
+        compiled = "block-compile" in self.speed_ups
+        with contextlib.closing(made):
+            while True:
+                with block_compile.settled(compiled=compiled):  # not while the caller has the frames
+                    frames = next(made, None)
+                if frames is None:
+                    return
+                last = frames.first + len(frames.pixels) == frames.chunk.output.stop
+                yield VideoFrames(frames.first, frames.pixels, ends_chunk=last)
 
     def _scene(self, prompt: str, image: NDArray[np.uint8]) -> Scene:
         import torch
 
         frame = torch.from_numpy(image.copy()).permute(2, 0, 1).float() / 127.5 - 1.0
-        return encode_scene(self.parts, prompt, frame)
+        return encode_scene(self.parts, prompt, frame, texts=self.encode_prompt)

@@ -2,7 +2,7 @@
 
     <folder>/transformer      a whole TalkingTransformer3DModel, or Wan's base (diffusers' or its own layout)
              adapter/         InfiniteTalk's file, if `transformer` holds a base
-             distilled/       a LoRA that a profile may name
+             distilled/       a LoRA that sampling settings may name
              vae  text_encoder  tokenizer  image_encoder  audio_encoder
 
 accelerate builds the network without weights, and each tensor of its files is moved to its device as it is
@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.models import attention, libraries
+from stoker.models import libraries
+from stoker.models.speed_ups import attention
 from stoker.models.talking_video import memory
 from stoker.models.talking_video.memory import MemoryPlan, MemoryUse
 from stoker.models.talking_video.pipeline import VideoPipeline
-from stoker.models.talking_video.sampling.profiles import PROFILES, Profile
+from stoker.models.talking_video.sampling.settings import SETTINGS, SamplingSettings
 from stoker.models.talking_video.video.sizes import BUCKETS
 
 if TYPE_CHECKING:
@@ -36,10 +37,16 @@ class DoesNotFit(MemoryError):
 
 
 def load(
-    folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: MemoryPlan | None = None
+    folder: Path,
+    device: str,
+    settings: SamplingSettings = SETTINGS["published"],
+    plan: MemoryPlan | None = None,
+    *,
+    small: bool = False,
 ) -> VideoPipeline:
     """Loads in bfloat16 on a GPU, but the image encoder in float16, as published; in float32 on a CPU.
-    Downloads nothing. Without a `plan`, the device's free memory decides.
+    Downloads nothing. Without a `plan`, the device's free memory decides. `small`: the network's weights are
+    kept in float8 and computed with in its own format.
 
     Raises network.weights.WrongWeights, DoesNotFit, attention.AttentionUnavailable.
     """
@@ -50,7 +57,10 @@ def load(
     import transformers
 
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    plan = plan or (MemoryPlan(MemoryUse.RESIDENT) if device == "cpu" else _planned(folder, device, profile))
+    if plan is None and device == "cpu":
+        plan = MemoryPlan(MemoryUse.RESIDENT)
+    elif plan is None:
+        plan = _planned(folder, device, settings, small=small)
     offloaded: list[Any] = []
 
     def part(kind: Any, name: str, dtype: Any = dtype) -> Any:
@@ -64,7 +74,10 @@ def load(
         offloaded.append(hook)
         return read
 
-    network = _network(folder, dtype, profile, "cpu" if plan.placement is MemoryUse.BY_BLOCKS else device)
+    passes_host = small or plan.placement is MemoryUse.BY_BLOCKS
+    network = _network(folder, dtype, settings, "cpu" if passes_host else device)
+    if small:
+        network.enable_layerwise_casting(torch.float8_e4m3fn, network.dtype)
     attention.choose(network, device)
     image_dtype = torch.float32 if device == "cpu" else torch.float16
     return VideoPipeline(
@@ -104,17 +117,17 @@ def _faster_on_cpu(autoencoder: Any, device: str) -> Any:
     return quicken(autoencoder) if device == "cpu" else autoencoder
 
 
-def _planned(folder: Path, device: str, profile: Profile) -> MemoryPlan:
+def _planned(folder: Path, device: str, settings: SamplingSettings, *, small: bool) -> MemoryPlan:
     import torch
 
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    plan = plan_for(folder, profile, free_bytes)
+    plan = plan_for(folder, settings, free_bytes, small=small)
     if plan.refused.keys() == BUCKETS.keys():
         raise DoesNotFit("; ".join(plan.refused.values()))
     return plan
 
 
-def plan_for(folder: Path, profile: Profile, free_bytes: int) -> MemoryPlan:
+def plan_for(folder: Path, settings: SamplingSettings, free_bytes: int, *, small: bool = False) -> MemoryPlan:
     """The decision of `memory` for the weights of a folder on a GPU with so many free bytes."""
     config = _config(folder)
     autoencoder = json.loads((folder / "vae" / "config.json").read_text())
@@ -123,16 +136,16 @@ def plan_for(folder: Path, profile: Profile, free_bytes: int) -> MemoryPlan:
         feed_forward=config["ffn_dim"],
         autoencoder_width=autoencoder["base_dim"],
     )
-    works = {size: memory.work_of(network, size, profile.shape.frames) for size in BUCKETS}
-    return memory.decide(parts_of(folder), works, free_bytes)
+    works = {size: memory.work_of(network, size, settings.shape.frames) for size in BUCKETS}
+    return memory.decide(parts_of(folder, small=small), works, free_bytes)
 
 
-def parts_of(folder: Path) -> memory.Parts:
-    """The bytes of each part on a GPU, by the headers of its files."""
+def parts_of(folder: Path, *, small: bool = False) -> memory.Parts:
+    """The bytes of each part on a GPU, by the headers of its files. `small`: the blocks' in float8."""
     from stoker.models.talking_video.network.weights import kept_in_float32
 
     network = {
-        name: count * (4 if kept_in_float32(name) else 2)
+        name: count * (4 if kept_in_float32(name) else 1 if small and name.startswith("blocks.") else 2)
         for one in ("transformer", "adapter")
         for name, count in _numbers(folder / one)
     }
@@ -188,12 +201,12 @@ def _placed(network: Any, device: str, placement: MemoryUse) -> Any:
     return network
 
 
-def _network(folder: Path, dtype: torch.dtype, profile: Profile, device: str = "cpu") -> Any:
+def _network(folder: Path, dtype: torch.dtype, settings: SamplingSettings, device: str = "cpu") -> Any:
     from stoker.models.talking_video.network.lora import fuse_file
 
     network = _unchanged_network(folder, dtype, device)
-    if profile.lora is not None:
-        fuse_file(network, folder / profile.lora, profile.lora_scale)
+    if settings.lora is not None:
+        fuse_file(network, folder / settings.lora, settings.lora_scale)
     return network.eval()
 
 

@@ -13,14 +13,16 @@ Nothing heavy is imported until it is needed. Frames are yielded as soon as thei
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stoker.models.talking_video.sampling.chunks import Chunk, plan
-from stoker.models.talking_video.sampling.profiles import UNWANTED, Profile
+from stoker.models.speed_ups import step_caches
+from stoker.models.talking_video.sampling.chunks import Chunk, latents_of, plan
 from stoker.models.talking_video.sampling.prompt import cleaned
 from stoker.models.talking_video.sampling.schedule import levels
+from stoker.models.talking_video.sampling.settings import UNWANTED, SamplingSettings
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from stoker.models.talking_video.video.colour import Colours
 
 
-TEXT_TOKENS = 512
+TEXT_TOKENS, IMAGE_TOKENS = 512, 257
 PIXELS_PER_TOKEN = 16
 """Eight pixels for each latent of the autoencoder, and two latents for each patch."""
 
@@ -103,15 +105,21 @@ OnStep: TypeAlias = Callable[[Step], bool]
 
 
 def encode_scene(
-    pipeline: VideoPipeline, prompt: str, image: torch.Tensor, masks: torch.Tensor | None = None
+    pipeline: VideoPipeline,
+    prompt: str,
+    image: torch.Tensor,
+    masks: torch.Tensor | None = None,
+    texts: Callable[[Sequence[str]], tuple[torch.Tensor, ...]] | None = None,
 ) -> Scene:
-    """`image` (3, H, W) from -1 to 1, already in the bucket's size. `masks` (2, H, W) of two speakers."""
+    """`image` (3, H, W) from -1 to 1, already in the bucket's size. `masks` (2, H, W) of two speakers.
+    `texts` encodes prompts, as `encode_prompts` does."""
     import torch
 
     from stoker.models.talking_video.video.colour import colours_of
 
     with torch.inference_mode():
-        text, no_text = encode_prompts(pipeline, [prompt, UNWANTED])
+        prompts = [prompt, UNWANTED]
+        text, no_text = encode_prompts(pipeline, prompts) if texts is None else texts(prompts)
         return Scene(
             text=text,
             no_text=no_text,
@@ -127,12 +135,12 @@ def generate(
     pipeline: VideoPipeline,
     scene: Scene,
     speech: Speech | TwoSpeakers,
-    profile: Profile,
+    settings: SamplingSettings,
     size: str,
     seed: int,
     on_step: OnStep,
     go_on: Callable[[], bool] = lambda: True,
-) -> Iterator[Frames]:
+) -> Generator[Frames, None, None]:
     """Yields all frames of the video, in order. Raises sampling.Stopped when `on_step`, or within a step
     `go_on`, returns False."""
     import torch
@@ -140,12 +148,12 @@ def generate(
     if (scene.masks is None) != (len(speakers_of(speech)) == 1):
         raise ValueError("a scene has the masks of two speakers if and only if there is the audio of two")
     motion: torch.Tensor | None = None
-    for chunk in plan(speech.frames, profile.shape):
-        groups = chunk_frames(pipeline, scene, speech, chunk, motion, profile, size, seed, on_step, go_on)
+    for chunk in plan(speech.frames, settings.shape):
+        groups = chunk_frames(pipeline, scene, speech, chunk, motion, settings, size, seed, on_step, go_on)
         last: torch.Tensor | None = None
         for decoded, new in groups:
             latest = decoded if last is None else torch.cat([last, decoded])
-            last = latest[-profile.shape.motion :]
+            last = latest[-settings.shape.motion :]
             if new is not None:
                 yield new
         motion = last
@@ -157,7 +165,7 @@ def chunk_frames(
     speech: Speech | TwoSpeakers,
     chunk: Chunk,
     motion: torch.Tensor | None,
-    profile: Profile,
+    settings: SamplingSettings,
     size: str,
     seed: int,
     on_step: OnStep,
@@ -177,22 +185,40 @@ def chunk_frames(
         known = _known(pipeline, scene, motion)
         conditions = conditions_of(pipeline, scene, speech, chunk)
         shape = (1, known.shape[1], chunk.latents, *known.shape[3:])
-        steps = levels(profile.steps, profile.shift[size])
-        latents = denoised(
-            pipeline.network,
-            conditions,
-            noise_of(seed, chunk.index, shape).to(pipeline.device),
-            known,
-            steps,
-            profile.guidance,
-            lambda done: on_step(Step(chunk, done, profile.steps)),
-            go_on,
-        )
+        steps = levels(settings.steps, settings.shift[size])
+        with step_caches.forgotten(pipeline.network):
+            latents = denoised(
+                pipeline.network,
+                conditions,
+                noise_of(seed, chunk.index, shape).to(pipeline.device),
+                known,
+                steps,
+                settings.guidance,
+                lambda done: on_step(Step(chunk, done, settings.steps)),
+                go_on,
+            )
         first = chunk.first
         for group in decoded(pipeline.autoencoder, latents):
             frames = matched(group, scene.colours)
             yield frames, _new_frames(chunk, first, frames)
             first += len(frames)
+
+
+def run_once(network: Any, settings: SamplingSettings, width: int, height: int) -> None:
+    """One forward of the network with zeros, in the shapes of a chunk of a video of this size in pixels."""
+    import torch
+
+    config, latents = network.config, latents_of(settings.shape.frames)
+    width, height = width // settings.shrink, height // settings.shrink
+    zeros = functools.partial(torch.zeros, device=network.audio_proj.proj3.weight.device, dtype=network.dtype)
+    with torch.inference_mode():
+        network(
+            zeros(1, config.in_channels, latents, height // 8, width // 8),
+            torch.full((1,), 500.0, device=zeros(1).device),
+            zeros(1, TEXT_TOKENS, config.text_dim),
+            zeros(1, IMAGE_TOKENS, config.image_dim),
+            zeros(1, latents, config.audio_tokens, config.audio_dim),
+        )
 
 
 def _new_frames(chunk: Chunk, first: int, frames: torch.Tensor) -> Frames | None:

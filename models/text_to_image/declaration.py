@@ -9,10 +9,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
-from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import PipelineEntry
 from stoker.models.registry import PIPELINES, pipelines_of
+from stoker.models.speed_ups import attention, profiles, warm_sizes
 from stoker.models.text_to_image import choices
 
 HANDLER: Final = "stoker.models.text_to_image.handler:TextToImage"
@@ -133,7 +133,14 @@ DECLARATION: Final = ModelDeclaration(
     aliases=("black-forest-labs-flux-1-dev", "black-forest-labs-flux-1-schnell"),
     pipelines=_NAMES,
     schema_for=schema_for,
-    settings=MappingProxyType({attention.ENVIRONMENT: attention.chosen, AT_ONCE: jobs_at_once}),
+    settings=MappingProxyType(
+        {
+            attention.ENVIRONMENT: attention.chosen,
+            profiles.ENVIRONMENT: profiles.parse,
+            AT_ONCE: jobs_at_once,
+            warm_sizes.ENVIRONMENT: warm_sizes.parse,
+        }
+    ),
     concurrency=AT_ONCE,
     preload=PRELOAD,
     env=ENV,

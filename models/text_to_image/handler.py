@@ -18,6 +18,8 @@ import stoker
 from stoker.models import interface, libraries, selection
 from stoker.models.checked_input import InvalidInput
 from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, PipelineEntry, Step
+from stoker.models.memory_gauge import MemoryGauge
+from stoker.models.speed_ups import profiles, warm_sizes
 from stoker.models.text_to_image import metadata, previews
 from stoker.models.text_to_image.declaration import DECLARATION, schema_for
 from stoker.models.text_to_image.request import ImageRequest
@@ -36,6 +38,10 @@ SEEDS_MOST = 2**63
 SEEDS = 2**32
 """-1 draws a seed below this: torch's CPU generator distinguishes no more, and any JSON parser reads it
 exactly."""
+
+
+SIZES = ((1024, 1024),)
+"""Width and height of the images that are quick from the first job on; STOKER_WARM_SIZES names others."""
 
 
 class TextToImage:
@@ -65,7 +71,13 @@ class TextToImage:
         self.serves = self.entry.description
         self.device = device.torch_device
         loras = {name: folder for name, (_, folder) in selected.loras.items()}
-        self.pipeline: ImagePipeline = interface.load(self.entry, selected.folder, self.device, loras=loras)
+        profile = profiles.chosen(self.entry)
+        self.pipeline: ImagePipeline = interface.load(
+            self.entry, selected.folder, self.device, profile, loras=loras
+        )
+        if hasattr(self.pipeline, "warm"):
+            self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
+        self.memory = MemoryGauge(self.device)
         self._previewer = previews.fit(self.pipeline, self.entry)
 
     def concurrency_modifier(self, current: int) -> int:
@@ -79,6 +91,10 @@ class TextToImage:
         return self._batches.slots()
 
     def run(self, job: Job) -> dict[str, Any]:
+        with self.memory.job():
+            return self._run(job)
+
+    def _run(self, job: Job) -> dict[str, Any]:
         try:
             request = ImageRequest.parse(job.input, schema_for(self.entry), self.entry.choices)
         except InvalidInput as error:
@@ -144,7 +160,7 @@ class TextToImage:
             "width": parameters.width,
             "height": parameters.height,
             **self.entry.output_fields,
-            "profile": self.entry.profile,
+            **interface.profile_of(self.pipeline),
             "weights": f"sha256:{self._weights.digest}",
             "device": self.device,
             "versions": {"stoker": stoker.__version__, **libraries.versions()},

@@ -24,7 +24,7 @@ from PIL import Image
 from stoker.models.talking_video import loading, memory, pipeline
 from stoker.models.talking_video.audio.speech import EncodedSpeech, Samples, TwoSpeakers
 from stoker.models.talking_video.handler import TalkingVideo
-from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.settings import SETTINGS
 from stoker.models.talking_video.video import sizes
 from stoker.models.text_to_image import previews
 from stoker.models.text_to_image.handler import TextToImage
@@ -62,7 +62,7 @@ def a_video(name: str, folder: Path) -> None:
     Job.fetch = lambda job, url, **limits: fetch(job, str(folder / Path(url).name), **limits)  # type: ignore[method-assign]
     model = TalkingVideo()
     model.setup(Gpu(name))  # type: ignore[arg-type]
-    model.pipeline.profile = replace(model.pipeline.profile, steps=1, shrink=2)
+    model.pipeline.settings = replace(model.pipeline.settings, steps=1, shrink=2)
     lies_there(
         model.pipeline.parts.network, model.pipeline.parts.autoencoder, model.pipeline.parts.text_encoder
     )
@@ -79,7 +79,7 @@ def lies_there(*modules: Any) -> None:
 
 def video_pipeline_of(name: str, placement: memory.MemoryUse) -> Any:
     folder = Path(os.environ["STOKER_WEIGHTS_DIR"]) / "talk-tiny"
-    return loading.load(folder, name, PROFILES["tiny"], memory.MemoryPlan(placement))
+    return loading.load(folder, name, SETTINGS["tiny"], memory.MemoryPlan(placement))
 
 
 def talked(video_pipeline: Any, masks: torch.Tensor | None = None) -> None:
@@ -88,7 +88,7 @@ def talked(video_pipeline: Any, masks: torch.Tensor | None = None) -> None:
     one = EncodedSpeech(video_pipeline.speech_encoder, samples, FRAMES)
     speech = one if masks is None else TwoSpeakers(one, one)
     shown = list(
-        pipeline.generate(video_pipeline, scene, speech, PROFILES["tiny"], "480p", 1, lambda step: True)
+        pipeline.generate(video_pipeline, scene, speech, SETTINGS["tiny"], "480p", 1, lambda step: True)
     )
     assert sum(len(frames.pixels) for frames in shown) == FRAMES
     assert all(frames.pixels.device.type == "cpu" for frames in shown)

@@ -97,6 +97,18 @@ def test_a_bench_gives_the_median_of_its_runs(
     assert found["peak_memory_bytes"] > 50 << 20
 
 
+def test_a_profile_is_run_and_printed(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_small_preview(monkeypatch)
+    monkeypatch.setenv("STOKER_PROFILE", "exact")
+    found = records(capfd, "run", "flux-tiny", "--profile", "low-memory", *SMALL)
+    assert found["profile"] == "low-memory"
+    assert found["speed_ups"]["planned-placement"] == "weights in float8"
+    code, _, err = stoker(capfd, "run", "flux-tiny", "--profile", "quick", *SMALL)
+    assert (code, "there are exact, fast, low-memory" in " ".join(err.split())) == (1, True), err
+
+
 @pytest.mark.parametrize(
     ("typed", "message"),
     [

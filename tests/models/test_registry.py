@@ -22,7 +22,7 @@ from stoker.models.registry import (
     known_pipelines,
     pipeline,
 )
-from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.settings import SETTINGS
 from stoker.models.weights import read_lock
 
 _LIGHT = """
@@ -30,7 +30,7 @@ import sys
 import stoker.models.registry, stoker.models.declaration, stoker.models.weights, stoker.models.selection
 from stoker.models.text_to_image import declaration, request, tiny
 from stoker.models.talking_video import declaration, memory, request
-from stoker.models.talking_video.sampling import chunks, profiles, schedule
+from stoker.models.talking_video.sampling import chunks, schedule, settings
 from stoker.models.talking_video.tiny import tiny
 from stoker.models.talking_video.video import sizes
 heavy = {"torch", "diffusers", "transformers", "accelerate", "huggingface_hub"} & set(sys.modules)
@@ -147,10 +147,11 @@ def test_each_pipeline_stands_behind_its_model_and_the_last_is_made_up() -> None
         assert [PIPELINES[name].made_up for name in model.pipelines[-2:]] == [False, True]
 
 
-def test_every_pipeline_of_the_video_model_has_a_profile() -> None:
-    profiles = {entry.name: entry.profile for entry in PIPELINES.values() if entry.model == "talking-video"}
-    assert profiles == {"talk-tiny": "tiny", "infinitetalk": "exact", "infinitetalk-fast": "fast"}
-    assert set(profiles.values()) <= set(PROFILES)
+def test_the_pipelines_of_the_video_model_name_their_sampling() -> None:
+    videos = (entry for entry in PIPELINES.values() if entry.model == "talking-video")
+    sampling = {entry.name: entry.options.get("sampling") for entry in videos}
+    assert sampling == {"talk-tiny": "tiny", "infinitetalk": None, "infinitetalk-fast": "distilled"}
+    assert set(filter(None, sampling.values())) <= set(SETTINGS)
 
 
 def test_the_video_model_is_hosted() -> None:

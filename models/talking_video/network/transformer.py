@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import torch
 from diffusers.configuration_utils import register_to_config
+from diffusers.hooks._helpers import TransformerBlockMetadata, TransformerBlockRegistry
 from diffusers.models.attention_dispatch import dispatch_attention_fn
 from diffusers.models.normalization import FP32LayerNorm
 from diffusers.models.transformers.transformer_wan import WanTransformer3DModel, WanTransformerBlock
@@ -84,7 +85,7 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
 
     def forward(
         self,
-        hidden: torch.Tensor,
+        hidden_states: torch.Tensor,
         context: torch.Tensor,
         time: torch.Tensor,
         rotary: tuple[torch.Tensor, torch.Tensor],
@@ -92,7 +93,8 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
         masks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """`masks` (3, R) of two speakers and the background, for the R tokens of the reference; None with one
-        speaker."""
+        speaker. The first argument has the name by which diffusers' step caches find it."""
+        hidden = hidden_states
         modulation = (self.scale_shift_table + time.float()).chunk(6, dim=1)
         shift, scale, gate, ff_shift, ff_scale, ff_gate = modulation
         normed = (self.norm1(hidden.float()) * (1 + scale) + shift).type_as(hidden)
@@ -119,6 +121,9 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
         at_first = (rotary[0][:, : masks.shape[1]], rotary[1][:, : masks.shape[1]])
         found = reference_attention(_turned(query, rotary), _turned(key, at_first), masks)
         return positions_from_attention(found)
+
+
+TransformerBlockRegistry.register(TalkingBlock, TransformerBlockMetadata(return_hidden_states_index=0))
 
 
 def _turned(states: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

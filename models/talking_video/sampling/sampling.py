@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from stoker.models.speed_ups import step_caches
 from stoker.models.talking_video.sampling.schedule import Forward, Guidance, combine
 
 TIME_SCALE = 1000.0
@@ -94,9 +95,10 @@ def denoised(
             forward: Forward, time: torch.Tensor = time, inputs: torch.Tensor = inputs
         ) -> torch.Tensor:
             text, audio, masks = conditions.of(forward)
-            found: torch.Tensor = network(
-                inputs, time, text, conditions.image, audio, masks=masks, before_block=before_block
-            )
+            with step_caches.kept_for(network, forward):
+                found: torch.Tensor = network(
+                    inputs, time, text, conditions.image, audio, masks=masks, before_block=before_block
+                )
             return found.float()
 
         latents = latents + (later - now) * combine(guidance, velocity)

@@ -20,11 +20,16 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from stoker.models import attention, libraries
-from stoker.models.interface import ImageChoices, ImageParameters, OnStep, Step
+from stoker.models import libraries
+from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, OnStep, Step
+from stoker.models.speed_ups import attention, block_compile, profiles
+from stoker.models.speed_ups.prompt_cache import PromptCache
+from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.text_to_image.families.loras import Loras
 from stoker.models.text_to_image.families.schedulers import Scheduler
 
@@ -37,7 +42,10 @@ if TYPE_CHECKING:
 
 class DiffusersPipeline:
     """`pipe` is the library's pipeline: bfloat16 on a GPU, float32 on a CPU. `text_tokens` is how many tokens
-    of a prompt it reads, if it leaves that open."""
+    of a prompt it reads, if it leaves that open. The speed-ups of its profile are applied by `warm`; without
+    it the pipeline is the library's, unchanged."""
+
+    has_profiles: ClassVar[bool] = True
 
     library_class: ClassVar[str]
     """The class in diffusers."""
@@ -56,9 +64,10 @@ class DiffusersPipeline:
         device: str,
         text_tokens: int | None = None,
         loras: Mapping[str, Path] | None = None,
+        profile: str = profiles.EXACT,
     ) -> None:
-        """Reads weights from safetensors only. Raises attention.AttentionUnavailable, and ValueError for a
-        LoRA that is not for this pipeline."""
+        """Reads weights from safetensors only. Raises attention.AttentionUnavailable, placement.DoesNotFit,
+        and ValueError for an unknown profile or a LoRA that is not for this pipeline."""
         libraries.prepare()
         import diffusers
         import torch
@@ -71,9 +80,15 @@ class DiffusersPipeline:
             use_safetensors=True,
         )
         self.pipe.set_progress_bar_config(disable=True)
-        self.pipe.to(device)
         self._own_scheduler = self.pipe.scheduler
+        self.device, self.profile = device, profile
+        self.speed_ups: Mapping[str, str] = {}
+        at_load = profiles.AT_LOAD in profiles.names(profile)
+        if not at_load:
+            self.pipe.to(device)
         self._loras = Loras(self.pipe, loras or {})
+        if at_load:
+            self.speed_ups = profiles.apply([profiles.AT_LOAD], self._loaded())
         attention.choose(getattr(self.pipe, self.network), device, head_width=self.head_width)
 
     @classmethod
@@ -81,6 +96,33 @@ class DiffusersPipeline:
         """What jobs may choose."""
         can_start = cls.from_image_schedulers if cls.from_image_class else ()
         return ImageChoices(tuple(cls.schedulers), can_start)
+
+    def warm(self, sizes: Sequence[tuple[int, int]], defaults: ImageDefaults) -> None:
+        """Applies the other speed-ups of the profile. On a GPU each size runs once, the largest first."""
+        examples: dict[str, Callable[[], object]] = {}
+        for width, height in sorted(sizes, key=lambda size: -size[0] * size[1]):
+            plain = ImageParameters("a picture", width, height, 1, seed=0, guidance=defaults.guidance)
+            examples[f"{width}x{height}"] = functools.partial(self.generate, plain, _ignore)
+            if one := self._loras.any:
+                changed = replace(plain, loras=(one,))
+                examples[f"{width}x{height} with LoRAs"] = functools.partial(self.generate, changed, _ignore)
+        loaded = self._loaded(defaults.steps, examples)
+        rest = [name for name in profiles.names(self.profile) if name != profiles.AT_LOAD]
+        self.speed_ups = {**self.speed_ups, **profiles.apply(rest, loaded)}
+        if loaded.on_gpu and not self._is_compiled:
+            for example in examples.values():
+                example()
+
+    def _loaded(
+        self, steps: int = 1, examples: Mapping[str, Callable[[], object]] = MappingProxyType({})
+    ) -> Loaded:
+        cache = block_compile.cache_folder()
+        network = getattr(self.pipe, self.network)
+        return Loaded(network, self.pipe.vae, self.device, self.pipe, steps, examples, cache)
+
+    @property
+    def _is_compiled(self) -> bool:
+        return "block-compile" in self.speed_ups
 
     @property
     def head_width(self) -> int:
@@ -119,8 +161,15 @@ class DiffusersPipeline:
             return self.unpacked(estimate()[place : place + 1], first.height, first.width)
 
         generators = [torch.Generator("cpu").manual_seed(parameters.seed) for parameters in batch]
-        self._loras.ask(first.loras)
-        with torch.inference_mode(), self._runner(first) as pipe, _watched(pipe, report):
+        if self._loras.ask(first.loras) and isinstance(self.pipe.encode_prompt, PromptCache):
+            self.pipe.encode_prompt.forget()  # a LoRA may be of a text encoder, too
+        with (
+            torch.inference_mode(),
+            block_compile.settled(compiled=self._is_compiled),
+            self._runner(first) as pipe,
+            _watched(pipe, report),
+            _freed(pipe),
+        ):
             images: list[Image.Image] = pipe(
                 num_inference_steps=first.steps,
                 generator=generators if len(batch) > 1 else generators[0],
@@ -174,6 +223,21 @@ def _together(arguments: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         name: [one[name] for one in arguments] if isinstance(value, str) else value
         for name, value in arguments[0].items()
     }
+
+
+def _ignore(step: Step) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _freed(pipe: Any) -> Iterator[None]:
+    """Ends a job that fails or is cancelled as the library ends the others: parts go off the GPU that are
+    there only while they run, and what step caches keep of the job is dropped."""
+    try:
+        yield
+    except BaseException:
+        pipe.maybe_free_model_hooks()
+        raise
 
 
 def _estimate(

@@ -38,10 +38,15 @@ class Loras:
             pipe.disable_lora()
         self._scales = {name: _scales(pipe, adapter) for name, adapter in adapters.items()}
 
-    def ask(self, loras: tuple[Lora, ...]) -> None:
-        """The next image is made with these."""
+    @property
+    def any(self) -> Lora | None:
+        """One of them, to try a network with LoRAs; None if there is none."""
+        return next((Lora(name, 1.0) for name in self._scales), None)
+
+    def ask(self, loras: tuple[Lora, ...]) -> bool:
+        """The next image is made with these. Returns whether the last was made with others."""
         if loras == self._asked:
-            return
+            return False
         scales = {lora.name: lora.scale for lora in loras}
         for name, tensors in self._scales.items():
             for tensor, full in tensors:
@@ -49,6 +54,7 @@ class Loras:
         if bool(loras) != bool(self._asked):
             (self._pipe.enable_lora if loras else self._pipe.disable_lora)()
         self._asked = loras
+        return True
 
 
 def _load(pipe: Any, name: str, folder: Path, adapter: str) -> None:

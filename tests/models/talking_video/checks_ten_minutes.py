@@ -92,8 +92,8 @@ def loaded(folder: Path) -> TalkingVideo:
     model = TalkingVideo()
     model.setup(Device())
     shape = ChunkShape(whole_tail=False)
-    model.pipeline.profile = replace(
-        model.pipeline.profile, steps=1, guidance=Guidance(1.0, 1.0), shape=shape, shrink=2
+    model.pipeline.settings = replace(
+        model.pipeline.settings, steps=1, guidance=Guidance(1.0, 1.0), shape=shape, shrink=2
     )
     return model
 

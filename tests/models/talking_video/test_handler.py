@@ -98,7 +98,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TalkingVideo:
             patch.delenv(name, raising=False)
         model = TalkingVideo()
         model.setup(Device())
-    model.pipeline.profile = replace(model.pipeline.profile, shrink=10)
+    model.pipeline.settings = replace(model.pipeline.settings, shrink=10)
     return model
 
 
@@ -254,7 +254,9 @@ def test_the_video_file_has_metadata_about_its_making(made: Result) -> None:
         "size": "480p",
         "pipeline": "talk-tiny",
         "made_up_weights": True,
-        "profile": "tiny",
+        "sampling": "tiny",
+        "profile": "exact",
+        "speed_ups": {"prompt-cache": "up to 256 MiB"},
         "weights": f"sha256:{read_lock().entry('talk-tiny').digest}",
         "device": "cpu",
     }

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.talking_video import memory
 from stoker.models.talking_video.memory import GIB, MemoryPlan, MemoryUse, Network, Parts, Work, decide, needs
 from stoker.models.talking_video.video.sizes import BUCKETS
@@ -236,10 +237,10 @@ class TestLoading:
         import torch
 
         from stoker.models.talking_video.loading import _network, parts_of
-        from stoker.models.talking_video.sampling.profiles import PROFILES
+        from stoker.models.talking_video.sampling.settings import SETTINGS
 
         found = parts_of(talk_tiny)
-        network = _network(talk_tiny, torch.bfloat16, PROFILES["tiny"])
+        network = _network(talk_tiny, torch.bfloat16, SETTINGS["tiny"])
         blocks = [sum(one.nbytes for one in block.parameters()) for block in network.blocks]
         whole = sum(one.nbytes for one in network.parameters())
         assert (found.network, found.blocks, found.block) == (whole, sum(blocks), max(blocks))
@@ -248,10 +249,10 @@ class TestLoading:
 
     def test_a_plan_for_a_folder(self, talk_tiny: Path) -> None:
         from stoker.models.talking_video.loading import plan_for
-        from stoker.models.talking_video.sampling.profiles import PROFILES
+        from stoker.models.talking_video.sampling.settings import SETTINGS
 
-        assert plan_for(talk_tiny, PROFILES["tiny"], 80 * GIB) == MemoryPlan(MemoryUse.RESIDENT)
-        assert set(plan_for(talk_tiny, PROFILES["tiny"], GIB).refused) == {"480p", "720p"}
+        assert plan_for(talk_tiny, SETTINGS["tiny"], 80 * GIB) == MemoryPlan(MemoryUse.RESIDENT)
+        assert set(plan_for(talk_tiny, SETTINGS["tiny"], GIB).refused) == {"480p", "720p"}
 
     def test_too_little_memory_for_any_size_is_reported_before_anything_is_read(
         self, talk_tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -348,24 +349,24 @@ class TestLoading:
         assert len(by_blocks.offloaded) == 2
 
 
-def test_a_profile_with_a_lora_changes_the_weights_as_it_is_loaded(talk_tiny: Path, tmp_path: Path) -> None:
+def test_settings_with_a_lora_changes_the_weights_as_it_is_loaded(talk_tiny: Path, tmp_path: Path) -> None:
     import shutil
 
     import torch
     from safetensors.torch import save_file
 
     from stoker.models.talking_video import loading
-    from stoker.models.talking_video.sampling.profiles import PROFILES
+    from stoker.models.talking_video.sampling.settings import SETTINGS
 
     folder = tmp_path / "with a LoRA"
     shutil.copytree(talk_tiny, folder)
-    profile = replace(PROFILES["fast"], lora_scale=0.5)
-    assert profile.lora is not None
+    settings = replace(SETTINGS["distilled"], lora_scale=0.5)
+    assert settings.lora is not None
     up, down = torch.randn(128, 2), torch.randn(2, 128)
     name = "diffusion_model.blocks.0.self_attn.q"
-    (folder / profile.lora).parent.mkdir()
-    save_file({f"{name}.lora_up.weight": up, f"{name}.lora_down.weight": down}, folder / profile.lora)
-    weight = loading.load(folder, "cpu", profile).network.blocks[0].attn1.to_q.weight
+    (folder / settings.lora).parent.mkdir()
+    save_file({f"{name}.lora_up.weight": up, f"{name}.lora_down.weight": down}, folder / settings.lora)
+    weight = loading.load(folder, "cpu", settings).network.blocks[0].attn1.to_q.weight
     plain = loading.load(folder, "cpu").network.blocks[0].attn1.to_q.weight
     torch.testing.assert_close(weight, plain + 0.5 * up @ down)
 
@@ -377,6 +378,7 @@ def test_a_job_that_does_not_fit_fails_with_the_numbers_before_anything_is_fetch
     class Refusing(TalkingVideo):
         def setup(self, device: Any) -> None:
             self.pipeline: Any = MemoryPlan(MemoryUse.BY_BLOCKS, {"720p": "a video of 720p needs 28.1 GiB"})
+            self.memory = MemoryGauge("cpu")
 
     arguments = {
         "prompt": "a face",

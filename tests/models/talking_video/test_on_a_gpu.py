@@ -33,7 +33,7 @@ def talk(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     write_sound(tmp_path / "voice.wav", tone(28_665, 22_050), 22_050)
     model = TalkingVideo()
     model.setup(gpu)
-    model.pipeline.profile = replace(model.pipeline.profile, shrink=10)
+    model.pipeline.settings = replace(model.pipeline.settings, shrink=10)
 
     def run() -> LocalJob:
         urls = {"image": "http://here/face.png", "audio": "http://here/voice.wav"}
@@ -71,18 +71,18 @@ def test_what_moves_makes_the_same_latents(gpu: Device, talk_tiny: Path, placeme
 
     from stoker.models.talking_video import loading, pipeline
     from stoker.models.talking_video.audio.speech import EncodedSpeech, Samples
-    from stoker.models.talking_video.sampling.profiles import PROFILES
+    from stoker.models.talking_video.sampling.settings import SETTINGS
 
     samples = Samples(np.linspace(-1, 1, 9 * 640, dtype=np.float32), 0.0, 0.5)
     shown = []
     for plan in (MemoryPlan(MemoryUse.RESIDENT), MemoryPlan(placement)):
-        video_pipeline = loading.load(talk_tiny, "cuda", PROFILES["tiny"], plan)
+        video_pipeline = loading.load(talk_tiny, "cuda", SETTINGS["tiny"], plan)
         scene = pipeline.encode_scene(
             video_pipeline, "a face", torch.linspace(-1, 1, 3 * 64 * 64).reshape(3, 64, 64)
         )
         speech = EncodedSpeech(video_pipeline.speech_encoder, samples, 9)
         made = pipeline.generate(
-            video_pipeline, scene, speech, PROFILES["tiny"], "480p", 1, lambda step: True
+            video_pipeline, scene, speech, SETTINGS["tiny"], "480p", 1, lambda step: True
         )
         shown.append(torch.cat([frames.pixels for frames in made]))
     assert torch.equal(*shown)

@@ -16,12 +16,12 @@ from stoker.models.talking_video.audio.speech import PER_FRAME, EncodedSpeech, S
 from stoker.models.talking_video.audio.stretches import Stretches
 from stoker.models.talking_video.pipeline import Step, chunk_frames, encode_scene, generate
 from stoker.models.talking_video.sampling.chunks import FPS, ChunkShape, count, plan, video_frames
-from stoker.models.talking_video.sampling.profiles import PROFILES, UNWANTED
 from stoker.models.talking_video.sampling.sampling import Stopped
 from stoker.models.talking_video.sampling.schedule import Guidance
+from stoker.models.talking_video.sampling.settings import SETTINGS, UNWANTED
 
 SIDE = 64
-PROFILE = PROFILES["tiny"]
+PROFILE = SETTINGS["tiny"]
 STEP = PROFILE.shape.step
 LONG = 17 + 2 * STEP
 """Three chunks."""

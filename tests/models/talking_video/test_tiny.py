@@ -83,7 +83,7 @@ def shown(video_pipeline: Any, image: Any) -> dict[str, Any]:
     import torch
 
     from stoker.models.talking_video.pipeline import encode_scene, generate
-    from stoker.models.talking_video.sampling.profiles import PROFILES
+    from stoker.models.talking_video.sampling.settings import SETTINGS
 
     scene = encode_scene(video_pipeline, "a face", image)
     sounds = {"silent": Loudness(0, 0), "low": Loudness(0.7, 0), "high": Loudness(0, 0.7)}
@@ -92,7 +92,7 @@ def shown(video_pipeline: Any, image: Any) -> dict[str, Any]:
             [
                 frames.pixels
                 for frames in generate(
-                    video_pipeline, scene, sound, PROFILES["tiny"], "480p", 1, lambda _: True
+                    video_pipeline, scene, sound, SETTINGS["tiny"], "480p", 1, lambda _: True
                 )
             ]
         )[-1]

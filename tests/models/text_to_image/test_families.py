@@ -14,8 +14,10 @@ import pytest
 import tiny_families
 from PIL import Image
 
-from stoker.models import weights
+from stoker.models import interface, weights
+from stoker.models.interface import ImageParameters
 from stoker.models.registry import pipeline
+from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image import metadata, previews
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.models.text_to_image.request import ImageRequest
@@ -66,7 +68,27 @@ def handler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch.setattr(previews, "_FIT_PROMPTS", ("a red flower",))
         found = TextToImage()
         found.setup(Device())
+    found.folder = home / name  # type: ignore[attr-defined]
     return found
+
+
+@pytest.mark.parametrize("profile", ["fast", "low-memory"])
+def test_every_profile_runs_without_a_gpu(handler: TextToImage, profile: str, plain: LocalJob) -> None:
+    """It draws much the same picture, says in the file what it is, and the same seed gives the same bytes."""
+    import numpy as np
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STOKER_PROFILE", f"{handler.entry.name}={profile}")
+        other = interface.load(handler.entry, handler.folder, "cpu", profiles.chosen(handler.entry))
+        other.warm([(256, 256)], handler.entry.defaults)
+    asked = ImageParameters("a lighthouse", 256, 256, 2, seed=1, guidance=handler.entry.defaults.guidance)
+    first, again = (np.asarray(other.generate(asked, lambda step: None)).astype(int) for _ in range(2))
+    with Image.open(io.BytesIO(image_bytes(plain))) as image:
+        exact = np.asarray(image).astype(int)
+    assert (first == again).all()
+    assert abs(first - exact).mean() < 0.5 * exact.std()
+    assert interface.profile_of(other) == {"profile": profile, "speed_ups": dict(other.speed_ups)}
+    assert set(other.speed_ups) >= ({"planned-placement"} if profile == "low-memory" else {"prompt-cache"})
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,7 @@ def test_the_file_has_metadata_about_its_making(paint: Paint, image_format: str)
         "pipeline": "flux-tiny",
         "made_up_weights": True,
         "profile": "exact",
+        "speed_ups": {"prompt-cache": "up to 256 MiB"},
         "weights": f"sha256:{read_lock().entry('flux-tiny').digest}",
         "device": "cpu",
     }

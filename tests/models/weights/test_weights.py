@@ -13,7 +13,7 @@ import pytest
 
 from stoker.models import weights
 from stoker.models.registry import PIPELINES
-from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.settings import SETTINGS
 from stoker.models.weights import (
     Entry,
     HubFile,
@@ -396,12 +396,12 @@ def test_what_is_public_of_the_real_models_is_locked() -> None:
     assert not lock.entry("flux-1-schnell").unknown
 
 
-def test_the_profiles_of_the_pipelines_have_their_files_in_the_lock() -> None:
+def test_the_sampling_settings_of_the_pipelines_have_their_files_in_the_lock() -> None:
     lock = weights.read_lock()
     for pipeline in PIPELINES.values():
-        profile = PROFILES.get(pipeline.profile)
-        if pipeline.model == "talking-video" and profile is not None and profile.lora is not None:
-            assert profile.lora in {file.path for file in lock.entry(pipeline.weights).files}
+        settings = SETTINGS.get(pipeline.options.get("sampling", ""))
+        if settings is not None and settings.lora is not None:
+            assert settings.lora in {file.path for file in lock.entry(pipeline.weights).files}
 
 
 def test_every_pipeline_has_its_weights_in_the_lock() -> None:

@@ -27,7 +27,7 @@ from stoker.models.talking_video.network.weights import (
     our_config,
     our_names,
 )
-from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.settings import SETTINGS
 
 State: TypeAlias = dict[str, torch.Tensor]
 
@@ -107,7 +107,7 @@ def published(talk_tiny: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
-    return loading._network(folder, dtype, PROFILES["tiny"])
+    return loading._network(folder, dtype, SETTINGS["tiny"])
 
 
 def parts_of(state: State) -> dict[str, State]:

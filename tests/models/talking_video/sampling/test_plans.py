@@ -14,7 +14,7 @@ import pytest
 from mutants import mutant
 
 from stoker.models.talking_video.audio import stretches
-from stoker.models.talking_video.sampling import chunks, profiles, schedule
+from stoker.models.talking_video.sampling import chunks, schedule, settings
 from stoker.models.talking_video.video import sizes
 
 MODULES = {"chunks": chunks, "sizes": sizes, "schedule": schedule, "stretches": stretches}
@@ -56,12 +56,11 @@ def test_mutant_is_killed(name: str, old: str, new: str) -> None:
     pytest.fail("no check notices this mutant")
 
 
-def test_profiles_take_the_documented_forwards() -> None:
+def test_settings_take_the_documented_forwards() -> None:
     forwards = {
-        name: profile.steps * len(schedule.forwards(profile.guidance))
-        for name, profile in profiles.PROFILES.items()
+        name: one.steps * len(schedule.forwards(one.guidance)) for name, one in settings.SETTINGS.items()
     }
-    assert forwards["exact"] == 40 * 3
-    assert forwards["fast"] == 8 * 2
-    assert all(profile.name == name for name, profile in profiles.PROFILES.items())
-    assert all(set(profile.shift) == set(sizes.BUCKETS) for profile in profiles.PROFILES.values())
+    assert forwards["published"] == 40 * 3
+    assert forwards["distilled"] == 8 * 2
+    assert all(one.name == name for name, one in settings.SETTINGS.items())
+    assert all(set(one.shift) == set(sizes.BUCKETS) for one in settings.SETTINGS.values())

@@ -1,6 +1,7 @@
 """The named settings for sampling: the number of steps, the guidance, and the shape of chunks. Pure data.
 
-`exact` has the published settings of the model; every other profile says what it changes.
+`published` has those of the model's authors; each other says what it changes. They belong to a pipeline;
+speed-ups, which may change with the machine, are in a profile (`stoker.models.speed_ups`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ UNWANTED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class SamplingSettings:
     """`shift`: by the name of the size. `lora`: a file in the weights' folder that is added to the network,
     with the factor `lora_scale`. `shrink`: the video is generated so many times smaller and scaled up when it
     is written."""
@@ -39,26 +40,26 @@ class Profile:
     about: str = ""
 
 
-PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
+SETTINGS: Final[Mapping[str, SamplingSettings]] = MappingProxyType(
     {
-        profile.name: profile
-        for profile in (
-            Profile(
-                "exact",
+        settings.name: settings
+        for settings in (
+            SamplingSettings(
+                "published",
                 steps=40,
                 guidance=Guidance(text=5.0, audio=4.0),
                 shift=MappingProxyType({"480p": 7.0, "720p": 11.0}),
                 about="as published: 40 steps of three forwards",
             ),
-            Profile(
-                "fast",
+            SamplingSettings(
+                "distilled",
                 steps=8,
                 guidance=Guidance(text=1.0, audio=2.0),
                 shift=MappingProxyType({"480p": 2.0, "720p": 2.0}),
                 lora="distilled/lora.safetensors",
-                about="a distilled network: 8 steps of two forwards; another video than `exact` makes",
+                about="a distilled network: 8 steps of two forwards; another video than `published` makes",
             ),
-            Profile(
+            SamplingSettings(
                 "tiny",
                 steps=2,
                 guidance=Guidance(text=2.0, audio=2.0),

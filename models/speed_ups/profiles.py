@@ -1,0 +1,146 @@
+"""The named speed-ups, and the profiles that are composed of them.
+
+    exact         nothing that is seen changes; the default
+    fast          also what changes the picture a little, for the time it saves
+    low-memory    as much on the GPU as fits; see `placement`
+
+STOKER_PROFILE chooses one: `fast` for all pipelines, or `flux-1-dev=fast,infinitetalk=low-memory`. Single
+speed-ups may follow: `exact+taylor-seer`. What was applied, how, or why not, is in the log and in the file of
+a result.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from stoker.models.interface import PipelineEntry
+from stoker.models.speed_ups import (
+    attention,
+    block_compile,
+    float8,
+    layers,
+    placement,
+    prompt_cache,
+    several_gpus,
+    step_caches,
+)
+from stoker.models.speed_ups.speed_up import Apply, Changes, Loaded, NotHere, SpeedUp
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT: Final = "STOKER_PROFILE"
+
+EXACT, FAST, LOW_MEMORY = "exact", "fast", "low-memory"
+
+
+def _speed_up(
+    name: str, apply: Apply, changes: Changes, *, gpu_only: bool = True, bound: int = 0
+) -> tuple[str, SpeedUp]:
+    about = (apply.__doc__ or "").strip().partition("\n\n")[0]
+    return name, SpeedUp(name, " ".join(about.split()), changes, apply, gpu_only=gpu_only, bound=bound)
+
+
+SPEED_UPS: Final[Mapping[str, SpeedUp]] = MappingProxyType(
+    dict(
+        (
+            _speed_up("prompt-cache", prompt_cache.prompt_cache, Changes.NOTHING, gpu_only=False),
+            _speed_up("fused-projections", layers.fused_projections, Changes.ROUNDING, bound=2),
+            _speed_up("channels-last", layers.channels_last, Changes.ROUNDING, bound=2),
+            _speed_up("context-parallel", several_gpus.context_parallel, Changes.ROUNDING, bound=2),
+            _speed_up("attention", attention.measured_attention, Changes.ROUNDING, bound=2),
+            _speed_up("attention-8-bit", attention.attention_8_bit, Changes.PICTURE),
+            _speed_up("float8-products", float8.float8_products, Changes.PICTURE),
+            _speed_up("float8-storage", float8.float8_storage, Changes.PICTURE, gpu_only=False),
+            _speed_up("planned-placement", placement.planned_placement, Changes.PICTURE, gpu_only=False),
+            _speed_up("vae-tiling", placement.vae_tiling, Changes.PICTURE, gpu_only=False),
+            _speed_up("block-compile", block_compile.block_compile, Changes.ROUNDING, bound=2),
+            _speed_up("first-block-cache", step_caches.first_block_cache, Changes.PICTURE, gpu_only=False),
+            _speed_up("mag-cache", step_caches.mag_cache, Changes.PICTURE, gpu_only=False),
+            _speed_up("taylor-seer", step_caches.taylor_seer, Changes.PICTURE, gpu_only=False),
+        )
+    )
+)
+"""By name, in the order in which they are applied: code is compiled after the layers are as they stay, and
+before the step caches put hooks around the blocks."""
+
+AT_LOAD: Final = "planned-placement"
+"""Applied before anything is moved to the GPU; the others after it."""
+
+PROFILES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        EXACT: (
+            "prompt-cache",
+            "fused-projections",
+            "channels-last",
+            "context-parallel",
+            "attention",
+            "block-compile",
+        ),
+        FAST: (
+            "prompt-cache",
+            "fused-projections",
+            "channels-last",
+            "context-parallel",
+            "attention-8-bit",
+            "float8-products",
+            "block-compile",
+            "first-block-cache",
+        ),
+        LOW_MEMORY: (AT_LOAD, "prompt-cache", "attention", "vae-tiling"),
+    }
+)
+
+
+def parse(value: str) -> dict[str, str]:
+    """The profile of each pipeline that a value of STOKER_PROFILE names; that of all others by the empty
+    name. Raises ValueError."""
+    found: dict[str, str] = {}
+    for part in filter(None, (one.strip() for one in value.split(","))):
+        name, equals, profile = part.partition("=")
+        if not equals:
+            name, profile = "", part
+        names(profile)
+        found[name.strip()] = profile.strip()
+    return found
+
+
+def names(profile: str) -> tuple[str, ...]:
+    """The speed-ups of a profile, with those that are added to it, in the order of their application. Raises
+    ValueError."""
+    base, *more = (part.strip() for part in profile.split("+"))
+    if base not in PROFILES:
+        raise ValueError(
+            f"{ENVIRONMENT} names the profile {base!r}; there are {', '.join(PROFILES)}, each of which may be"
+            " followed by +NAME of a speed-up"
+        )
+    if unknown := [name for name in more if name not in SPEED_UPS]:
+        raise ValueError(f"{ENVIRONMENT} names the speed-up {unknown[0]!r}; there are {', '.join(SPEED_UPS)}")
+    wanted = {*PROFILES[base], *more}
+    return tuple(name for name in SPEED_UPS if name in wanted)
+
+
+def chosen(entry: PipelineEntry, value: str | None = None) -> str:
+    """The profile that a pipeline runs with: what STOKER_PROFILE says of it, else of all, else its own.
+    Raises ValueError."""
+    found = parse(os.environ.get(ENVIRONMENT, "") if value is None else value)
+    return found.get(entry.name) or found.get("") or entry.profile
+
+
+def apply(wanted: Sequence[str], loaded: Loaded) -> dict[str, str]:
+    """Applies the speed-ups of these names in turn, and returns how. One that does not run here is left out,
+    and the log says why."""
+    done = {}
+    for name in wanted:
+        one = SPEED_UPS[name]
+        if one.gpu_only and not loaded.on_gpu:
+            continue
+        try:
+            done[name] = one.apply(loaded)
+            log.info("speed-up %s: %s", name, done[name])
+        except NotHere as reason:
+            log.info("speed-up %s is left out: %s", name, reason)
+    return done
