@@ -187,6 +187,7 @@ def test_the_key_is_of_all_that_the_code_depends_on(flux: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, of its compiler
 def test_code_compiled_for_this_cpu_draws_the_same_and_is_kept(
     flux: Any, plain: Any, dynamo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
