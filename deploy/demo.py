@@ -58,7 +58,7 @@ def service(data: Path, key: str) -> Iterator[str]:
     command = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--data-dir", str(data)]
     up = subprocess.Popen(
         [*command, "--ready-fd", str(write)],
-        env={"STOKER_PIPELINE": "flux-tiny,talk-tiny", **os.environ, "STOKER_API_KEY": key},
+        env={"STOKER_PIPELINE": "flux-tiny,talk-mini", **os.environ, "STOKER_API_KEY": key},
         pass_fds=[write],
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # the demo passes a Ctrl-C on
@@ -150,10 +150,10 @@ def main() -> None:
     print_line(f"\nThree images are in {out}/, and a talking video in {video}. It took {took:.0f} s.")
     if "STOKER_PIPELINE" not in os.environ:
         print_line(
-            "They were made by flux-tiny and talk-tiny: the classes of the real models and the same path,\n"
-            "with small made-up weights. So the images are patterns that do not follow the prompts, and\n"
-            "the video shows the face, coarsely, with a mouth that opens when the speech is loud. To use\n"
-            "other pipelines, fetch their weights and set STOKER_PIPELINE."
+            "The images were made by flux-tiny: FLUX's classes with small made-up weights, so they are\n"
+            "patterns that do not follow the prompts. The video was made by talk-mini, a small model that\n"
+            "makes any portrait speak on a CPU. To use other pipelines, fetch their weights and set\n"
+            "STOKER_PIPELINE."
         )
 
 

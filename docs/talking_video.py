@@ -3,8 +3,8 @@
     make demo
     .venv/bin/python -P docs/talking_video.py out/talking.mp4
 
-They show the video that `make demo` makes without a GPU: the face that it draws, with talk-tiny's mouth. The
-same video gives the same images.
+They show the video that `make demo` makes without a GPU: the face that it draws, which talk-mini makes speak.
+The same video gives the same images.
 """
 
 from __future__ import annotations

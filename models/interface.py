@@ -164,11 +164,12 @@ class VideoStep:
 @dataclass(frozen=True, slots=True)
 class VideoFrames:
     """Frames of the video: (n, 3, H, W) from -1 to 1, on the CPU. `first` is the number of the first;
-    `ends_chunk`: these are the last of their chunk."""
+    `ends_chunk`: these are the last of their chunk. `notes` stand in the job's output."""
 
     first: int
     pixels: torch.Tensor
     ends_chunk: bool
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TalkingVideoPipeline(Protocol):
@@ -202,8 +203,9 @@ class PipelineEntry:
     given. `defaults`, `inputs` and `loras` are for image pipelines: the inputs that it takes besides those of
     the hosted model, or with other bounds, as JSON Schema by name; and the entries of the lock whose LoRAs
     jobs may choose. `profile` is the set of speed-ups, unless STOKER_PROFILE names another (`exact`: none
-    that changes what is seen). `made_up`: Stoker makes its weights itself. They are small, and the output
-    shows that all parts work, not what the prompt describes.
+    that changes what is seen). `small`: made for a host without a GPU, and chosen by itself only there.
+    `made_up`: Stoker makes its weights itself. They are small, and the output shows that all parts work, not
+    what the prompt describes.
     """
 
     name: str
@@ -215,6 +217,7 @@ class PipelineEntry:
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     loras: tuple[str, ...] = ()
     profile: str = "exact"
+    small: bool = False
     made_up: bool = False
     about: str = ""
     lock: Path | None = None

@@ -14,6 +14,7 @@ from typing import Final
 
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import ImageDefaults, PipelineEntry
+from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.families.flux2_klein import Flux2Klein
 from stoker.models.text_to_image.families.qwen_image import QwenImage
@@ -99,6 +100,7 @@ _IMAGE: Final = (
         load=Flux,
         options={"text_tokens": 128},
         defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True, factor=1.5),
+        small=True,
         made_up=True,
         about="FLUX's classes with small made-up weights: patterns in under a second, on a CPU",
     ),
@@ -119,10 +121,19 @@ _VIDEO: Final = (
         about="the same with a distilled LoRA: 8 steps of two forwards",
     ),
     PipelineEntry(
+        "talk-mini",
+        model="talking-video",
+        weights="talk-mini",
+        load=TalkMini,
+        small=True,
+        about="the image, whose lips follow the voice: on a CPU, faster than real time; ignores the prompt",
+    ),
+    PipelineEntry(
         "talk-tiny",
         model="talking-video",
         weights="talk-tiny",
         options={"sampling": "tiny"},
+        small=True,
         made_up=True,
         about="InfiniteTalk's classes with made-up weights: the image, and a mouth that moves",
     ),
@@ -131,7 +142,7 @@ _VIDEO: Final = (
 PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
     {entry.name: entry for entry in (*_IMAGE, *_VIDEO)}
 )
-"""Of each model the best first, and the one with made-up weights last."""
+"""Of each model the best first, and those with made-up weights last."""
 
 
 def pipelines_of(model: str) -> tuple[str, ...]:
@@ -180,26 +191,32 @@ def requested_pipelines(names: str | None) -> dict[str, PipelineEntry]:
     return {entry.model: entry for entry in (pipeline(name) for name in listed if name)}
 
 
+def smallest(model: ModelDeclaration) -> PipelineEntry:
+    """What a host without a GPU and without weights runs: the best of the small ones."""
+    return next(entry for name in model.pipelines if (entry := PIPELINES[name]).small)
+
+
 def choose_pipeline(
     model: ModelDeclaration, requested: str | None, device_kind: str, lacking: Callable[[str], str]
 ) -> PipelineEntry:
     """The pipeline to run: the one requested for this model, else the best whose weights are on this host.
 
     `lacking` returns why the weights of a name cannot be used on this host and how to get them; an empty text
-    if they can. Unless they are requested, made-up weights are chosen only on a host without a GPU; a host
+    if they can. Unless they are requested, small pipelines are chosen only on a host without a GPU; a host
     with a GPU raises NoWeights instead, since customers pay for its output.
     """
     if found := requested_pipelines(requested).get(model.id):
         return found
-    *real, made_up = (PIPELINES[name] for name in model.pipelines)
+    real = [PIPELINES[name] for name in model.pipelines if not PIPELINES[name].small]
+    small = smallest(model)
     why = {entry.name: lacking(entry.weights) for entry in real}
     for entry in real:
         if not why[entry.name]:
             return entry
     if device_kind == "cpu":
-        return made_up
+        return small
     missing = "; ".join(f"{name}: {reason}" for name, reason in why.items())
     raise NoWeights(
-        f"this host has a GPU and no weights for {model.id}, and serves made-up ones only where"
-        f" STOKER_PIPELINE={made_up.name} asks for them. {missing}"
+        f"this host has a GPU and no weights for {model.id}, and serves a small pipeline only where"
+        f" STOKER_PIPELINE={small.name} asks for it. {missing}"
     )

@@ -47,7 +47,7 @@ def choose(model: ModelDeclaration, device_kind: str) -> PipelineEntry:
 def select(model: ModelDeclaration, device: Device) -> Selected:
     """Raises the same as `choose`, and weights.WeightsError."""
     chosen = choose(model, device.kind)
-    if chosen.made_up:
+    if chosen.small:
         log.warning("%s runs %s", model.id, chosen.description)
     elif device.kind == "cpu":
         log.warning(

@@ -20,7 +20,7 @@ from stoker.control.types import Endpoint, EndpointVersion
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry
-from stoker.models.registry import NoWeights, UnknownPipeline, pipeline, requested_pipelines
+from stoker.models.registry import NoWeights, UnknownPipeline, requested_pipelines, smallest
 from stoker.models.selection import choose
 from stoker.wire.messages import Price
 
@@ -138,10 +138,10 @@ def _serving(model: ModelDeclaration, device_kind: str) -> str:
 
 
 def needed_weights(ids: Sequence[str], variables: Mapping[str, str] = os.environ) -> list[str]:
-    """The entries of weights.lock that a machine needs to serve these: of chosen pipelines or the
-    smallest."""
+    """The entries of weights.lock that a machine needs to serve these: of chosen pipelines, or of those
+    that a host without a GPU runs."""
     chosen = _chosen(variables)
     models = [MODELS[model] for model in ids if model in MODELS]
-    here = {(chosen.get(model.id) or pipeline(model.pipelines[-1])).weights for model in models}
+    here = {(chosen.get(model.id) or smallest(model)).weights for model in models}
     more = {variables.get(name) or entry for model in models for name, entry in model.more_weights.items()}
     return sorted(here | more)

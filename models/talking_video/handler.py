@@ -59,7 +59,7 @@ class VideoInputs:
 
 class TalkingVideo:
     """Output: `{"video_url": <the file>, "pipeline": <its name>}`, and `"made_up_weights": true` if the
-    pipeline has made-up weights.
+    pipeline has made-up weights; and what else the pipeline notes, as `"face": "assumed"` of talk-mini.
 
     Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output, at the end
     of each chunk and each second within it: `{"video": {"format": "mp4", "frame": <the next frame>,
@@ -101,11 +101,11 @@ class TalkingVideo:
         if request.enable_safety_checker:
             self._check_safety(inputs.pixels[None], "the image")
         with self._video_file(job, request, inputs, seed) as file:
-            self._generate(job, request, inputs, seed, file)
+            notes = self._generate(job, request, inputs, seed, file)
             path, last = file.finish()
         self._emit(job, last, inputs.audio.frames)
         job.measure(METRICS[request.size], 1)
-        return {"video_url": File(path, "video/mp4"), **self.entry.output_fields}
+        return {"video_url": File(path, "video/mp4"), **self.entry.output_fields, **notes}
 
     def _inputs(self, job: Job, request: VideoRequest) -> VideoInputs:
         from stoker.models import input_image
@@ -162,7 +162,8 @@ class TalkingVideo:
 
     def _generate(
         self, job: Job, request: VideoRequest, inputs: VideoInputs, seed: int, file: VideoFile
-    ) -> None:
+    ) -> dict[str, Any]:
+        """Adds all frames to the file; returns their notes."""
         from stoker.models.talking_video.sampling.sampling import Stopped
 
         parameters = VideoParameters(
@@ -172,13 +173,14 @@ class TalkingVideo:
         def on_step(step: VideoStep) -> None:
             job.progress({"chunk": step.chunk, "chunks": step.chunks, "step": step.number, "steps": step.of})
 
-        emitted = 0
+        emitted, notes = 0, dict[str, Any]()
         try:
             for frames in self.pipeline.generate(parameters, on_step, lambda: not job.cancelled):
                 job.raise_if_cancelled()
                 if request.enable_safety_checker:
                     self._check_frames(frames)
                 file.add(_pixels(frames, inputs.bucket))
+                notes |= frames.notes
                 added = frames.first + len(frames.pixels)
                 if added - emitted >= FPS or frames.ends_chunk:
                     self._emit(job, file.take(), added)
@@ -186,6 +188,8 @@ class TalkingVideo:
         except Stopped:
             job.raise_if_cancelled()
             raise
+        job.raise_if_cancelled()
+        return notes
 
     def _check_frames(self, frames: VideoFrames) -> None:
         """Checks one frame of each second, before any of them is sent."""

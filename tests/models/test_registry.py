@@ -87,7 +87,8 @@ def test_which_pipeline_is_chosen(requested: str | None, kind: str, here: set[st
 @pytest.mark.parametrize(
     ("requested", "kind", "here", "chosen"),
     [
-        (None, "cpu", set(), "talk-tiny"),
+        (None, "cpu", set(), "talk-mini"),
+        ("talk-tiny", "cpu", set(), "talk-tiny"),
         (None, "cpu", {"infinitetalk"}, "infinitetalk"),
         (None, "gpu", {"infinitetalk-fast"}, "infinitetalk-fast"),
         ("talk-tiny", "gpu", set(), "talk-tiny"),
@@ -105,13 +106,14 @@ def test_which_video_pipeline_is_chosen(
 
 @pytest.mark.parametrize("kind", ["gpu", "mig"])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_gpu_without_weights_gets_none_that_are_made_up(model: str, kind: str) -> None:
-    *real, made_up = MODELS[model].pipelines
+def test_a_gpu_without_weights_gets_no_small_pipeline(model: str, kind: str) -> None:
+    real = [name for name in MODELS[model].pipelines if not PIPELINES[name].small]
+    small = MODELS[model].pipelines[len(real)]
     with pytest.raises(NoWeights) as caught:
         choose_pipeline(MODELS[model], None, kind, lacking(set()))
     message = str(caught.value)
     assert all(f"{name}: {name} is not fetched" in message for name in real)
-    assert f"only where STOKER_PIPELINE={made_up} asks for them" in message
+    assert f"only where STOKER_PIPELINE={small} asks for it" in message
 
 
 @given(
@@ -119,8 +121,8 @@ def test_a_gpu_without_weights_gets_none_that_are_made_up(model: str, kind: str)
     kind=st.sampled_from(["cpu", "gpu", "mig"]),
     here=st.sets(st.sampled_from(sorted(PIPELINES))),
 )
-def test_fetched_weights_are_better_than_made_up_ones(model: str, kind: str, here: set[str]) -> None:
-    real = [name for name in MODELS[model].pipelines if not PIPELINES[name].made_up]
+def test_fetched_weights_are_better_than_small_ones(model: str, kind: str, here: set[str]) -> None:
+    real = [name for name in MODELS[model].pipelines if not PIPELINES[name].small]
     try:
         chosen = choose_pipeline(MODELS[model], None, kind, lacking(here))
     except NoWeights:
@@ -128,14 +130,15 @@ def test_fetched_weights_are_better_than_made_up_ones(model: str, kind: str, her
         assert not here & set(real)
         return
     assert chosen.model == model
-    assert chosen.made_up == (not here & set(real))
-    assert not chosen.made_up or kind == "cpu"
+    assert chosen.small == (not here & set(real))
+    assert not chosen.small or kind == "cpu"
 
 
-def test_what_is_made_up_is_what_stoker_makes_itself() -> None:
+def test_what_is_small_is_what_stoker_has_itself() -> None:
     lock = read_lock()
     for name, entry in PIPELINES.items():
-        assert entry.made_up == lock.entry(entry.weights).is_built
+        assert entry.small == lock.entry(entry.weights).is_built
+        assert entry.made_up == name.endswith("-tiny")
         assert ("whose weights are made up" in entry.description) == entry.made_up
         assert entry.output_fields.get("made_up_weights", False) == entry.made_up
         assert entry.description.startswith(name)
@@ -150,7 +153,12 @@ def test_each_pipeline_stands_behind_its_model_and_the_last_is_made_up() -> None
 def test_the_pipelines_of_the_video_model_name_their_sampling() -> None:
     videos = (entry for entry in PIPELINES.values() if entry.model == "talking-video")
     sampling = {entry.name: entry.options.get("sampling") for entry in videos}
-    assert sampling == {"talk-tiny": "tiny", "infinitetalk": None, "infinitetalk-fast": "distilled"}
+    assert sampling == {
+        "infinitetalk": None,
+        "infinitetalk-fast": "distilled",
+        "talk-mini": None,
+        "talk-tiny": "tiny",
+    }
     assert set(filter(None, sampling.values())) <= set(SETTINGS)
 
 

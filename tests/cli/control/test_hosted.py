@@ -86,8 +86,8 @@ def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None
     assert "STOKER_SAFETY_CHECKER" not in image.run.env
     assert video.run.env["STOKER_SAFETY_CHECKER"] == "another"
     both = ["text-to-image", "talking-video"]
-    assert needed_weights(both, variables) == ["another", "flux-tiny", "talk-tiny"]
-    assert needed_weights(both, {}) == ["flux-tiny", safety.DEFAULT, "talk-tiny"]
+    assert needed_weights(both, variables) == ["another", "flux-tiny", "talk-mini"]
+    assert needed_weights(both, {}) == ["flux-tiny", safety.DEFAULT, "talk-mini"]
     assert needed_weights(["text-to-image"], variables) == ["flux-tiny"]
 
 
@@ -107,7 +107,7 @@ def test_what_stands_behind_each_endpoint_is_reported(
     both = ["text-to-image", "talking-video"]
     (_, image), (_, video) = serving_rows(both, "cpu")
     assert image.startswith("runs flux-tiny, whose weights are made up (")
-    assert video.startswith("runs talk-tiny, whose weights are made up (")
+    assert video.startswith("runs talk-mini (")
     for kinds in ("gpu", "mig", "cpu mig"):
         for model, text in serving_rows(both, kinds):
             assert text.startswith(f"its jobs wait: this host has a GPU and no weights for {model}")
@@ -120,8 +120,8 @@ def test_both_models_get_the_attention_that_is_chosen() -> None:
     variables = {"STOKER_ATTENTION": "xformers"}
     for endpoint in hosted_endpoints(["text-to-image", "talking-video"], variables):
         assert endpoint.run.env["STOKER_ATTENTION"] == "xformers"
-    with pytest.raises(CliError, match="STOKER_ATTENTION is 'flash'; it must be native or xformers"):
-        hosted_endpoints(["text-to-image"], {"STOKER_ATTENTION": "flash"})
+    with pytest.raises(CliError, match="STOKER_ATTENTION is 'none'; it must be empty or one of"):
+        hosted_endpoints(["text-to-image"], {"STOKER_ATTENTION": "none"})
 
 
 def test_settings_that_are_none_are_refused_before_anything_starts() -> None:

@@ -94,7 +94,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TalkingVideo:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path_factory.mktemp("weights")))
-        for name in ("STOKER_PIPELINE", "STOKER_SAFETY_CHECKER", ENVIRONMENT):
+        patch.setenv("STOKER_PIPELINE", "talk-tiny")
+        for name in ("STOKER_SAFETY_CHECKER", ENVIRONMENT):
             patch.delenv(name, raising=False)
         model = TalkingVideo()
         model.setup(Device())

@@ -271,7 +271,7 @@ class TestWhichIsTaken:
     def taken(self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], TextToImage]:
         as_installed(monkeypatch, tmp_path, home / "weights.lock")
         monkeypatch.delenv("STOKER_PIPELINE", raising=False)
-        monkeypatch.setattr("stoker.models.interface.load", lambda entry, folder, device, **_: folder)
+        monkeypatch.setattr("stoker.models.interface.load", lambda entry, folder, *_, **__: folder)
         monkeypatch.setattr("stoker.models.text_to_image.previews.fit", lambda *_: None)
 
         def take() -> TextToImage:

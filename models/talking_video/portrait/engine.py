@@ -1,0 +1,104 @@
+"""`talk-mini`: makes the caller's picture speak, on a CPU, faster than it is played.
+
+    image ──> face mesh ──> measures ─────────┐
+    audio ──> visemes ──> mouth in each frame ─┼──> one frame after the other
+    seed  ──> blinks, small turns of the head ─┘
+
+Nothing is generated but the inside of the mouth: all else is the caller's image, moved. The prompt has no
+effect. The video is of the interface's size, and the same image, audio and seed give the same bytes.
+Nothing heavy is imported until it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from stoker.models.interface import VideoFrames, VideoParameters, VideoStep
+from stoker.worker import HandlerError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from stoker.models.talking_video.portrait.drawing import Pose
+    from stoker.models.talking_video.portrait.landmarks import Face
+
+FPS: Final = 25
+VISEMES: Final = "visemes.safetensors"
+SIDE_MOST: Final = 0.62
+"""A face that is turned further shows half a mouth."""
+
+SILENT: Final = 1e-4
+"""The deviation of samples under which nobody speaks."""
+
+
+class TalkMini:
+    """A `TalkingVideoPipeline`; a chunk of it is one second. It runs on the CPU, whatever the device."""
+
+    shrink: Final = 1
+    refused: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, folder: Path, device: str) -> None:
+        from stoker.models.talking_video.portrait.landmarks import FaceFinder
+        from stoker.models.talking_video.portrait.visemes import read
+
+        self._finder = FaceFinder(folder)
+        self._network = read(folder / VISEMES)
+
+    def generate(
+        self,
+        parameters: VideoParameters,
+        on_step: Callable[[VideoStep], None],
+        go_on: Callable[[], bool],
+    ) -> Iterator[VideoFrames]:
+        """Raises HandlerError for a face in profile."""
+        import torch
+
+        from stoker.models.talking_video.portrait.drawing import Portrait
+        from stoker.models.talking_video.portrait.geometry import measured
+
+        face = self._face(parameters.image)
+        portrait = Portrait(parameters.image, measured(face, parameters.image))
+        poses = self._poses(parameters)
+        chunks = -(-len(poses) // FPS)
+        for number in range(chunks):
+            first = number * FPS
+            frames = []
+            for pose in poses[first : first + FPS]:
+                if not go_on():
+                    return
+                frames.append(portrait.draw(pose))
+            on_step(VideoStep(number + 1, chunks, 1, 1))
+            notes = {"face": "assumed"} if face.assumed else {}
+            yield VideoFrames(first, torch.stack(frames) / 127.5 - 1, ends_chunk=True, notes=notes)
+
+    def _face(self, pixels: NDArray[np.uint8]) -> Face:
+        from stoker.models.talking_video.portrait.landmarks import assumed_face
+
+        found = self._finder.find(pixels) or assumed_face(*pixels.shape[:2])
+        if found.side > SIDE_MOST:
+            raise HandlerError(
+                "Invalid image: the face is seen from the side, and its mouth cannot be moved. Use an image"
+                " in which both eyes are seen"
+            )
+        return found
+
+    def _poses(self, parameters: VideoParameters) -> list[Pose]:
+        import numpy as np
+
+        from stoker.models.talking_video.portrait.drawing import Pose
+        from stoker.models.talking_video.portrait.motion import motion
+        from stoker.models.talking_video.portrait.shapes import mouth_shapes
+        from stoker.models.talking_video.portrait.visemes import visemes
+
+        samples, frames = parameters.samples, parameters.frames
+        shapes = np.zeros((frames, 2), np.float32)
+        if samples.deviation > SILENT:
+            found = visemes(self._network, samples.values, samples.mean, samples.deviation)
+            shapes = mouth_shapes(found, frames)
+        other = motion(parameters.seed, frames)
+        columns = (shapes[:, 0], shapes[:, 1], other.closed, other.turn, other.right, other.down)
+        return [Pose(*map(float, row)) for row in zip(*columns, strict=True)]
