@@ -54,6 +54,7 @@ class Calls:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGUSR1, self._raise_cancelled)
+        os.register_at_fork(after_in_child=self._leave)
         self._send({"ready": os.getpid()})
         threading.Thread(target=self._read, name="reader", daemon=True).start()
         while True:
@@ -63,6 +64,11 @@ class Calls:
                     self._pool.submit(self._run, message, on_main=False)
                 else:
                     self._run(message, on_main=True)
+
+    def _leave(self) -> None:
+        """In a process that a function forked: it reports nothing, and does not hold the socket open."""
+        self._sending = threading.Lock()  # another thread may have held it
+        os.close(self._socket.detach())
 
     def _read(self) -> None:
         with self._socket.makefile("rb") as stream:
@@ -78,8 +84,9 @@ class Calls:
 
     def _cancel(self, number: int) -> None:
         self._cancelled.add(number)
-        if number in self._tasks and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._tasks[number].cancel)
+        task = self._tasks.get(number)
+        if task is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
         elif self._on_main == number:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
@@ -90,14 +97,14 @@ class Calls:
     def _run(self, message: dict[str, Any], *, on_main: bool) -> None:
         number = message["call"]
         try:
-            ended = {"result": self._result(message, on_main=on_main)}
+            ended = pack({"call": number, "result": self._result(message, on_main=on_main)})
         except BaseException as error:  # a function may raise anything, SystemExit too
-            ended = error_of(error, self._root)
+            ended = pack({"call": number, **error_of(error, self._root)})
         with suppress(Exception):  # a function may have replaced or closed them
             sys.stdout.flush()
             sys.stderr.flush()
         self._cancelled.discard(number)
-        self._send({"call": number, **ended})
+        self._write(ended)
 
     def _result(self, message: dict[str, Any], *, on_main: bool) -> Any:
         number, name = message["call"], message["callable"]
@@ -156,12 +163,18 @@ class Calls:
         return value
 
     def _send(self, message: dict[str, Any]) -> None:
-        data = pack(message)
-        with self._sending:
+        if self._socket.fileno() >= 0:  # else this process was forked
+            self._write(pack(message))
+
+    def _write(self, data: bytes) -> None:
+        with self._sending:  # a cancel waits: it must not leave half of a message
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
             try:
                 self._socket.sendall(data)
             except OSError:  # the worker is gone, and this process with it
                 os._exit(1)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main(fd: str, root: str, folder: str, concurrent: str) -> NoReturn:

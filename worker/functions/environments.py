@@ -3,9 +3,9 @@
     FOLDER/HASH/         the virtual environment; complete when it has the file `complete`
     FOLDER/HASH.lock     locked shared by who uses it, exclusively by who makes or removes it
 
-An environment without `complete` was never finished, and is made anew. The least recently used ones are
-removed if there are more than KEPT, unless a worker uses them. The hash is of the dependencies, of pip's
-variables and of the interpreter.
+An environment without `complete` was never finished: it is made anew, or removed with the old ones. The least
+recently used ones are removed if there are more than KEPT, unless a worker uses them. The hash is of the
+dependencies, of pip's variables and of the interpreter.
 """
 
 from __future__ import annotations
@@ -93,18 +93,18 @@ class Environments:
             )
 
     def _remove_old(self) -> None:
-        marks = sorted(self._folder.glob("*/complete"), key=_used_at)
-        surplus = len(marks) - self._kept
-        for mark in marks:
-            if surplus <= 0:
+        places = sorted(self._folder.glob("*/"), key=_used_at)
+        surplus = len(places) - self._kept
+        for place in places:
+            if surplus <= 0 and _mark(place).exists():
                 return
-            with open(mark.parent.with_suffix(".lock"), "a", encoding="ascii") as file:
+            with open(place.with_suffix(".lock"), "a", encoding="ascii") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    continue  # a worker uses it
-                mark.unlink(missing_ok=True)
-                shutil.rmtree(mark.parent, ignore_errors=True)
+                    continue  # a worker uses or makes it
+                _mark(place).unlink(missing_ok=True)
+                shutil.rmtree(place, ignore_errors=True)
                 surplus -= 1
 
 
@@ -125,9 +125,10 @@ def _mark(place: Path) -> Path:
     return place / "complete"
 
 
-def _used_at(mark: Path) -> float:
+def _used_at(place: Path) -> float:
+    """0 if it was never finished."""
     try:
-        return mark.stat().st_mtime
+        return _mark(place).stat().st_mtime
     except FileNotFoundError:
         return 0.0
 

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import site
@@ -27,6 +28,7 @@ _LINES = 20
 """Of pip's last lines, in the message of a failure."""
 
 _LINE_MAX = 1 << 16
+_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 _OFFLINE = (
     "Temporary failure in name resolution",
     "Name or service not known",
@@ -55,9 +57,10 @@ async def make_environment(folder: Path, dependencies: Sequence[str], log: Log) 
     lines = await _run([*pip, "install", *options, "--", *dependencies], log)
     if lines is not None:
         why = failure(lines, os.environ)
+        message = f"the dependencies {', '.join(dependencies)} could not be installed: {why}\n{lines}"
         raise InstallFailed(
-            f"the dependencies {', '.join(dependencies)} could not be installed: {why}\n{lines}"
-        )
+            _SECRET.sub("****@", message)
+        )  # callers see it, and git+https:// may have a token
 
 
 def python_of(folder: Path) -> Path:

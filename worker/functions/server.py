@@ -1,7 +1,8 @@
 """The server of a load-balanced endpoint of an app: `python -P -m stoker.worker.functions.server`.
 
     GET /ping        200 when its code is ready, 204 while it is being prepared
-    POST /execute    live: the code, the routes and the caller's request -> the route's response, as JSON
+    POST /execute    live: the code, the routes and the caller's request -> the route's response, as JSON;
+                     not from a browser: a page there reaches this machine's ports, too
     anything else    deployed: the routes themselves
 
 Each request has a thread of the standard library's server; functions run in the interpreter of `runner`,
@@ -72,6 +73,8 @@ class App:
             if self._code is not None:
                 return await self._route(self._code, self._routes, request)
             if request.path == "/execute" and request.method == "POST":
+                if {"origin", "sec-fetch-site"} & request.headers.keys():
+                    raise BadCall(403, "a page in a browser may not send code to this worker")
                 return await self._execute(request)
             raise BadCall(404, "a live endpoint takes POST /execute alone")
         except (BadCall, CallFailed) as error:
@@ -80,6 +83,8 @@ class App:
             return _error(422, str(error))
         except HandlerError as error:
             return _error(500, str(error))
+        except Exception as error:  # a full disk, or a bundle that no client makes
+            return _error(500, describe(error))
 
     async def _execute(self, outer: Request) -> Response:
         values = _object(outer.body)

@@ -135,6 +135,21 @@ async def test_old_ones_are_removed_unless_they_are_used(tmp_path: Path, opened:
     used.close()
 
 
+async def test_what_killed_workers_left_is_removed_unless_it_is_made_now(
+    tmp_path: Path, opened: Opened
+) -> None:
+    making = Making()
+    (tmp_path / ("0" * 32) / "bin").mkdir(parents=True)
+    making.hold.clear()
+    cache, other = opened(Cache(tmp_path, making)), opened(Cache(tmp_path, Making()))
+    task = asyncio.create_task(cache.get(["made now"], silent))
+    await making.began.wait()
+    done = await other.get(["a"], silent)
+    making.hold.set()
+    there = {name for name in os.listdir(tmp_path) if not name.endswith(".lock")}
+    assert there == {Path(one.python).parents[1].name for one in (done, await task)}
+
+
 async def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o777)
     with pytest.raises(HandlerError, match="no other may write to it"):
@@ -222,6 +237,15 @@ async def test_a_dependency_that_is_not_there_shows_the_log(functions: Live, tmp
         "the dependencies stokertestwheel>=3 could not be installed: No matching distribution"
     )
     assert "(from versions: 1.0, 2.0)" in error
+
+
+async def test_a_token_in_a_requirement_is_not_in_the_error(functions: Live, tmp_path: Path) -> None:
+    handler = await functions(**wheels(tmp_path / "wheels"))
+    wanted = "stokertestwheel @ https://me:secret@127.0.0.1:1/stokertestwheel-1.0-py3-none-any.whl"
+    app = App.write(tmp_path / "app", importing(wanted, "stokertestwheel"))
+    error = str((await run(handler, app.request("version"))).error)
+    assert "stokertestwheel @ https://****@127.0.0.1:1/" in error
+    assert "secret" not in error
 
 
 async def test_what_the_worker_has_is_not_installed_again(functions: Live, tmp_path: Path) -> None:

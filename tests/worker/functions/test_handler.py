@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,14 @@ from function_apps import App, run
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.resources import version_env
 from stoker.client.apps.values import decode, encode
+from stoker.worker.errors import Cancelled
+from stoker.worker.functions import child, messages
 from stoker.worker.functions.handler import Functions
 from stoker.worker.testing import LocalFile
 
 SOURCE = """
 import os
+import threading
 import numpy
 from stoker.client import endpoint
 from stoker.worker import HandlerError
@@ -74,6 +79,17 @@ def fails(how: str):
         os.kill(os.getpid(), 9)
     if how == "handler":
         raise HandlerError("this is why")
+    if how == "digits":
+        return 10**5000
+    if how == "dies, but not what it forked":
+        if os.fork():
+            os.kill(os.getpid(), 9)
+        progress({"of": "no call"})
+        with open("forked.pid", "w") as file:
+            print(os.getpid(), file=file, flush=True)
+        for _ in range(2000):
+            threading.Event().wait(0.01)
+        os._exit(0)
     return {how}
 
 
@@ -183,6 +199,7 @@ async def test_an_instance_is_kept_until_its_code_changes(live: Functions, app: 
         ("die", "killed by SIGKILL"),
         ("handler", "this is why"),
         ("set", "what fails returned is a set"),
+        ("digits", "ValueError: Exceeds the limit"),
     ],
 )
 async def test_a_failed_call_says_why_and_the_next_one_runs(
@@ -277,6 +294,49 @@ async def test_an_interpreter_that_died_is_replaced(live: Functions, app: App) -
     os.kill(pid, signal.SIGKILL)
     outcomes = [await run(live, app.request("caption", text="a")) for _ in range(2)]
     assert outcomes[-1].output["pid"] != pid
+
+
+async def test_a_forked_process_does_not_hide_that_the_interpreter_died(
+    live: Functions, app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with asyncio.timeout(10):  # the forked process lives for 20 s
+        job = await run(live, app.request("fails", how="dies, but not what it forked"))
+        assert "killed by SIGKILL" in str(job.error)
+        while not (text := read(tmp_path / "forked.pid")).endswith("\n"):  # noqa: ASYNC110  it is a process
+            await asyncio.sleep(0.01)
+    os.kill(int(text), signal.SIGKILL)
+
+
+def read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_cancel_leaves_no_half_of_a_message() -> None:
+    ours, theirs = socket.socketpair()
+    calls, main = child.Calls(theirs, "", 1), threading.get_ident()
+    calls._on_main = 1
+    calls._cancelled.add(1)
+    received: list[bytes] = []
+
+    def receive() -> None:
+        with ours, ours.makefile("rb") as stream:
+            received.append(stream.read(1))  # the rest waits for room
+            signal.pthread_kill(main, signal.SIGUSR1)
+            received.append(stream.read())
+
+    before = signal.signal(signal.SIGUSR1, calls._raise_cancelled)
+    reader = threading.Thread(target=receive)
+    reader.start()
+    try:
+        with pytest.raises(Cancelled):
+            calls._send({"call": 1, "chunk": "x" * (8 << 20)})
+    finally:
+        theirs.close()
+        reader.join()
+        signal.signal(signal.SIGUSR1, before)
+    data = b"".join(received)
+    assert len(data) == messages.HEAD + messages.length(data[: messages.HEAD])
 
 
 def test_the_codec_keeps_the_tag_of_a_caller() -> None:

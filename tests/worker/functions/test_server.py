@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from function_apps import App, join_watchers
 
+from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import route_request, route_response
 from stoker.client.apps.resources import version_env
@@ -166,9 +167,19 @@ def test_a_live_app_gets_its_code_with_each_request(live: Server, app: App, tmp_
     assert execute(other, "GET", "/items/3") == (200, b'{"number": 3, "q": ""}')
 
 
+def test_a_bundle_that_cannot_be_written_is_answered(live: Server, app: App) -> None:
+    wrong = Bundle({"a.py": "", "a.py/b.py": ""})
+    body = route_request(app.endpoint("api"), wrong, Definition(), method="GET", path="/items/3")
+    status, told = ask(live, "POST", "/execute", body)
+    assert status == 500
+    assert "a.py" in told["error"]
+
+
 def test_a_live_app_takes_nothing_else(live: Server) -> None:
     assert ask(live, "GET", "/items/3")[0] == 404
     assert ask(live, "POST", "/execute", [])[0] == 422
+    for header in ({"Origin": "http://page.example"}, {"Sec-Fetch-Site": "same-origin"}):
+        assert ask(live, "POST", "/execute", {}, **header)[0] == 403
     assert ask(live, "POST", "/execute", {})[1] == {
         "error": "bundle must be an object with a hash, and with packed or url"
     }
