@@ -25,6 +25,7 @@ from PIL import Image
 
 from stoker.models.interface import VideoParameters
 from stoker.models.talking_video.audio.speech import Samples
+from stoker.models.talking_video.handler import _bytes
 from stoker.models.talking_video.portrait import weights
 from stoker.models.talking_video.portrait.engine import FPS, TalkMini
 from stoker.models.talking_video.video.video_file import VideoFile
@@ -63,8 +64,7 @@ def measured(pipeline: TalkMini, folder: Path, audio: Samples, size: str, side: 
     began, first, writing = time.perf_counter(), 0.0, 0.0
     for part in pipeline.generate(parameters, lambda step: None, lambda: True):
         at = time.perf_counter()
-        pixels = ((part.pixels + 1) * 127.5).round().clamp(0, 255).byte()
-        file.add(pixels.permute(0, 2, 3, 1).numpy())
+        file.add(_bytes(part.pixels))
         writing += time.perf_counter() - at
         first = first or time.perf_counter() - began
     file.finish()

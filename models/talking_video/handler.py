@@ -225,6 +225,6 @@ def _pixels(frames: VideoFrames, bucket: Bucket) -> NDArray[np.uint8]:
 
 def _bytes(pixels: Any) -> NDArray[np.uint8]:
     """(n, 3, H, W) from -1 to 1 to (n, H, W, 3) of bytes."""
-    scaled = (pixels.clamp(-1.0, 1.0) + 1.0) * 127.5
-    found: NDArray[np.uint8] = scaled.round().byte().permute(0, 2, 3, 1).numpy()
+    scaled = pixels.clamp(-1.0, 1.0).add_(1.0).mul_(127.5).round_()
+    found: NDArray[np.uint8] = scaled.byte().permute(0, 2, 3, 1).numpy()
     return found

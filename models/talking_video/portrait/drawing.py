@@ -56,7 +56,7 @@ class Portrait:
 
     def __init__(self, pixels: NDArray[np.uint8], measures: Measures) -> None:
         self._measures = measures
-        self._image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float()
+        self._image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 127.5 - 1
         height, width = pixels.shape[:2]
         reach = HEAD_STILL * measures.width
         low, high = measures.middle - reach, measures.middle + reach
@@ -77,7 +77,7 @@ class Portrait:
         return float(np.clip(part[near < 0.4 * self._measures.width].mean() / 170, 0.3, 1.1))
 
     def draw(self, pose: Pose) -> torch.Tensor:
-        """The frame (3, H, W), from 0 to 255."""
+        """The frame (3, H, W), from -1 to 1. May be called by several threads at once."""
         columns, rows = self._head(pose)
         for eye, to_brow in zip(self._measures.eyes, self._measures.to_brows, strict=True):
             _lid(eye, to_brow, pose.closed, columns, rows)
@@ -158,7 +158,7 @@ class Portrait:
         shade = 0.55 + 0.45 * _smooth(below / (0.08 * size))
         for n in range(3):
             colour = DARK[n] + tongue * 0.8 * (TONGUE[n] - DARK[n])
-            colours[n] = (colour + teeth * (TEETH[n] - colour)) * shade * self._light
+            colours[n] = (colour + teeth * (TEETH[n] - colour)) * (shade * self._light / 127.5) - 1
         return colours
 
     def _sampled(self, columns: Numbers, rows: Numbers) -> torch.Tensor:

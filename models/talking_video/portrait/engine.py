@@ -12,6 +12,7 @@ Nothing heavy is imported until it is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,9 @@ FPS: Final = 25
 VISEMES: Final = "visemes.safetensors"
 SIDE_MOST: Final = 0.62
 """A face that is turned further shows half a mouth."""
+
+GROUP, THREADS = 5, 2
+"""Frames that are drawn before they are passed on, and how many at once."""
 
 SILENT: Final = 1e-4
 """The deviation of samples under which nobody speaks."""
@@ -64,16 +68,16 @@ class TalkMini:
         portrait = Portrait(parameters.image, measured(face, parameters.image))
         poses = self._poses(parameters)
         chunks = -(-len(poses) // FPS)
-        for number in range(chunks):
-            first = number * FPS
-            frames = []
-            for pose in poses[first : first + FPS]:
+        notes = {"face": "assumed"} if face.assumed else {}
+        with ThreadPoolExecutor(THREADS) as pool:
+            for first in range(0, len(poses), GROUP):
                 if not go_on():
                     return
-                frames.append(portrait.draw(pose))
-            on_step(VideoStep(number + 1, chunks, 1, 1))
-            notes = {"face": "assumed"} if face.assumed else {}
-            yield VideoFrames(first, torch.stack(frames) / 127.5 - 1, ends_chunk=True, notes=notes)
+                pixels = torch.stack(list(pool.map(portrait.draw, poses[first : first + GROUP])))
+                number = first % FPS // GROUP + 1
+                on_step(VideoStep(first // FPS + 1, chunks, number, FPS // GROUP))
+                last = number == FPS // GROUP or first + GROUP >= len(poses)
+                yield VideoFrames(first, pixels, ends_chunk=last, notes=notes)
 
     def _face(self, pixels: NDArray[np.uint8]) -> Face:
         from stoker.models.talking_video.portrait.landmarks import assumed_face

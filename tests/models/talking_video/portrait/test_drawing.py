@@ -19,7 +19,7 @@ def portrait(talk_mini: TalkMini, drawing: NDArray[np.uint8]) -> Portrait:
 
 
 def drawn(portrait: Portrait, pose: Pose) -> NDArray[np.float32]:
-    return portrait.draw(pose).permute(1, 2, 0).numpy()
+    return (portrait.draw(pose).permute(1, 2, 0).numpy() + 1) * 127.5
 
 
 def changed(frame: NDArray[np.float32], image: NDArray[np.uint8]) -> NDArray[np.bool_]:
