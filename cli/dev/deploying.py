@@ -1,7 +1,8 @@
 """`stoker deploy` and `stoker undeploy`: an app's endpoints, to stay, found again by their names.
 
 The code is part of an endpoint's version. So changed code is rolled out as any new version: an old worker
-runs until a new one is ready, and running jobs end.
+runs until a new one is ready, and running jobs end. Endpoints and templates that are no app's stay as they
+are, whatever their names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from stoker.cli.tables import show
 from stoker.cli.terminal import plain_console
 from stoker.client import Client, ClientError
 from stoker.client.apps.bundle import BundleError
-from stoker.client.apps.resources import endpoint_body, endpoint_changes, template_body, template_changes
+from stoker.client.apps.resources import (
+    IMAGE,
+    endpoint_body,
+    endpoint_changes,
+    template_body,
+    template_changes,
+)
 
 COLUMNS = ("endpoint", "id", "version", "", "call it with")
 
@@ -45,17 +52,16 @@ def undeploy(url: str, data_dir: Path, names: tuple[str, ...], *, sure: bool) ->
     """Deletes these deployed endpoints, or those of the app in the current folder. Raises CliError."""
     names = names or tuple(one.name for one in load(Path.cwd()).endpoints)
     with open_client(url, data_dir) as stoker:
-        found = {name: one for name, one in _deployed_endpoints(stoker).items() if name in names}
+        templates = _templates(stoker)
+        found = {name: one for name, one in _deployed_endpoints(stoker, templates).items() if name in names}
         if not found:
             raise CliError(f"none of these is deployed: {', '.join(names) or 'the app has no endpoints'}")
         if not sure:
             typer.confirm(f"Delete {', '.join(found)}, and cancel their waiting jobs?", abort=True, err=True)
-        templates = stoker.manage.templates.list(includeEndpointBoundTemplates=True)
         for name, one in found.items():
             stoker.manage.endpoints.delete(one["id"])
-            for template in templates:
-                if template["id"] == one["templateId"] and template["name"] == name:
-                    stoker.manage.templates.delete(template["id"])
+            if templates[one["templateId"]]["name"] == name:
+                stoker.manage.templates.delete(one["templateId"])
             plain_console(stderr=True).print(f"{name} ({one['id']}) is deleted", soft_wrap=True)
 
 
@@ -67,15 +73,16 @@ def _check_problems(project: Project) -> None:
 
 def _deployed(stoker: Client, served: AppEndpoint, url: str) -> tuple[str, ...]:
     """Creates or updates the endpoint, and returns its row."""
-    name = served.name
-    existing = _deployed_endpoints(stoker).get(name)
+    name, templates = served.name, _templates(stoker)
+    existing = _deployed_endpoints(stoker, templates).get(name)
     template = template_body(served.endpoint, served.definition, name=name, live=False, bundle=served.code)
-    template_id = _put_template(stoker, name, template)
-    body = endpoint_body(served.endpoint, served.definition, name=name, template_id=template_id)
+    body = endpoint_body(served.endpoint, served.definition, name=name, template_id="")
+    if existing is not None:
+        _check_change(existing, body)
+    body["templateId"] = _put_template(stoker, template, templates)
     if existing is None:
         made, verb = stoker.manage.endpoints.create(body), "created"
     else:
-        _check_change(existing, body)
         made = stoker.manage.endpoints.update(existing["id"], endpoint_changes(body))
         verb = "unchanged" if made["version"] == existing["version"] else "updated"
     operation = "runsync" if body["type"] == "QUEUE" else served.endpoint.routes[0].path.lstrip("/")
@@ -83,9 +90,15 @@ def _deployed(stoker: Client, served: AppEndpoint, url: str) -> tuple[str, ...]:
     return name, str(made["id"]), str(made["version"]), verb, address
 
 
-def _put_template(stoker: Client, name: str, template: Mapping[str, Any]) -> str:
-    for one in stoker.manage.templates.list(includeEndpointBoundTemplates=True):
-        if one["name"] == name:
+def _put_template(stoker: Client, template: Mapping[str, Any], templates: Mapping[str, Any]) -> str:
+    """Its id. Raises ClientError if the template with this name is no app's."""
+    for one in templates.values():
+        if one["name"] == template["name"]:
+            if one["imageName"] != IMAGE:
+                raise ClientError(
+                    f"the template {one['name']} ({one['id']}) runs {one['imageName']}, and is no app's;"
+                    " give the endpoint another name="
+                )
             return str(stoker.manage.templates.update(one["id"], template_changes(template))["id"])
     return str(stoker.manage.templates.create(template)["id"])
 
@@ -100,10 +113,17 @@ def _check_change(existing: Mapping[str, Any], body: Mapping[str, Any]) -> None:
             )
 
 
-def _deployed_endpoints(stoker: Client) -> dict[str, Any]:
-    """The endpoints that stay, by name; the newest of several with one name."""
+def _templates(stoker: Client) -> dict[str, Any]:
+    """By id."""
+    found = stoker.manage.templates.list(includeEndpointBoundTemplates=True)
+    return {one["id"]: one for one in found}
+
+
+def _deployed_endpoints(stoker: Client, templates: Mapping[str, Any]) -> dict[str, Any]:
+    """The endpoints of apps that stay, by name; the newest of several with one name."""
+    apps = {id_ for id_, one in templates.items() if one["imageName"] == IMAGE}
     return {
         one["name"]: one
         for one in stoker.manage.endpoints.list()
-        if one["origin"] == "api" and not one.get("temporary")
+        if one["origin"] == "api" and not one.get("temporary") and one.get("templateId") in apps
     }

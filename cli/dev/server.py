@@ -94,9 +94,13 @@ class LocalServer:
 
     def _foreign(self, headers: Headers) -> Response | None:
         """The refusal of a request that a page of another site made a browser send: nobody else than this
-        machine's user is asked for a key."""
-        host = urlsplit(f"//{headers.get('host', '')}").hostname
-        if headers.get("sec-fetch-site") == "cross-site":
+        machine's user is asked for a key. Browsers send Sec-Fetch-Site to this machine and over TLS only, and
+        Origin with every POST."""
+        host, origin = _host_of(f"//{headers.get('host', '')}"), headers.get("origin")
+        site = headers.get("sec-fetch-site")
+        if site is None and origin is not None and _host_of(origin) != host:
+            site = "cross-site"
+        if site == "cross-site":
             return _error(403, "a page of another site may not call these functions")
         if self._hosts is not None and host not in self._hosts:
             return _error(403, f"the Host header must be one of {', '.join(sorted(self._hosts))}; got {host}")
@@ -178,6 +182,13 @@ class LocalServer:
             body=body,
         )
         return Response(answer.body, answer.status, dict(answer.headers))
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:  # as of "http://["
+        return None
 
 
 def _error(status: int, message: str) -> Response:

@@ -45,7 +45,14 @@ def definition(
         raise ImportFailed(f"{endpoint.path} was still being imported after {timeout_s:g} s") from None
     if done.returncode != 0:
         raise ImportFailed(f"{endpoint.path} cannot be imported:\n{done.stderr[-_OUTPUT_MAX:].rstrip()}")
-    return Definition.from_json(json.loads(done.stdout.splitlines()[-1]))
+    try:
+        return Definition.from_json(json.loads(done.stdout.splitlines()[-1]))
+    except (IndexError, KeyError, TypeError, ValueError):
+        printed = done.stdout[-_OUTPUT_MAX:].rstrip() or "nothing"
+        raise ImportFailed(
+            f"{endpoint.path} did not let its options be read; they are printed last when it is imported, and"
+            f" it printed {printed}"
+        ) from None
 
 
 def main(root: str, folder: str, module: str, target: str) -> None:

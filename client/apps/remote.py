@@ -13,7 +13,9 @@ The source is read when `Remote` is made. A deployed endpoint needs none of this
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -29,6 +31,7 @@ from stoker.client.apps.scanned import Endpoint
 from stoker.client.apps.source import scan_source
 from stoker.client.apps.values import decode
 from stoker.client.async_api import AsyncClient
+from stoker.client.errors import ClientError, Unreachable
 
 DOWNLOAD_S = 60.0
 
@@ -43,8 +46,10 @@ class Remote:
         self._bundle = bundle(root, self._endpoint.path)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result. Raises JobFailed, whose message has the traceback; TypeError or ValueRefused
-        for arguments that the function does not take, or that cannot be sent."""
+        """The function's result. Raises JobFailed, whose message has the traceback; ClientError if the result
+        cannot be fetched; TypeError or ValueRefused for arguments that the function does not take, or that
+        cannot be sent.
+        """
         bound = self._bound(args, kwargs)
         request = await asyncio.to_thread(
             function_request,
@@ -108,11 +113,21 @@ def _is_method(function: Callable[..., Any]) -> bool:
 
 def _received(output: Any) -> Any:
     if isinstance(output, dict) and output.keys() == {"output_url", "size", "sha256"}:
-        output = _get(output["output_url"]).json()
-    return decode(output, lambda tagged: _get(tagged["url"]).content)
+        content = _get(output["output_url"])
+        if hashlib.sha256(content).hexdigest() != output["sha256"]:
+            raise ClientError("the result that was fetched is not the one that the job has stored")
+        output = json.loads(content)
+    return decode(output, lambda tagged: _get(tagged["url"]))
 
 
-def _get(url: str) -> httpx.Response:
-    response = httpx.get(url, timeout=DOWNLOAD_S, follow_redirects=True)
-    response.raise_for_status()
-    return response
+def _get(url: str) -> bytes:
+    """Raises ClientError, without the URL: that is a key to what it names."""
+    try:
+        response = httpx.get(url, timeout=DOWNLOAD_S, follow_redirects=True)
+    except httpx.HTTPError as error:
+        raise Unreachable(f"the result cannot be fetched: {error or type(error).__name__}") from None
+    if not response.is_success:
+        raise ClientError(
+            f"the result cannot be fetched: its URL, which expires, gave {response.status_code}"
+        )
+    return response.content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -10,9 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 
-from stoker.client import Remote
+from stoker.client import ClientError, Remote
 from stoker.client.apps.definition import DefinitionError
 from stoker.client.records import JobRecord
 
@@ -106,3 +108,23 @@ def test_only_a_declared_function_is_remote(app: ModuleType) -> None:
         remote(app.plain, Platform())
     with pytest.raises(DefinitionError, match="has no endpoint"):
         remote(app.made(), Platform())
+
+
+async def test_a_stored_result_is_fetched_and_compared(
+    app: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = 200
+
+    def get(url: str, **more: Any) -> httpx.Response:
+        return httpx.Response(status, content=b'{"a": 1}', request=httpx.Request("GET", url))
+
+    monkeypatch.setattr(httpx, "get", get)
+    stored = {"output_url": "https://store/x?signature=secret", "size": 8}
+    right = Platform(stored | {"sha256": hashlib.sha256(b'{"a": 1}').hexdigest()})
+    assert await remote(app.caption, right)(b"x") == {"a": 1}
+    with pytest.raises(ClientError, match="not the one"):
+        await remote(app.caption, Platform(stored | {"sha256": "0" * 64}))(b"x")
+    status = 403
+    with pytest.raises(ClientError, match="gave 403") as caught:
+        await remote(app.caption, right)(b"x")
+    assert "secret" not in str(caught.value)

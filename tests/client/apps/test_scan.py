@@ -151,6 +151,10 @@ def test_computed_options_are_those_of_the_imported_module(tmp_path: Path) -> No
     function, api = scan(tmp_path).endpoints
     assert importing.definition(tmp_path, function, python=sys.executable).workers == (0, 7)
     assert importing.definition(tmp_path, api).workers == (0, 8)
+    for early in ("import sys; sys.exit()", "import atexit; atexit.register(print, 'bye')"):
+        (folder / "near.py").write_text(f"MOST = 7\n{early}\n")
+        with pytest.raises(importing.ImportFailed, match="did not let its options be read"):
+            importing.definition(tmp_path, function)
     (folder / "near.py").write_text("import missing_module\n")
     with pytest.raises(importing.ImportFailed, match="missing_module"):
         importing.definition(tmp_path, function)
