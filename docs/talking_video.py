@@ -1,68 +1,37 @@
-"""Makes the two images about the demo's video: some of its frames in a grid, and its audio as a waveform.
+"""Makes the clip of the demo's video for the README.
 
     make demo
     .venv/bin/python -P docs/talking_video.py out/talking.mp4
 
-They show the video that `make demo` makes without a GPU: the face that it draws, which talk-mini makes speak.
-The same video gives the same images.
+It shows the video that `make demo` makes without a GPU: the face that it draws, which talk-mini makes speak.
+The same video gives the same clip.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import av
-import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
-HERE = Path(__file__).parent
-COLUMNS, ROWS, SIDE, GAP = 4, 2, 160, 4
-WIDTH, HEIGHT = 656, 120
-PAPER, INK, AXIS = (255, 255, 255), (64, 84, 132), (190, 190, 190)
-COLOURS = 256
+CLIP = Path(__file__).with_name("talking-video.gif")
+SIDE, EVERY, COLOURS, FPS = 240, 2, 64, 25
 
 
-def grid(video: Path) -> Image.Image:
-    """Evenly spaced frames from the first to the last, each with its number."""
+def clip(video: Path, to: Path) -> None:
+    """Every second frame, small, as a GIF that repeats."""
     with av.open(str(video)) as opened:
-        frames = [frame.to_image() for frame in opened.decode(video=0)]
-    numbers = np.linspace(0, len(frames) - 1, COLUMNS * ROWS).round().astype(int)
-    page = Image.new("RGB", (COLUMNS * (SIDE + GAP) - GAP, ROWS * (SIDE + GAP) - GAP), PAPER)
-    for position, number in enumerate(numbers):
-        small = frames[number].copy()
-        small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-        ImageDraw.Draw(small).text((5, 3), str(number), PAPER)
-        page.paste(small, (position % COLUMNS * (SIDE + GAP), position // COLUMNS * (SIDE + GAP)))
-    return page
-
-
-def waveform(video: Path) -> Image.Image:
-    """The video's audio from left to right: the smallest and the largest sample in each column of pixels."""
-    with av.open(str(video)) as opened:
-        audio: Any = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
-    page = Image.new("RGB", (WIDTH, HEIGHT), PAPER)
-    pen = ImageDraw.Draw(page)
-    middle = HEIGHT / 2
-    loudest = max(float(np.abs(audio).max()), 1e-6)
-    pen.line((0, middle, WIDTH, middle), AXIS)
-    for column, part in enumerate(np.array_split(audio, WIDTH)):
-        low, high = (middle - float(value) / loudest * (middle - 2) for value in (part.min(), part.max()))
-        pen.line((column, high, column, low), INK)
-    return page
-
-
-def main() -> None:
-    video = Path(sys.argv[1])
-    for image, name in (
-        (grid(video), "talking-video-frames.png"),
-        (waveform(video), "talking-video-sound.png"),
-    ):
-        small = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)  # keeps rare colours, too: lips and eyes
-        small.save(HERE / name, optimize=True)
-        print(f"{HERE / name}: {(HERE / name).stat().st_size} bytes")
+        frames = [frame.to_image() for frame in opened.decode(video=0)][::EVERY]
+    small = [frame.resize((SIDE, SIDE), Image.Resampling.LANCZOS) for frame in frames]
+    page = Image.new("RGB", (SIDE, SIDE * len(small)))
+    for number, frame in enumerate(small):
+        page.paste(frame, (0, SIDE * number))
+    palette = page.quantize(COLOURS)
+    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
+    first.save(to, save_all=True, append_images=rest, duration=1000 * EVERY // FPS, loop=0)
 
 
 if __name__ == "__main__":
-    main()
+    clip(Path(sys.argv[1]), CLIP)
+    print(f"{CLIP}: {CLIP.stat().st_size} bytes")
