@@ -18,7 +18,7 @@ from stoker.wire.messages import Device, WorkerSpec
 
 ENVIRONMENTS = "STOKER_ENVIRONMENTS"
 """Names the folder in which workers for functions keep environments of dependencies for each other. Only
-workers of the agent's own user share one."""
+workers of the agent's own user share one, without sandboxes."""
 
 FUNCTIONS = "stoker.worker.functions.handler:Functions"
 

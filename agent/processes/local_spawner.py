@@ -79,7 +79,8 @@ class LocalSpawner:
         self._cgroups = cgroups
         self.users = users or WorkerUsers()
         self._shared: dict[str, str] = {}
-        if not self.users.other:  # another user could put code there that the others run
+        apart = self.users.other or (host or Host()).wraps
+        if not apart:  # else one could put code there that others run
             environments = self._folder / "environments"
             environments.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._shared[ENVIRONMENTS] = str(environments)

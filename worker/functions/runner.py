@@ -45,6 +45,7 @@ class Runner:
         self._concurrent = concurrent
         self._environments = environments or Environments(cache_folder(os.environ))
         self._current: _Running | None = None
+        self._installed: set[str] = set()
         self._starting = asyncio.Lock()
 
     async def prepare(self, code: Code, log: Log) -> None:
@@ -86,8 +87,9 @@ class Runner:
 
     async def _start(self, code: Code, log: Log) -> _Running:
         files = unpack(code.packed, code.hash)
-        if code.system_dependencies:
-            await install_system_packages(code.system_dependencies, log)
+        if missing := [one for one in code.system_dependencies if one not in self._installed]:
+            await install_system_packages(missing, log)
+            self._installed.update(missing)
         environment = await self._environments.get(code.dependencies, log)
         root = tempfile.mkdtemp(prefix="functions-", dir=os.environ.get("HOME"))
         try:

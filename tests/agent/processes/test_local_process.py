@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -22,7 +22,7 @@ from stoker.agent.process_tree.memory_watch import used
 from stoker.agent.process_tree.tree import marked, process_table, reap_strays
 from stoker.agent.processes.environment import python_environment, runs_functions
 from stoker.agent.processes.local_spawner import LocalSpawner
-from stoker.agent.sandbox.isolation import SandboxPlan
+from stoker.agent.sandbox.isolation import Host, SandboxPlan
 from stoker.agent.sandbox.launching import launch, order
 from stoker.agent.sandbox.users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
@@ -475,6 +475,15 @@ async def test_kill_in_the_middle_of_a_frame(start: Any) -> None:
     await asyncio.sleep(0)
     process.kill()
     assert (await watcher.exit).status == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("sandbox", "shared"), [("auto", True), ("on", False)])
+async def test_workers_in_sandboxes_share_no_environments(
+    tmp_path: Path, sandbox: Literal["auto", "on"], shared: bool
+) -> None:
+    spawner = LocalSpawner(tmp_path, host=Host(sandbox=sandbox, no_bubblewrap=""))
+    await spawner.close()
+    assert (tmp_path / "environments").exists() is shared
 
 
 def test_the_worker_for_functions_is_known_by_its_handler() -> None:

@@ -13,7 +13,7 @@ import pytest
 from function_apps import App, run, write_wheel
 
 from stoker.worker.errors import HandlerError
-from stoker.worker.functions import install
+from stoker.worker.functions import install, runner
 from stoker.worker.functions.environments import Environment, Environments, cache_folder, name_of
 from stoker.worker.functions.handler import Functions
 from stoker.worker.functions.install import InstallFailed, Log, failure, in_container
@@ -197,6 +197,25 @@ async def test_system_dependencies_outside_a_container_are_a_sentence(
     finally:
         del os.environ["STOKER_AGENT"]
     assert "system_dependencies (ffmpeg) are installed in containers only" in error
+
+
+async def test_system_dependencies_are_not_installed_again_for_changed_code(
+    live: Functions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[str] = []
+
+    async def install_them(packages: Sequence[str], log: Log) -> None:
+        installed.extend(packages)
+
+    monkeypatch.setattr(runner, "install_system_packages", install_them)
+    for returned, packages in ((1, ["a"]), (2, ["a"]), (3, ["a", "b"])):
+        source = (
+            "from stoker.client import endpoint\n"
+            f"@endpoint(system_dependencies={packages})\ndef f(): return {returned}\n"
+        )
+        app = App.write(tmp_path / "app", {"app.py": source})
+        assert (await run(live, app.request("f"))).output == returned
+    assert installed == ["a", "b"]
 
 
 # -- with pip, from a folder of wheels
