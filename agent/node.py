@@ -22,8 +22,8 @@ from random import Random
 from typing import Any
 
 from stoker.agent.alarm import loop_time
+from stoker.agent.attempts.attempt_machine import CANCEL_S
 from stoker.agent.attempts.attempts import Attempts
-from stoker.agent.attempts.machine import CANCEL_S
 from stoker.agent.devices.interfaces import Sampler
 from stoker.agent.devices.watch import DeviceWatch
 from stoker.agent.inputs.fetches import NoInputs
@@ -34,7 +34,7 @@ from stoker.agent.pods.interfaces import NoPods, PodEngine
 from stoker.agent.pods.pods import Marks, MarksInMemory, Pods
 from stoker.agent.reports.reports import Reports
 from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
-from stoker.agent.uploads.signing import SigningRequests
+from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.agent.workers import usage
 from stoker.agent.workers.metering import Metering
 from stoker.agent.workers.process_life import WAITING_MOST

@@ -10,7 +10,7 @@ well-formed frame (a file that lies elsewhere) fails its job with a reason inste
     slots retire                       after ready
     progress chunk file fetch          of a job, from its `run` to its end
     done failed                        its end, once
-    begun returned                     only from the agent's own end of a program (agent.protocol.machine)
+    begun returned                     only from the agent's own end of a program (agent.protocol)
     unfit fit                          the same, of an http worker (agent.http_workers.health)
 
 How long a frame may take to arrive is in `agent.processes.frame_socket`.

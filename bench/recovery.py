@@ -52,7 +52,7 @@ from recovery_of_processes import LOSSES, lost  # noqa: E402
 from recovery_of_processes import limits as limits_of_processes  # noqa: E402
 from stack import Stack, queue_endpoint, running  # noqa: E402
 
-from stoker.agent.attempts.machine import CANCEL_S  # noqa: E402
+from stoker.agent.attempts.attempt_machine import CANCEL_S  # noqa: E402
 from stoker.agent.workers.process_machine import StopLadder  # noqa: E402
 
 COOPERATIVE_S = CANCEL_S

@@ -2,7 +2,7 @@
 
     python bench/scaling.py [--cold 20] [--json FILE]
 
-Time is virtual: an hour takes a second. The policy is the real one (`stoker.control.scheduling.autoscale`),
+Time is virtual: an hour takes a second. The policy is the real one (`stoker.control.rules.wanted_workers`),
 called as control calls it: each second, and after each change. The rest is a model: workers take one job at a
 time, the first in the queue; a start takes `--cold` seconds; jobs take 8 s on average; there is always a free
 device. Cost is worker-seconds from the start to the stop. Delay is from a job's arrival to its start.
@@ -32,7 +32,7 @@ from typing import Any
 
 from measured_on import commit
 
-from stoker.control.scheduling.autoscale import ScaleMemory, ScalePolicy, ScaleSample, decide
+from stoker.control.rules.wanted_workers import ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling.cluster_state import Throughput, averaged
 
 HERE = Path(__file__).resolve().parent

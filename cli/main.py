@@ -11,7 +11,6 @@ import gc
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +20,7 @@ from stoker.cli import extras
 from stoker.cli.dev import commands as dev_commands
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
+from stoker.cli.jobs import image, talk
 from stoker.cli.jobs.app import app as job_app
 from stoker.cli.manage import resource_app
 from stoker.cli.manage.key_app import app as key_app
@@ -41,10 +41,8 @@ from stoker.cli.options import (
     Host,
     Hosted,
     Insecure,
-    OtherEndpoint,
     Port,
     ReadyFd,
-    Size,
     TlsCert,
     TlsClientCa,
     TlsKey,
@@ -56,7 +54,7 @@ from stoker.cli.options import (
 )
 from stoker.cli.parents import end_with_parent
 from stoker.cli.predict.command import predict
-from stoker.cli.terminal import plain_console
+from stoker.cli.terminal import log_to_stderr
 
 app = typer.Typer(
     name="stoker",
@@ -75,10 +73,6 @@ app.command(
 )(predict)
 resource_app.add_to(app)
 dev_commands.add_to(app)
-
-IMAGES, VIDEOS = HOSTED = ("text-to-image", "talking-video")
-NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
-"""Loggers that log only warnings and errors."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -120,8 +114,8 @@ def up(
 ) -> None:
     """Runs control, agent, object store and hosted endpoints on this machine. Ctrl-C stops all of them."""
     end_with_parent(os.environ)
-    _log_to_stderr(logging.WARNING)
-    chosen = () if no_hosted else tuple(hosted or HOSTED)
+    log_to_stderr(logging.WARNING)
+    chosen = () if no_hosted else tuple(hosted or (image.ENDPOINT, talk.ENDPOINT))
     extras.check(("control", "agent"))
     if chosen:
         extras.check(("models",), "; or serve no hosted models: stoker up --no-hosted")
@@ -285,61 +279,8 @@ def agent(
     run(options, variables)
 
 
-@app.command(epilog=examples('stoker image "a lighthouse in a storm" -o lighthouse.png'))
-def image(
-    prompt: Annotated[str, typer.Argument(help="What the image shows.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to write; .png or .jpg.")],
-    url: Url = URL,
-    endpoint: OtherEndpoint = IMAGES,
-    negative_prompt: Annotated[str | None, typer.Option(help="What the image must not show.")] = None,
-    width: Annotated[int | None, typer.Option(help="Width in pixels; the model's default.")] = None,
-    height: Annotated[int | None, typer.Option(help="Height in pixels; the model's default.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Denoising steps; the model's default.")] = None,
-    guidance: Annotated[float | None, typer.Option(help="Guidance scale; the model's default.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed; -1 draws one, which is printed.")] = None,
-    data_dir: DataDir = DATA_DIR,
-) -> None:
-    """Makes an image from a prompt."""
-    from stoker.cli.jobs.ids import resolve_endpoint
-    from stoker.cli.jobs.image import ImageOptions, run
-
-    _log_to_stderr(logging.WARNING)
-    request = ImageOptions(
-        prompt=prompt,
-        out=out,
-        url=url,
-        endpoint=endpoint if endpoint == IMAGES else resolve_endpoint(url, data_dir, endpoint),
-        negative_prompt=negative_prompt,
-        width=width,
-        height=height,
-        steps=steps,
-        guidance=guidance,
-        seed=seed,
-    )
-    run(request, data_dir, plain_console(stderr=True))
-
-
-@app.command(epilog=examples("stoker talk face.png voice.wav -o out.mp4 --size 480p"))
-def talk(
-    image: Annotated[str, typer.Argument(help="The image of a person: a file or a URL.")],
-    audio: Annotated[str, typer.Argument(help="The speech: a file or a URL.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to write; .mp4.")],
-    prompt: Annotated[str, typer.Option(help="What the video shows.")] = "a person talks to the camera",
-    size: Annotated[Size, typer.Option(help="Size of the video; 720p costs twice as much.")] = Size.small,
-    check: Annotated[bool, typer.Option(help="Run the safety checker.")] = True,
-    url: Url = URL,
-    endpoint: OtherEndpoint = VIDEOS,
-    data_dir: DataDir = DATA_DIR,
-) -> None:
-    """Makes a talking video from an image and speech."""
-    from stoker.cli.jobs.ids import resolve_endpoint
-    from stoker.cli.jobs.talk import TalkOptions, run
-
-    _log_to_stderr(logging.WARNING)
-    if endpoint != VIDEOS:
-        endpoint = resolve_endpoint(url, data_dir, endpoint)
-    request = TalkOptions(image, audio, out, prompt, size.value, check, url, endpoint)
-    run(request, data_dir, plain_console(stderr=True))
+image.add_to(app)
+talk.add_to(app)
 
 
 @app.command(epilog=examples("stoker bill endpoint --by gpu --bucket month --since 2026-01-01"))
@@ -371,16 +312,10 @@ def _prepare_process() -> dict[str, str]:
     from stoker.cli.proc_environ import wipe_variables
 
     end_with_parent(os.environ)
-    _log_to_stderr(logging.INFO)
+    log_to_stderr(logging.INFO)
     variables = take_secrets(os.environ)
     wipe_variables("STOKER_")
     return variables
-
-
-def _log_to_stderr(level: int) -> None:
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in NOISY:
-        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -26,9 +26,9 @@ from typing import Protocol
 
 import httpx
 
-from stoker.outbound.addresses import malformed, refusal, shown
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.lookups import Lookups
+from stoker.outbound.refused_addresses import malformed, refusal, shown
 
 Resolver = Callable[[str, int, str], Awaitable[Sequence[str]]]
 """Maps host, port and the requesting account to addresses as text. Raises OSError if the name has none."""

@@ -1,7 +1,7 @@
 """S3 connections that refuse forbidden peer addresses, for buckets that a caller names.
 
 The check uses the connected socket, before a byte is sent: what the name resolved to earlier, or resolves to
-later, does not matter. `outbound.addresses` decides which addresses are forbidden.
+later, does not matter. `outbound.refused_addresses` decides which addresses are forbidden.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from botocore.awsrequest import (
     AWSHTTPSConnectionPool,
 )
 
-from stoker.outbound.addresses import forbidden
+from stoker.outbound.refused_addresses import forbidden
 
 
 class PeerRefused(Exception):

@@ -1,8 +1,8 @@
 """The node's attempts: takes Assigns, runs them on workers, and sees each to its acknowledged outcome.
 
-The shell of `agent.attempts.machine`: messages, timers, transfers and what control sends go in as events, and
-the machine's commands are performed here. The payloads and open files of an attempt are kept here, never in
-the machine.
+The shell of `agent.attempts.attempt_machine`: messages, timers, transfers and what control sends go in as
+events, and the machine's commands are performed here. The payloads and open files of an attempt are kept
+here, never in the machine.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from stoker.agent import worker_frames
 from stoker.agent.alarm import Alarm
 from stoker.agent.attempts import events as ev
+from stoker.agent.attempts.attempt_machine import begin, phase, step, wake_at
 from stoker.agent.attempts.log_follow import LogFollow
-from stoker.agent.attempts.machine import begin, phase, step, wake_at
 from stoker.agent.attempts.running_attempt import RunningAttempt
 from stoker.agent.attempts.states import Cancelling, Running
 from stoker.agent.attempts.transfers import Move, fetched, uploaded

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from stoker.agent.attempts.attempt_machine import wait_after
 from stoker.agent.attempts.events import Backlog
-from stoker.agent.attempts.machine import wait_after
 
 HOLD_MAX = 8_000_000
 

@@ -1,4 +1,4 @@
-"""The events and commands of `agent.attempts.machine`. Pure data.
+"""The events and commands of `agent.attempts.attempt_machine`. Pure data.
 
 `at` is when an event happened, in seconds of the loop's clock.
 """

@@ -1,4 +1,4 @@
-"""The states of `agent.attempts.machine`. Pure data."""
+"""The states of `agent.attempts.attempt_machine`. Pure data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An attempt's transfers from and to the object store. Each returns an event for the attempt's machine.
 
 `agent.uploads.payloads` moves the payloads; whether a transfer is tried again is decided by
-`agent.attempts.machine`.
+`agent.attempts.attempt_machine`.
 """
 
 from __future__ import annotations

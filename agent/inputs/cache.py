@@ -24,10 +24,10 @@ from stoker.agent.inputs.cache_policy import KnownUrl
 from stoker.agent.inputs.store import InputStore, digest_of
 from stoker.agent.inputs.transfer import OpenContent, Transfer
 from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest
-from stoker.outbound.addresses import shown
 from stoker.outbound.errors import FetchFailed, OutboundError, TooLarge, UrlRefused
 from stoker.outbound.fair_semaphore import FairSemaphore
 from stoker.outbound.guard import Fetched, FetchLimits, Guard, ResponseHead
+from stoker.outbound.refused_addresses import shown
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stoker.agent.interfaces import FetchedInput, InputRefused
-from stoker.outbound.addresses import shown
 from stoker.outbound.errors import TooLarge
 from stoker.outbound.guard import ResponseHead, Sink
+from stoker.outbound.refused_addresses import shown
 
 ROOM_STEP = 16 << 20
 """How many bytes arrive before the free disk space is checked again."""

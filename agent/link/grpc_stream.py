@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from stoker.agent.interfaces import AgentRefused
-from stoker.outbound.addresses import is_loopback
+from stoker.outbound.refused_addresses import is_loopback
 from stoker.wire import codec
 from stoker.wire.codec import Decoder
 from stoker.wire.duplex import QUEUE_MAX_BYTES, DuplexStream

@@ -22,7 +22,7 @@ from stoker.agent.link.lease import Lease
 from stoker.agent.pods.pods import Pods
 from stoker.agent.reports.reports import Reports
 from stoker.agent.storage.volume_watch import VolumeWatch
-from stoker.agent.uploads.signing import SigningRequests
+from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.agent.workers.worker import Worker
 from stoker.agent.workers.workers import Workers
 from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, StreamHello, Welcome

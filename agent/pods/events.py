@@ -1,4 +1,4 @@
-"""The events and commands of the pod machine (`agent.pods.machine`), and the states of a container. Pure
+"""The events and commands of the pod machine (`agent.pods.pod_machine`), and the states of a container. Pure
 data."""
 
 from __future__ import annotations

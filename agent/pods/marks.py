@@ -1,4 +1,4 @@
-"""Saves the pods' marks (`agent.pods.machine`) in a small JSON file in the agent's folder."""
+"""Saves the pods' marks (`agent.pods.pod_machine`) in a small JSON file in the agent's folder."""
 
 from __future__ import annotations
 

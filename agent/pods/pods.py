@@ -1,11 +1,11 @@
-"""Supervises the pods of this node: runs `agent.pods.machine` for each, over a PodEngine.
+"""Supervises the pods of this node: runs `agent.pods.pod_machine` for each, over a PodEngine.
 
     Desired ──> Pods ──one command at a time for each pod──> PodEngine
     reports <────'  <── each container's state, every LOOK_S ────'
 
 - Pods outlive the agent, which stops none of them when it ends. The next agent finds them by their label,
   reports them in its first Hello, and leaves them alone until control has said what it wants.
-- The marks (`agent.pods.machine`) are saved in one small file before the command that they belong to.
+- The marks (`agent.pods.pod_machine`) are saved in one small file before the command that they belong to.
 - A pod holds its devices while its container runs, and that time is metered.
 """
 
@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol
 
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.logs import attempt_log, redaction
-from stoker.agent.pods import machine as pod
+from stoker.agent.pods import pod_machine as pod
 from stoker.agent.pods.events import (
     Command,
     Container,

@@ -1,4 +1,4 @@
-"""The states of the pod machine (`agent.pods.machine`). Pure data."""
+"""The states of the pod machine (`agent.pods.pod_machine`). Pure data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events and commands of `agent.protocol.machine`.
+"""The events and commands of `agent.protocol.protocol_machine`.
 
 Every event has a time: `at`, in seconds of the loop's clock. Pure data.
 """

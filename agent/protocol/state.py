@@ -1,4 +1,4 @@
-"""The state of the protocol machine (`agent.protocol.machine`). Pure data."""
+"""The state of the protocol machine (`agent.protocol.protocol_machine`). Pure data."""
 
 from __future__ import annotations
 

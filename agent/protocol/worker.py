@@ -1,4 +1,5 @@
-"""Runs protocol workers: drives `agent.protocol.machine`, and implements WorkerProcess and Spawner with it.
+"""Runs protocol workers: drives `agent.protocol.protocol_machine`, and implements WorkerProcess
+and Spawner with it.
 
     agent --send(frame)--> machine <--calls-- agent.protocol.server <--HTTP-- the program
       ^                      |
@@ -29,7 +30,7 @@ from stoker.agent.interfaces import Spawner, SpawnFailed, WorkerExit, WorkerProc
 from stoker.agent.logs.tail import LogTail
 from stoker.agent.processes.spawn_request import Program
 from stoker.agent.protocol import events as ev
-from stoker.agent.protocol import machine
+from stoker.agent.protocol import protocol_machine
 from stoker.agent.protocol.bodies import Post, job_text
 from stoker.agent.protocol.environment import protocol_environment
 from stoker.agent.protocol.state import ProtocolState
@@ -256,8 +257,8 @@ class ProtocolProcess:
         """Returns a future for each frame that the event causes, which is done when the agent received it."""
         if self._over:
             return []
-        self._state, commands = machine.step(self._state, event)
-        self._alarm.set(machine.wake_at(self._state))
+        self._state, commands = protocol_machine.step(self._state, event)
+        self._alarm.set(protocol_machine.wake_at(self._state))
         received = []
         for command in commands:
             match command:

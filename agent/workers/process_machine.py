@@ -2,7 +2,7 @@
 
 Pure: no clock, no process. The shell (`agent.workers.worker`) performs the commands and turns what happens
 into events. Whether and when a dead worker is started again is `agent.workers.restarts`; attempts are
-`agent.attempts.machine`.
+`agent.attempts.attempt_machine`.
 
     Starting --ready--> Ready --drain--> Draining      (and back: keep)
        |                  '------.-----------'

@@ -28,7 +28,7 @@ from stoker.agent.processes.running_process import LOOK_AGAIN_S
 from stoker.agent.processes.spawn_request import SpawnRequest, ZygoteCommand
 from stoker.agent.processes.worker_resources import Allocation
 from stoker.agent.sandbox.isolation import SHARED_UMASK
-from stoker.agent.zygotes import machine
+from stoker.agent.zygotes import zygote_machine
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker import zygote_messages
 
@@ -164,7 +164,7 @@ class ZygoteProcess:
         if not path.endswith(".py"):
             return None
         folder = str(Path(path).parent)
-        return machine.unfit(self._names, self._origins, folder, modules_in(folder))
+        return zygote_machine.unfit(self._names, self._origins, folder, modules_in(folder))
 
     def take_spare(self) -> Spare:
         spare, self.spare = self.spare, None

@@ -1,4 +1,4 @@
-"""Forks Python workers from zygotes. Implements Spawner, and runs `agent.zygotes.machine`.
+"""Forks Python workers from zygotes. Implements Spawner, and runs `agent.zygotes.zygote_machine`.
 
     spawn ── no preload ──────────────────────────────> a fresh interpreter (agent.processes.local_spawner)
       └── the set's zygote is ready ──> its spare becomes the worker, at once
@@ -7,8 +7,8 @@
 
 - A worker from a zygote is a LocalProcess and a child of the agent: it is logged and killed like any other.
 - Zygotes and their spares end with the agent.
-- `agent.zygotes.machine` decides when a zygote is started and ended; `agent.zygotes.zygote_process` is its
-  process.
+- `agent.zygotes.zygote_machine` decides when a zygote is started and ended; `agent.zygotes.zygote_process` is
+  its process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.interfaces import SpawnFailed, WorkerWatcher
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.processes.running_process import LocalProcess
-from stoker.agent.zygotes import machine
+from stoker.agent.zygotes import zygote_machine
 from stoker.agent.zygotes.pending_worker import Make, PendingWorker
 from stoker.agent.zygotes.zygote_process import Spare, ZygoteProcess
 from stoker.wire.messages import Device, WorkerSpec
@@ -37,7 +37,7 @@ class ZygoteSpawner:
 
     def __init__(self, local: LocalSpawner) -> None:
         self._local = local
-        self._sets: dict[machine.ImportSet, ZygoteSupervisor] = {}
+        self._sets: dict[zygote_machine.ImportSet, ZygoteSupervisor] = {}
         self._logged: set[str] = set()
 
     def spawn(
@@ -47,12 +47,12 @@ class ZygoteSpawner:
             return self._local.spawn(spec, device, watcher)
         accelerated = device is not None and device.kind != "cpu"
         owner = f"{spec.endpoint} {spec.volume}" if self._local.users.own else ""
-        wanted = machine.import_set(
+        wanted = zygote_machine.import_set(
             spec.preload, spec.env, accelerated=accelerated, owner=owner, name=spec.worker
         )
         if why := self._local.unforkable(spec):
-            wanted = machine.Fresh(why)
-        if isinstance(wanted, machine.Fresh):
+            wanted = zygote_machine.Fresh(why)
+        if isinstance(wanted, zygote_machine.Fresh):
             self._log_once(spec, wanted.why)
             return self._local.spawn(spec, device, watcher)
         if wanted not in self._sets:
@@ -78,14 +78,17 @@ class ZygoteSupervisor:
     """Keeps one import set's zygote running, and forks its workers from it."""
 
     def __init__(
-        self, wanted: machine.ImportSet, local: LocalSpawner, log_once: Callable[[WorkerSpec, str], None]
+        self,
+        wanted: zygote_machine.ImportSet,
+        local: LocalSpawner,
+        log_once: Callable[[WorkerSpec, str], None],
     ) -> None:
         self._set = wanted
         self._local = local
         self._log_once = log_once
-        self._state = machine.ZygoteState()
-        self._alarm = Alarm(lambda at: self._step(machine.Tick(at)))
-        self._patience = Alarm(lambda at: self._step(machine.Silent(at)))
+        self._state = zygote_machine.ZygoteState()
+        self._alarm = Alarm(lambda at: self._step(zygote_machine.Tick(at)))
+        self._patience = Alarm(lambda at: self._step(zygote_machine.Silent(at)))
         self._life: ZygoteProcess | None = None
         self._lives: set[ZygoteProcess] = set()  # those that have not ended completely
         self._waiting: deque[PendingWorker] = deque()
@@ -100,27 +103,27 @@ class ZygoteSupervisor:
         self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher
     ) -> LocalProcess | PendingWorker:
         self._example = spec, device
-        self._step(machine.Needed(loop_time()))
+        self._step(zygote_machine.Needed(loop_time()))
         make: Make = self._make
-        match machine.availability(self._state):
-            case machine.Ready() if self._spare is not None and not self._waiting:
+        match zygote_machine.availability(self._state):
+            case zygote_machine.Ready() if self._spare is not None and not self._waiting:
                 pass
-            case machine.Importing() | machine.Ready():
+            case zygote_machine.Importing() | zygote_machine.Ready():
                 waiting = PendingWorker(spec, device, watcher, self._withdrawn)
                 self._waiting.append(waiting)
                 return waiting
-            case machine.Fresh(why):
+            case zygote_machine.Fresh(why):
                 make = self._fresh(why)
         try:
             return make(spec, device, watcher)
         except SpawnFailed:
-            self._step(machine.Left(loop_time()))
+            self._step(zygote_machine.Left(loop_time()))
             raise
 
     @property
     def idle(self) -> bool:
         """Whether it can be dropped."""
-        absent = isinstance(self._state.phase, machine.Absent) and self._state.users == 0
+        absent = isinstance(self._state.phase, zygote_machine.Absent) and self._state.users == 0
         return absent and not self._lives and self._alarm.at is None
 
     @property
@@ -148,20 +151,20 @@ class ZygoteSupervisor:
         return make
 
     def _counted(self, process: LocalProcess) -> LocalProcess:
-        process.ended.add_done_callback(lambda _: self._step(machine.Left(loop_time())))
+        process.ended.add_done_callback(lambda _: self._step(zygote_machine.Left(loop_time())))
         return process
 
     def _serve(self) -> None:
         """Starts the waiting workers in their order while there are spares."""
         while self._waiting:
-            match machine.availability(self._state):
-                case machine.Ready() if self._spare is not None:
+            match zygote_machine.availability(self._state):
+                case zygote_machine.Ready() if self._spare is not None:
                     self._begin(self._make)
-                case machine.Fresh(why):
+                case zygote_machine.Fresh(why):
                     self._begin(self._fresh(why))
-                case machine.Ready():
+                case zygote_machine.Ready():
                     if self._patience.at is None:
-                        self._patience.set(loop_time() + machine.FORK_S)
+                        self._patience.set(loop_time() + zygote_machine.FORK_S)
                     return
                 case _:
                     return
@@ -169,36 +172,36 @@ class ZygoteSupervisor:
 
     def _begin(self, make: Make) -> None:
         if not self._waiting.popleft().begin(make):
-            self._step(machine.Left(loop_time()))
+            self._step(zygote_machine.Left(loop_time()))
 
     def _withdrawn(self, worker: PendingWorker) -> None:
         self._waiting.remove(worker)
-        self._step(machine.Left(loop_time()))
+        self._step(zygote_machine.Left(loop_time()))
 
     # -- the zygote
 
-    def _step(self, event: machine.Event) -> None:
+    def _step(self, event: zygote_machine.Event) -> None:
         if self._discarded:
             return
-        self._state, commands = machine.step(self._state, event)
+        self._state, commands = zygote_machine.step(self._state, event)
         for command in commands:
             match command:
-                case machine.Start():
+                case zygote_machine.Start():
                     self._start()
-                case machine.Drop(why):
+                case zygote_machine.Drop(why):
                     self._drop(why)
-        self._alarm.set(machine.wake_at(self._state))
+        self._alarm.set(zygote_machine.wake_at(self._state))
         asyncio.get_running_loop().call_soon(self._serve)
 
     def _start(self) -> None:
         assert self._example is not None
         self._count += 1
-        name = f"zygote-{self._count}".ljust(machine.MARK_ROOM, "-")
+        name = f"zygote-{self._count}".ljust(zygote_machine.MARK_ROOM, "-")
         spec, device = self._example
         try:
             life = ZygoteProcess(self._local, replace(spec, worker=name), device, self._set.preload, self)
         except (OSError, SpawnFailed) as error:
-            self._step(machine.Died(loop_time(), f"it cannot be started: {error}"))
+            self._step(zygote_machine.Died(loop_time(), f"it cannot be started: {error}"))
             return
         self._life = life
         self._lives.add(life)
@@ -216,9 +219,9 @@ class ZygoteSupervisor:
         match message["kind"]:
             case "ready":
                 log.info("%s is ready", self._title)
-                self._step(machine.BecameReady(loop_time()))
+                self._step(zygote_machine.BecameReady(loop_time()))
             case "refused":
-                self._step(machine.WasRefused(loop_time(), message["why"]))
+                self._step(zygote_machine.WasRefused(loop_time(), message["why"]))
             case "failed":
                 log.warning("%s: %s", self._title, message["why"])
             case "spare":
@@ -232,7 +235,7 @@ class ZygoteSupervisor:
         if life is self._life:
             log.warning("%s has ended: %s", self._title, why)
             self._life = None
-            self._step(machine.Died(loop_time(), why))
+            self._step(zygote_machine.Died(loop_time(), why))
 
     def discard(self) -> None:
         """Ends everything with the agent: no worker waits any more, and nothing starts again."""

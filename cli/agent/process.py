@@ -43,7 +43,7 @@ from stoker.agent.sandbox.isolation import AS_ROOT
 from stoker.agent.storage.volume_folders import FoldersOnDisk
 from stoker.agent.storage.volume_watch import NoVolumes
 from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.signing import SigningRequests
+from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.agent.zygotes.zygotes import ZygoteSpawner
 from stoker.cli.agent.containers import (
     HostFolders,

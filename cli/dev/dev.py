@@ -30,7 +30,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.stopping import on_first_signal
 from stoker.client import AsyncClient, httpx_adapter
 from stoker.client.apps.resources import LIVE_PREFIX
-from stoker.outbound.addresses import is_loopback
+from stoker.outbound.refused_addresses import is_loopback
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """The names of this machine in the Host header."""

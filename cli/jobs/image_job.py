@@ -1,4 +1,5 @@
-"""`stoker image`: submits a prompt, shows each step, downloads the image, prints its cost and time."""
+"""The job of `stoker image`: submits a prompt, shows each step, downloads the image, and prints its cost and
+time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`stoker talk`: makes a talking video of an image and an audio file, and shows each chunk and step.
+"""The job of `stoker talk`: makes a talking video of an image and an audio file, and shows each chunk and
+step.
 
 Local files are uploaded first (`POST files`); URLs are passed on as they are.
 """

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from stoker.control.api.answers import RECEIVED_TRAILERS, SEND_TRAILERS, WRITTEN, Headers
 from stoker.control.api.forwarded import Proxies
 from stoker.control.auth.tls import NotLoopback, TlsFiles
-from stoker.outbound.addresses import is_loopback
+from stoker.outbound.refused_addresses import is_loopback
 
 BACKLOG = 2_048
 GRACE_S = 2

@@ -26,6 +26,7 @@ from stoker.control import store
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.jobs import records
 from stoker.control.jobs.queries import JobQueries
+from stoker.control.rules.webhook_retries import is_delivered
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.types import Delivery
@@ -46,8 +47,8 @@ LARGE_AT_ONCE = 4
 """Of those with a spilled payload: each is in memory several times over, and may have 40 MB."""
 
 LOOK_S = 5.0
-AGAIN_S = 2.0
-_OK = 200
+STORE_RETRY_S = 2.0
+"""The pause after the store, or the object store, has failed."""
 
 
 class Webhooks:
@@ -79,7 +80,7 @@ class Webhooks:
                     wait_s = await self._send_due(tasks)
                 except Exception as error:  # the rows stay: the next look finds them
                     log.error("webhooks are not looked after for now: %r", error)
-                    wait_s = AGAIN_S
+                    wait_s = STORE_RETRY_S
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._wake.wait()
@@ -131,7 +132,7 @@ class Webhooks:
         except Exception as error:
             result = str(error) or repr(error)
         else:
-            if status == _OK:
+            if is_delivered(status):
                 return True
             result = f"it answered {status}"
         job, number = delivery.view.id, delivery.tries + 1
@@ -146,7 +147,7 @@ class Webhooks:
 
             def note(conn: Conn, now: float = now) -> None:
                 if delivered is None:
-                    store.webhook_later(conn, delivery.id, now + AGAIN_S)
+                    store.webhook_later(conn, delivery.id, now + STORE_RETRY_S)
                 else:
                     store.webhook_tried(conn, delivery.id, now, delivered=delivered)
 
@@ -159,7 +160,7 @@ class Webhooks:
                 if not logged:
                     log.error("what became of webhook %s cannot be stored: %r", delivery.id, error)
                 logged = True
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(STORE_RETRY_S)
 
     async def _body(self, delivery: Delivery) -> bytes:
         """Raises NotFound where a part of it has been lost from the object store."""

@@ -2,8 +2,8 @@
 
     key? ─no─> 401   allowed? ─no─> 401   body, path and query as declared? ─no─> 400   operation ──> answer
 
-`audited` checks the key and its rights, `gate` whether the body can be read at all; unknown fields are
-ignored (`unknown`). Errors are {"error", "message", "status"}. The document is at /v1/openapi.json, the
+`rights_and_audit` checks the key and its rights, `gate` whether the body can be read at all; unknown fields
+are ignored (`unknown`). Errors are {"error", "message", "status"}. The document is at /v1/openapi.json, the
 explorer at /v1/docs.
 """
 
@@ -35,10 +35,10 @@ from stoker.control.management_api import (
     templates,
     volumes,
 )
-from stoker.control.management_api.audited import Audited
 from stoker.control.management_api.gate import Gate
 from stoker.control.management_api.published import published
 from stoker.control.management_api.refusals import refused, rendered, why_invalid
+from stoker.control.management_api.rights_and_audit import Audited
 from stoker.control.management_api.unknown import NOT_ACTED_ON, not_acted_on, note_unknown
 from stoker.control.plane import Plane
 

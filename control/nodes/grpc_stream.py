@@ -28,7 +28,7 @@ import grpc.aio
 from stoker.control.auth.tls import NotLoopback, TlsFiles
 from stoker.control.errors import Unavailable
 from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers
-from stoker.outbound.addresses import is_loopback
+from stoker.outbound.refused_addresses import is_loopback
 from stoker.wire import codec
 from stoker.wire.codec import Decoder
 from stoker.wire.duplex import QUEUE_MAX_BYTES, DuplexStream

@@ -14,7 +14,7 @@ from stoker.control.rules.submissions import shown
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT
-from stoker.control.store.nodes.records import NodeRecord, list_nodes
+from stoker.control.store.nodes.joined_nodes import NodeRecord, list_nodes
 
 DATA_CENTER = "data_center"
 """The fact of a node that names its data centre."""

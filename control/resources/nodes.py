@@ -23,7 +23,7 @@ from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod, Pla
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.nodes.records import (
+from stoker.control.store.nodes.joined_nodes import (
     NodeRecord,
     drained_nodes,
     get_node,

@@ -1,6 +1,6 @@
 """The types of the job machine: its states, the events of a job, and the commands that follow.
 
-Pure data. Which event moves which state where is `control.rules.machine`.
+Pure data. Which event moves which state where is `control.rules.job_machine`.
 """
 
 from __future__ import annotations

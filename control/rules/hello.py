@@ -22,7 +22,7 @@ from stoker.control.rules.validation import (
     shown,
 )
 from stoker.control.rules.ways import NodeGateway, Reach, Way
-from stoker.outbound.addresses import forbidden, is_loopback
+from stoker.outbound.refused_addresses import forbidden, is_loopback
 from stoker.wire.messages import DeviceSample, DirectGateway, GatewayAddress, HeldWorker, Hello
 
 FACTS_MAX = 256

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
-from stoker.outbound.addresses import refusal_before_lookup
+from stoker.outbound.refused_addresses import refusal_before_lookup
 from stoker.wire.records import record
 
 EXECUTION_TIMEOUT_MS = (5_000, 604_800_000)

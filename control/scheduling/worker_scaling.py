@@ -17,8 +17,8 @@ from stoker.control.auth.secret_references import Filled, UnknownSecret
 from stoker.control.endpoints import Endpoints
 from stoker.control.rules import placement
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
+from stoker.control.rules.wanted_workers import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling import rollout
-from stoker.control.scheduling.autoscale import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
 from stoker.control.scheduling.desired import DesiredWorkers, spec_of
 from stoker.control.scheduling.engine_fit import fitting, reachable

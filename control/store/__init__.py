@@ -1,7 +1,7 @@
 """The interface of the store: all queries and changes of the database.
 
 Plain synchronous functions on a `Conn`, run inside a transaction by `database.commits`; time is a parameter.
-The guards of every change of a job's state come from control.rules.machine.MOVES.
+The guards of every change of a job's state come from control.rules.job_machine.MOVES.
 """
 
 from stoker.control.store.billing.bills import (
@@ -28,7 +28,7 @@ from stoker.control.store.jobs.orders import (
     shorten,
 )
 from stoker.control.store.jobs.orphan_objects import due_orphans, forget_orphans, note_orphans, noted
-from stoker.control.store.jobs.queries import (
+from stoker.control.store.jobs.reads import (
     advance,
     chunks,
     job_logs,
@@ -38,7 +38,7 @@ from stoker.control.store.jobs.queries import (
     view,
 )
 from stoker.control.store.jobs.reports import apply_reports
-from stoker.control.store.jobs.webhooks import (
+from stoker.control.store.jobs.webhook_outbox import (
     due_webhook,
     next_webhook_at,
     webhook_later,
@@ -51,7 +51,7 @@ from stoker.control.store.nodes.assigned_workers import (
     usage_owner,
     workers_of_node,
 )
-from stoker.control.store.nodes.nodes import (
+from stoker.control.store.nodes.leases import (
     add_node,
     close_session,
     open_session,

@@ -16,7 +16,7 @@ from load_module import load_module
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.pods.pods import MarksInMemory
 from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders
-from stoker.agent.uploads.signing import SigningRequests
+from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.agent.workers.recycling import Measure, nothing_measured
 from stoker.testing.fake_host import CPU, FakeSampler, MemoryScratch
 from stoker.testing.fake_objects import FakeObjects

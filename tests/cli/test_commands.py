@@ -20,7 +20,8 @@ from stoker.cli.control import process as control_process
 from stoker.cli.control.database import open_chosen
 from stoker.cli.control.s3_settings import from_config, from_environment, take_secrets, to_environment
 from stoker.cli.errors import CliError
-from stoker.cli.main import NOISY, main
+from stoker.cli.main import main
+from stoker.cli.terminal import NOISY
 from stoker.control.config.config import load_config
 from stoker.control.config.sections import Config
 from stoker.control.store import list_audit
@@ -357,9 +358,9 @@ def test_an_open_http_port_needs_tls_or_a_proxy(
     assert "keys to 0.0.0.0 in the clear" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
     monkeypatch.setenv("STOKER_BEHIND_PROXY", "1")  # the next check follows then
     monkeypatch.setattr(control_process, "serve_http", _raises_how)
-    assert "behind_proxy=True" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
+    assert "tls=None proxies=Proxies(" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
     Path("stoker.toml").write_text("behind_proxy = true\n")
-    assert "behind_proxy=True" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
+    assert "tls=None proxies=Proxies(" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
 
 
 def test_tls_of_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

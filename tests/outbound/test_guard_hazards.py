@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stoker.outbound.addresses import forbidden
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.guard import FetchLimits, Guard, ResponseHead
+from stoker.outbound.refused_addresses import forbidden
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"

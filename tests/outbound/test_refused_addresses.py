@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.outbound.addresses import forbidden, is_loopback, malformed, refusal, refusal_before_lookup, shown
+from stoker.outbound.refused_addresses import (
+    forbidden,
+    is_loopback,
+    malformed,
+    refusal,
+    refusal_before_lookup,
+    shown,
+)
 
 PUBLIC = ["93.184.216.34", "1.1.1.1", "8.8.8.8", "2606:4700:4700::1111", "2a00:1450:4001:81b::200e"]
 PRIVATE = ["127.0.0.1", "127.8.9.1", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1",

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.signing import SigningRequests
+from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.outbound import local_s3
 from stoker.outbound.errors import ObjectStoreRefused
 from stoker.outbound.local_s3 import LocalS3

@@ -15,8 +15,7 @@ from typing import Any
 
 import faults
 
-from stoker.agent.attempts import machine as attempt_machine
-from stoker.agent.attempts import waiting
+from stoker.agent.attempts import attempt_machine, waiting
 from stoker.agent.attempts.attempts import Attempts
 from stoker.agent.attempts.events import HandBack, Verdict
 from stoker.agent.link.lease import Lease
@@ -35,7 +34,7 @@ from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
-from stoker.control.store.jobs import webhooks
+from stoker.control.store.jobs import webhook_outbox
 from stoker.control.types import JobView, Reconciled, Slot
 from stoker.testing.fake_spawner import FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
@@ -313,7 +312,7 @@ def a_webhook_says_something_else_each_time(patch: Patch) -> None:
 
 @planted
 def two_ends_of_a_job_are_reported_under_one_id(patch: Patch) -> None:
-    patch(webhooks, "delivery_id", lambda job, attempt, state, ended_at: f"msg_{job}")
+    patch(webhook_outbox, "delivery_id", lambda job, attempt, state, ended_at: f"msg_{job}")
 
 
 @planted

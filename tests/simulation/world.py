@@ -28,7 +28,7 @@ from workshop import SimSpawner
 from stoker.agent.interfaces import AgentRefused
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.reports import outbox_file
-from stoker.agent.uploads.signing import SigningRequests
+from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
 from stoker.control.nodes.joining import revoke

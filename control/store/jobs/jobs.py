@@ -15,7 +15,7 @@ from stoker.control.rules.policy import retries
 from stoker.control.rules.submissions import S3Config
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.idempotency import first_use
-from stoker.control.store.jobs.queries import ref_of, view
+from stoker.control.store.jobs.reads import ref_of, view
 from stoker.control.types import Claimed, JobView, NewJob, Slot, Submitted
 from stoker.wire.messages import Ref
 

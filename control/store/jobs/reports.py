@@ -21,7 +21,7 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK, ref_columns
 from stoker.control.store.jobs.orphan_objects import prefixes, release
-from stoker.control.store.jobs.webhooks import note_end
+from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
 from stoker.control.types import Changed, JobView, ReportsApplied

@@ -1,7 +1,8 @@
 """The outbox of webhooks: the ends of jobs that are still to be delivered, and to whom.
 
 A row is written by the transaction that ended the job, as a copy of the record, its input and its output: it
-outlives the job, and a retry changes nothing in it. It goes when it was delivered, or was tried often enough.
+outlives the job, and a retry changes nothing in it. It goes when it was delivered, or was tried often enough
+(`control.rules.webhook_retries`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import select
 
 from stoker.control.rules.events import JobState
+from stoker.control.rules.webhook_retries import next_try_at
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import webhooks
 from stoker.control.store.jobs.orphan_objects import release
@@ -23,8 +25,6 @@ from stoker.control.store.resources.keys import Entropy
 from stoker.control.types import Delivery, JobView
 from stoker.wire.messages import Ref
 
-TRIES = 3
-AGAIN_S = 10.0
 _SECRET_BYTES = 24
 
 _INSERT = """
@@ -131,19 +131,19 @@ def next_webhook_at(conn: Conn) -> float | None:
     return min((float(at) for at in times if at is not None), default=None)
 
 
-_AGAIN = f"""
-UPDATE webhooks SET tries = tries + 1, next_at = :again WHERE id = :id AND tries + 1 < {TRIES} RETURNING tries
-"""
+_FAILED = "UPDATE webhooks SET tries = tries + 1 WHERE id = :id RETURNING tries"
 _LATER = "UPDATE webhooks SET next_at = :again WHERE id = :id"
 _GONE = "DELETE FROM webhooks WHERE id = :id RETURNING job, input_key, output_key"
 
 
 def webhook_tried(conn: Conn, delivery: str, now: float, delivered: bool) -> None:
     """Delivered, or tried for the last time: it goes, and with it what only it named."""
-    values = {"id": delivery, "again": now + AGAIN_S}
-    if not delivered and conn.run(_AGAIN, values).fetchone() is not None:
-        return
-    row = conn.run(_GONE, values).fetchone()
+    if not delivered and (failed := conn.run(_FAILED, {"id": delivery}).fetchone()) is not None:
+        again = next_try_at(failed[0], now)
+        if again is not None:
+            webhook_later(conn, delivery, again)
+            return
+    row = conn.run(_GONE, {"id": delivery}).fetchone()
     if row is not None:
         job, *keys = row
         release(conn, job, keys)

@@ -1,6 +1,6 @@
 """What is known of every node that ever joined, and whether an operator wants work there.
 
-Sessions, leases and what becomes of a node's jobs are `store.nodes`.
+Sessions, leases and what becomes of a node's jobs are `store.nodes.leases`.
 """
 
 from __future__ import annotations

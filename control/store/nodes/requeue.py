@@ -18,8 +18,8 @@ from stoker.control.store.database.schema import jobs, nodes
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK
 from stoker.control.store.jobs.orphan_objects import prefixes
-from stoker.control.store.jobs.queries import shown
-from stoker.control.store.jobs.webhooks import note_end
+from stoker.control.store.jobs.reads import shown
+from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from stoker.agent.attempts import chunks as chunk_rules
-from stoker.agent.attempts.machine import FLUSH_S
+from stoker.agent.attempts.attempt_machine import FLUSH_S
 from stoker.agent.reports.outbox_file import decode
 from stoker.outbound.errors import ObjectStoreRefused
 from stoker.wire.messages import Chunk, Outcome, Ref, Released, Uploading

@@ -9,18 +9,18 @@ from pathlib import Path
 from load_module import load_module
 
 MODULES = {
-    "attempt": "attempts.machine",
+    "attempt": "attempts.attempt_machine",
     "chunks": "attempts.chunks",
     "cost": "attempts.running_attempt",
     "device_health": "devices.health",
     "memory_gate": "devices.memory_gate",
     "outbox": "reports.outbox",
-    "pod": "pods.machine",
+    "pod": "pods.pod_machine",
     "process": "workers.process_machine",
     "recycle": "workers.recycle_policy",
     "restarts": "workers.restarts",
     "usage": "workers.usage",
-    "zygote": "zygotes.machine",
+    "zygote": "zygotes.zygote_machine",
 }
 MACHINES = {name: importlib.import_module(f"stoker.agent.{module}") for name, module in MODULES.items()}
 

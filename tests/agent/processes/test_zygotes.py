@@ -26,7 +26,7 @@ from stoker.agent.interfaces import SpawnFailed
 from stoker.agent.process_tree.tree import become_subreaper, marked, process_table
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.sandbox.users import WorkerUsers
-from stoker.agent.zygotes import machine
+from stoker.agent.zygotes import zygote_machine
 from stoker.agent.zygotes.pending_worker import PendingWorker
 from stoker.agent.zygotes.zygotes import ZygoteSpawner, ZygoteSupervisor
 from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
@@ -136,8 +136,8 @@ async def host(tmp_path: Path, new_watcher: Any) -> AsyncIterator[Host]:
 @pytest.fixture
 def _it_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A zygote that has died does not come back in the middle of the test, however long that takes."""
-    monkeypatch.setattr(machine, "FIRST_S", AWAY_S)
-    monkeypatch.setattr(machine, "LONGEST_S", AWAY_S)
+    monkeypatch.setattr(zygote_machine, "FIRST_S", AWAY_S)
+    monkeypatch.setattr(zygote_machine, "LONGEST_S", AWAY_S)
 
 
 @pytest.fixture
@@ -571,7 +571,7 @@ async def test_the_death_of_a_zygote_touches_no_worker(host: Host, logged: Any) 
     assert await host.answer(fresh, fresh_watcher, "fresh") == "fresh"
     assert "its zygote is not there: killed, likely out of memory" in logged()
     # It comes back after its back-off, as long as its workers live.
-    host.zygote._step(machine.Tick(asyncio.get_running_loop().time() + AWAY_S + 1))
+    host.zygote._step(zygote_machine.Tick(asyncio.get_running_loop().time() + AWAY_S + 1))
     assert await host.a_spare() not in (spare, process.pid)
 
 
@@ -586,7 +586,7 @@ async def test_a_zygote_killed_while_workers_wait_for_it(host: Host) -> None:
 
 
 async def test_imports_that_never_end(host: Host, monkeypatch: pytest.MonkeyPatch, logged: Any) -> None:
-    monkeypatch.setattr(machine, "IMPORT_S", 0.0)
+    monkeypatch.setattr(zygote_machine, "IMPORT_S", 0.0)
     host.install("endless", "import signal, sys\n'zygote' in str(sys.argv) and signal.pause()\n")
     await host.ready(host.write(ECHO), "endless")
     assert "its imports took more than 0 s" in logged()
@@ -596,7 +596,7 @@ async def test_a_zygote_that_is_stuck(host: Host, monkeypatch: pytest.MonkeyPatc
     await host.ready(host.write(ECHO), "json")
     await host.a_spare()
     os.kill(host.zygote_pid, signal.SIGSTOP)
-    monkeypatch.setattr(machine, "FORK_S", 0.0)
+    monkeypatch.setattr(zygote_machine, "FORK_S", 0.0)
     await host.ready(host.write(ECHO), "json")  # takes the spare
     await host.ready(host.write(ECHO), "json")  # waits in vain
     assert "it forked nothing for 0 s" in logged()
@@ -695,7 +695,7 @@ async def test_nothing_starts_again_while_the_agent_ends(host: Host) -> None:
     await host.until(lambda: zygote._life is None)
     closing = asyncio.create_task(host.spawner.close())
     await asyncio.sleep(0)  # it waits for the worker's end, and just now the zygote's back-off is over
-    zygote._step(machine.Tick(asyncio.get_running_loop().time() + AWAY_S + 1))
+    zygote._step(zygote_machine.Tick(asyncio.get_running_loop().time() + AWAY_S + 1))
     async with asyncio.timeout(PATIENCE_S):
         await closing
     assert zygote._count == 1
@@ -708,7 +708,7 @@ async def test_kills_at_any_moment_leave_nothing(
     host: Host, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng, servers = Random(seed), children()
-    monkeypatch.setattr(machine, "FIRST_S", 0.0)
+    monkeypatch.setattr(zygote_machine, "FIRST_S", 0.0)
     handler = host.write(ECHO)
     watchers = []
     for _ in range(12):
@@ -795,7 +795,7 @@ async def test_a_dropped_zygote_ends_with_its_spare(host: Host) -> None:
     process.send(Frame("stop"))
     await watcher.exit
     await host.until(lambda: host.zygote._state.users == 0)
-    host.zygote._step(machine.Tick(asyncio.get_running_loop().time() + machine.LINGER_S + 1))
+    host.zygote._step(zygote_machine.Tick(asyncio.get_running_loop().time() + zygote_machine.LINGER_S + 1))
     await host.until(lambda: not {spare, zygote} & process_table().keys())
     process, watcher = await host.ready(host.write(ECHO), "json")
     assert await host.answer(process, watcher, 1) == 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from stoker.agent.protocol.machine import LOST
+from stoker.agent.protocol.protocol_machine import LOST
 from stoker.worker.frames import Frame
 
 PEERS = Path(__file__).parents[3] / ".peers"

@@ -12,7 +12,7 @@ import pytest
 
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.processes.spawn_request import Program
-from stoker.agent.protocol import machine
+from stoker.agent.protocol import protocol_machine
 from stoker.agent.protocol.server import ProtocolServer
 from stoker.agent.protocol.worker import ProtocolProcess, ProtocolSpawner
 from stoker.wire.messages import WorkerSpec
@@ -149,8 +149,8 @@ async def test_a_batch_is_a_list_within_its_size(seat: Seat) -> None:
 
 
 async def test_polls_end_with_204(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "TAKE_HOLD_S", 0.01)
-    monkeypatch.setattr(machine, "STOP_HOLD_S", 0.01)
+    monkeypatch.setattr(protocol_machine, "TAKE_HOLD_S", 0.01)
+    monkeypatch.setattr(protocol_machine, "STOP_HOLD_S", 0.01)
     for call in ("job-take", "job-take-batch", "job-stop"):
         answer = await seat.get(call)
         assert (answer.status_code, answer.content) == (204, b"")
@@ -281,7 +281,7 @@ async def test_a_program_that_asks_for_nothing_is_replaced(
     seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing happens at it, so nothing but time can tell."""
-    monkeypatch.setattr(machine, "STUCK_S", 0.01)
+    monkeypatch.setattr(protocol_machine, "STUCK_S", 0.01)
     await seat.open("j1")
     assert (await seat.post("job-done", "j1", {"output": 1})).status_code == 200
     seat.run("j2")

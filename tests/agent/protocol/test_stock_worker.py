@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from stoker.agent.interfaces import SpawnFailed
-from stoker.agent.protocol.machine import LOST, STOPPED
+from stoker.agent.protocol.protocol_machine import LOST, STOPPED
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 

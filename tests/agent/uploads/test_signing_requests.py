@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stoker.agent.uploads.signing import SigningRequests
+from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused
 from stoker.wire.messages import WANTED_MOST, Grant, SignAnswer, Signed, Uploading, Wanted
 

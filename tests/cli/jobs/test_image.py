@@ -16,7 +16,7 @@ from stoker.cli.access import find_key
 from stoker.cli.data_folder import write_private
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call
-from stoker.cli.jobs.image import ImageOptions, run, step_of
+from stoker.cli.jobs.image_job import ImageOptions, run, step_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed

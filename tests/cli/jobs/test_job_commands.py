@@ -392,7 +392,7 @@ def test_a_hosted_call_takes_the_beginning_of_an_endpoint(
     listed(service)
     requested: list[str] = []
     monkeypatch.setattr(
-        f"stoker.cli.jobs.{module}.run", lambda request, *_: requested.append(request.endpoint)
+        f"stoker.cli.jobs.{module}_job.run", lambda request, *_: requested.append(request.endpoint)
     )
     for more in (["--endpoint", "ep1"], []):
         with pytest.raises(SystemExit):

@@ -35,7 +35,7 @@ MUTANTS = {
 }
 
 
-RATES = Path(__file__).with_name("test_rates.py")
+RATES = Path(__file__).with_name("test_rate_limits.py")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from plane_world import endpoint, story
 
 from stoker.control import store
 from stoker.control.errors import Unavailable, UncertainCommit
-from stoker.control.store.nodes.records import drained_nodes
+from stoker.control.store.nodes.joined_nodes import drained_nodes
 
 IMAGE = "ghcr.io/a/b:1"
 VOLUME = {"name": "v", "size": 1, "dataCenterId": "EU-RO-1"}

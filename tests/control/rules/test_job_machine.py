@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from stoker.control.rules import machine
+from stoker.control.rules import job_machine
 from stoker.control.rules.events import TERMINAL, JobState
 from stoker.control.rules.policy import MAX_ASSIGNMENTS
 
@@ -21,28 +21,28 @@ FRESH = {"created_at": 100.0, "ttl_at": 10_000.0}
 
 def play(*events: Any, **facts: Any) -> Any:
     """The job after these events."""
-    job = machine.Job(**(FRESH | facts))
+    job = job_machine.Job(**(FRESH | facts))
     for event in events:
-        job, _ = machine.step(job, event)
+        job, _ = job_machine.step(job, event)
     return job
 
 
 def claimed(at: float = 101.0, node: str = "n1") -> Any:
-    return machine.JobClaimed(at, node, "w1")
+    return job_machine.JobClaimed(at, node, "w1")
 
 
 def ended(end: str, attempt: int = 1, node: str = "n1", at: float = 110.0, **fields: Any) -> Any:
-    return machine.Ended(at, node, attempt, end, **fields)
+    return job_machine.Ended(at, node, attempt, end, **fields)
 
 
 # ---- the plain path -------------------------------------------------------------------------------
 
 
 def test_a_claim_raises_the_attempt_and_assigns_it() -> None:
-    job, commands = machine.step(play(), claimed())
+    job, commands = job_machine.step(play(), claimed())
     assert job.attempt == 1
     assert job.name is JobState.IN_PROGRESS
-    assert commands == (machine.AssignToWorker("n1", "w1", 1), machine.Publish(JobState.IN_PROGRESS))
+    assert commands == (job_machine.AssignToWorker("n1", "w1", 1), job_machine.Publish(JobState.IN_PROGRESS))
 
 
 def test_each_end_has_its_state() -> None:
@@ -54,7 +54,7 @@ def test_each_end_has_its_state() -> None:
 def test_an_ended_job_is_kept_for_its_retention() -> None:
     assert play(claimed(), ended("completed")).expires_at == 110.0 + 1800.0
     assert play(claimed(), ended("completed"), retention_s=60.0).expires_at == 110.0 + 60.0
-    assert play(machine.CancelRequested(110.0), retention_s=60.0).expires_at == 110.0 + 60.0
+    assert play(job_machine.CancelRequested(110.0), retention_s=60.0).expires_at == 110.0 + 60.0
 
 
 def test_a_job_that_lives_is_kept_for_its_ttl() -> None:
@@ -63,7 +63,7 @@ def test_a_job_that_lives_is_kept_for_its_ttl() -> None:
 
 def test_the_end_does_not_lengthen_the_ttl() -> None:
     assert play(claimed(), ended("completed"), ttl_at=120.0).expires_at == 120.0
-    assert play(machine.CancelRequested(110.0), ttl_at=120.0).expires_at == 120.0
+    assert play(job_machine.CancelRequested(110.0), ttl_at=120.0).expires_at == 120.0
 
 
 # ---- failures -------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_the_end_does_not_lengthen_the_ttl() -> None:
 
 def test_a_handlers_error_is_not_tried_again() -> None:
     job = play(claimed(), ended("failed", error="ValueError: no"))
-    assert job.state == machine.Failed(110.0, "ValueError: no")
+    assert job.state == job_machine.Failed(110.0, "ValueError: no")
     assert (job.failures, job.handler_failures) == (0, 0)
 
 
@@ -79,8 +79,8 @@ def tried(end: str, times: int, **facts: Any) -> Any:
     """The job after so many attempts that ended so, each claimed once its back-off was over."""
     job = play(**facts)
     for attempt in range(1, times + 1):
-        job, _ = machine.step(job, claimed(attempt * 100.0))
-        job, _ = machine.step(job, ended(end, attempt, at=attempt * 100.0 + 1, error="no"))
+        job, _ = job_machine.step(job, claimed(attempt * 100.0))
+        job, _ = job_machine.step(job, ended(end, attempt, at=attempt * 100.0 + 1, error="no"))
     return job
 
 
@@ -88,14 +88,16 @@ def test_an_endpoint_may_want_its_handlers_errors_tried_again() -> None:
     waits = [tried("failed", times, handler_retries=4).state.not_before for times in (1, 2, 3, 4)]
     assert waits == [101.0, 203.0, 311.0, 411.0]  # the last wait repeats
     job = tried("failed", 5, handler_retries=4)
-    assert job.state == machine.Failed(501.0, "no")
+    assert job.state == job_machine.Failed(501.0, "no")
     assert (job.failures, job.handler_failures) == (0, 4)
 
 
 def test_each_kind_of_failure_has_its_own_bound() -> None:
     assert tried("lost", 9, max_attempts=10).failures == 9
-    assert tried("lost", 10, max_attempts=10).state == machine.Failed(1001.0, "no; gave up after 10 attempts")
-    assert tried("lost", 1, max_attempts=1).state == machine.Failed(101.0, "no; gave up after 1 attempt")
+    assert tried("lost", 10, max_attempts=10).state == job_machine.Failed(
+        1001.0, "no; gave up after 10 attempts"
+    )
+    assert tried("lost", 1, max_attempts=1).state == job_machine.Failed(101.0, "no; gave up after 1 attempt")
     mixed = play(claimed(), ended("lost"), claimed(200.0), ended("failed", 2), handler_retries=1)
     assert (mixed.name, mixed.failures, mixed.handler_failures) == (JobState.IN_QUEUE, 1, 1)
 
@@ -103,54 +105,57 @@ def test_each_kind_of_failure_has_its_own_bound() -> None:
 def test_a_job_that_waits_knows_why_until_it_ends() -> None:
     job = play(claimed(), ended("lost", error="worker died: killed by SIGKILL"))
     assert job.reason == "worker died: killed by SIGKILL"
-    job = play(claimed(), machine.AttemptRefused(105.0, "n1", 1, "draining"))
+    job = play(claimed(), job_machine.AttemptRefused(105.0, "n1", 1, "draining"))
     assert job.reason == "the agent refused it: draining"
-    assert play(claimed(), machine.NodeLost(105.0, "n1", "no word")).reason == "node n1 was lost: no word"
-    dropped = play(claimed(), machine.Dropped(105.0, "n1"))
+    assert play(claimed(), job_machine.NodeLost(105.0, "n1", "no word")).reason == "node n1 was lost: no word"
+    dropped = play(claimed(), job_machine.Dropped(105.0, "n1"))
     assert dropped.reason == "node n1 came back without it"
-    assert machine.step(dropped, claimed(106.0))[0].reason == dropped.reason
-    assert machine.step(dropped, machine.CancelRequested(106.0))[0].reason is None
+    assert job_machine.step(dropped, claimed(106.0))[0].reason == dropped.reason
+    assert job_machine.step(dropped, job_machine.CancelRequested(106.0))[0].reason is None
 
 
 def test_a_retryable_error_is_tried_again_and_ends_with_the_handlers_own_message() -> None:
     job = play()
     for attempt in (1, 2, 3):
         at = attempt * 100.0 + 100.0
-        job, _ = machine.step(job, claimed(at))
+        job, _ = job_machine.step(job, claimed(at))
         assert job.attempt == attempt
-        job, _ = machine.step(job, ended("failed", attempt, at=at + 1, error="busy", retryable=True))
-    assert job.state == machine.Failed(401.0, "busy")
+        job, _ = job_machine.step(job, ended("failed", attempt, at=at + 1, error="busy", retryable=True))
+    assert job.state == job_machine.Failed(401.0, "busy")
 
 
 def test_a_dead_worker_is_tried_again_at_once_then_after_a_while() -> None:
-    job, commands = machine.step(play(claimed()), ended("lost", error="worker died"))
-    assert job.state == machine.Queued(110.0)
-    assert commands == (machine.Publish(JobState.IN_QUEUE), machine.Retry(110.0))
-    job, _ = machine.step(job, claimed(110.0))
-    job, _ = machine.step(job, ended("lost", 2, at=120.0))
-    assert job.state == machine.Queued(122.0)
+    job, commands = job_machine.step(play(claimed()), ended("lost", error="worker died"))
+    assert job.state == job_machine.Queued(110.0)
+    assert commands == (job_machine.Publish(JobState.IN_QUEUE), job_machine.Retry(110.0))
+    job, _ = job_machine.step(job, claimed(110.0))
+    job, _ = job_machine.step(job, ended("lost", 2, at=120.0))
+    assert job.state == job_machine.Queued(122.0)
 
 
 def test_the_third_death_is_the_last_and_says_so() -> None:
     job = play()
     for attempt in (1, 2, 3):
-        job, _ = machine.step(job, claimed(attempt * 100.0 + 100.0))
+        job, _ = job_machine.step(job, claimed(attempt * 100.0 + 100.0))
         dead = ended("lost", attempt, at=attempt * 100.0 + 101.0, error="worker died: killed by SIGKILL")
-        job, _ = machine.step(job, dead)
-    assert job.state == machine.Failed(401.0, "worker died: killed by SIGKILL; gave up after 3 attempts")
+        job, _ = job_machine.step(job, dead)
+    assert job.state == job_machine.Failed(401.0, "worker died: killed by SIGKILL; gave up after 3 attempts")
     assert job.retries == 2
 
 
 def test_a_death_without_a_reason_still_has_a_message() -> None:
-    again, _ = machine.after_failure("lost", False, None, machine.Counts(failures=2), 0.0)
+    again, _ = job_machine.after_failure("lost", False, None, job_machine.Counts(failures=2), 0.0)
     assert again.why == "worker died; gave up after 3 attempts"
-    assert machine.after_failure("failed", False, None, machine.Counts(), 0.0)[0].why == "the handler failed"
+    assert (
+        job_machine.after_failure("failed", False, None, job_machine.Counts(), 0.0)[0].why
+        == "the handler failed"
+    )
 
 
 def test_back_off_is_respected_by_claims() -> None:
     job = play(claimed(), ended("lost"), claimed(110.0), ended("lost", 2))
-    assert machine.step(job, claimed(111.9)) == (job, ())
-    assert machine.step(job, claimed(112.0))[0].attempt == 3
+    assert job_machine.step(job, claimed(111.9)) == (job, ())
+    assert job_machine.step(job, claimed(112.0))[0].attempt == 3
 
 
 def test_a_second_copy_of_a_lost_outcome_is_not_counted() -> None:
@@ -161,53 +166,58 @@ def test_a_second_copy_of_a_lost_outcome_is_not_counted() -> None:
 def test_refusals_are_not_counted_and_do_not_show() -> None:
     job = play()
     for attempt in range(1, 6):
-        job, _ = machine.step(job, claimed(attempt * 100.0))
-        job, _ = machine.step(job, machine.AttemptRefused(attempt * 100.0, "n1", attempt))
+        job, _ = job_machine.step(job, claimed(attempt * 100.0))
+        job, _ = job_machine.step(job, job_machine.AttemptRefused(attempt * 100.0, "n1", attempt))
         assert job.name is JobState.IN_QUEUE
     assert (job.attempt, job.failures, job.refused, job.retries) == (5, 0, 5, 0)
     # Five refusals in a row: an agent that cannot take it is not asked in a loop.
     assert job.state.not_before == 500.0 + 0.1 * 2**4
-    assert machine.after_refusal(1000, "", 0.0) == machine.Again(30.0, "the agent refused it")
+    assert job_machine.after_refusal(1000, "", 0.0) == job_machine.Again(30.0, "the agent refused it")
 
 
 # ---- nodes come and go ------------------------------------------------------------------------------
 
-LOST = machine.NodeLost(160.0, "n1", "no word from it for 60 s")
+LOST = job_machine.NodeLost(160.0, "n1", "no word from it for 60 s")
 
 
 def test_a_lost_node_does_not_raise_the_attempt_and_keeps_it_open() -> None:
     job = play(claimed(), LOST)
     assert job.attempt == 1
-    assert job.state == machine.Queued(160.0, "n1", True)
+    assert job.state == job_machine.Queued(160.0, "n1", True)
 
 
 def test_an_outcome_is_taken_from_the_queue() -> None:
     assert play(claimed(), LOST, ended("completed", at=200.0)).name is JobState.COMPLETED
 
 
+def test_the_loss_of_a_node_is_no_failure_of_what_lay_ahead_of_its_workers() -> None:
+    assert play(claimed(), LOST, claimed(161.0, "n2")).failures == 1
+    assert play(claimed(), replace(LOST, ahead=True), claimed(161.0, "n2")).failures == 0
+
+
 def test_an_outcome_is_stale_once_another_node_has_claimed() -> None:
     job = play(claimed(), LOST, claimed(161.0, "n2"))
-    assert machine.step(job, ended("completed", 1, "n1")) == (job, ())
-    assert machine.step(job, ended("completed", 2, "n1")) == (job, ())
-    assert machine.step(job, ended("completed", 1, "n2")) == (job, ())
-    assert machine.step(job, ended("completed", 2, "n2"))[0].name is JobState.COMPLETED
+    assert job_machine.step(job, ended("completed", 1, "n1")) == (job, ())
+    assert job_machine.step(job, ended("completed", 2, "n1")) == (job, ())
+    assert job_machine.step(job, ended("completed", 1, "n2")) == (job, ())
+    assert job_machine.step(job, ended("completed", 2, "n2"))[0].name is JobState.COMPLETED
 
 
 def test_a_lost_node_counts_once_its_job_is_given_to_another() -> None:
     job = play(claimed(), LOST)
     assert job.failures == 0
-    assert machine.step(job, claimed(161.0, "n2"))[0].failures == 1
+    assert job_machine.step(job, claimed(161.0, "n2"))[0].failures == 1
 
 
 def test_a_node_that_comes_back_with_the_attempt_goes_on_uncounted() -> None:
-    job = play(claimed(), LOST, machine.Resumed(165.0, "n1", 1))
-    assert job.state == machine.InProgress("n1")
+    job = play(claimed(), LOST, job_machine.Resumed(165.0, "n1", 1))
+    assert job.state == job_machine.InProgress("n1")
     assert (job.attempt, job.failures) == (1, 0)
 
 
 def test_a_lost_node_that_comes_back_empty_counts() -> None:
-    job = play(claimed(), LOST, machine.Dropped(165.0, "n1"))
-    assert job.state == machine.Queued(165.0)
+    job = play(claimed(), LOST, job_machine.Dropped(165.0, "n1"))
+    assert job.state == job_machine.Queued(165.0)
     assert job.failures == 1
 
 
@@ -217,46 +227,46 @@ def test_the_death_of_a_worker_on_a_lost_node_counts_once() -> None:
 
 
 def test_an_assign_that_was_never_taken_is_not_counted() -> None:
-    job = play(claimed(), machine.Dropped(105.0, "n1"))
-    assert job.state == machine.Queued(105.0)
+    job = play(claimed(), job_machine.Dropped(105.0, "n1"))
+    assert job.state == job_machine.Queued(105.0)
     assert job.failures == 0
-    assert play(claimed(), machine.Dropped(105.0, "n2")).name is JobState.IN_PROGRESS
+    assert play(claimed(), job_machine.Dropped(105.0, "n2")).name is JobState.IN_PROGRESS
 
 
 def test_the_third_lost_node_is_the_last() -> None:
     job = play()
     for at in (200.0, 300.0, 400.0):
-        job, _ = machine.step(job, claimed(at))
-        job, commands = machine.step(job, machine.NodeLost(at + 60.0, "n1", "no word"))
-    assert job.state == machine.Failed(460.0, "node n1 was lost: no word; gave up after 3 attempts")
-    assert commands == (machine.Publish(JobState.FAILED),)
+        job, _ = job_machine.step(job, claimed(at))
+        job, commands = job_machine.step(job, job_machine.NodeLost(at + 60.0, "n1", "no word"))
+    assert job.state == job_machine.Failed(460.0, "node n1 was lost: no word; gave up after 3 attempts")
+    assert commands == (job_machine.Publish(JobState.FAILED),)
 
 
 def test_a_job_that_kills_its_agents_is_given_up() -> None:
     job = play()
     for time in range(1, 11):
         assert job.name is JobState.IN_QUEUE
-        job, _ = machine.step(job, claimed(100.0 + time))
-        job, _ = machine.step(job, machine.Dropped(100.0 + time, "n1"))
+        job, _ = job_machine.step(job, claimed(100.0 + time))
+        job, _ = job_machine.step(job, job_machine.Dropped(100.0 + time, "n1"))
     assert job.name is JobState.FAILED
     assert "assigned 10 times" in job.state.error
 
 
 # ---- tried again on demand --------------------------------------------------------------------------
 
-RETRY = machine.RetryRequested(500.0)
+RETRY = job_machine.RetryRequested(500.0)
 
 
 def test_a_failed_job_is_tried_again_with_fresh_counts_and_its_old_ttl() -> None:
     failed = tried("failed", 2, handler_retries=1, retention_s=900.0)
     assert failed.expires_at == 1_101.0
-    job, commands = machine.step(failed, RETRY)
-    assert commands == (machine.Publish(JobState.IN_QUEUE), machine.Retry(500.0))
-    assert job.state == machine.Queued(500.0)
+    job, commands = job_machine.step(failed, RETRY)
+    assert commands == (job_machine.Publish(JobState.IN_QUEUE), job_machine.Retry(500.0))
+    assert job.state == job_machine.Queued(500.0)
     assert (job.failures, job.handler_failures, job.reason) == (0, 0, None)
     assert job.expires_at == 10_000.0
     assert (job.attempt, job.retries, job.first_attempt) == (2, 1, 3)
-    assert machine.step(job, claimed(501.0))[0].attempt == 3
+    assert job_machine.step(job, claimed(501.0))[0].attempt == 3
     assert play(claimed(), ended("lost"), claimed(200.0), ended("failed", 2), RETRY).failures == 0
 
 
@@ -266,132 +276,143 @@ def test_only_failed_and_timed_out_jobs_are_tried_again() -> None:
         play(),
         play(claimed()),
         play(claimed(), ended("completed")),
-        play(machine.CancelRequested(105.0)),
-        play(claimed(), machine.Expired(10_000.0)),
+        play(job_machine.CancelRequested(105.0)),
+        play(claimed(), job_machine.Expired(10_000.0)),
     ]
     for job in others:
-        assert machine.step(job, RETRY) == (job, ())
+        assert job_machine.step(job, RETRY) == (job, ())
 
 
 def test_a_record_whose_time_has_passed_is_not_tried_again() -> None:
     job = play(claimed(), ended("failed"), retention_s=60.0)
-    assert machine.step(job, machine.RetryRequested(170.0)) == (job, ())
-    assert machine.step(job, machine.RetryRequested(169.0))[0].name is JobState.IN_QUEUE
+    assert job_machine.step(job, job_machine.RetryRequested(170.0)) == (job, ())
+    assert job_machine.step(job, job_machine.RetryRequested(169.0))[0].name is JobState.IN_QUEUE
 
 
 def test_a_retry_counts_what_is_given_out_anew() -> None:
-    job = play(claimed(100.0), machine.AttemptRefused(100.0, "n1", 1))
+    job = play(claimed(100.0), job_machine.AttemptRefused(100.0, "n1", 1))
     for time in range(1, 11):
-        job, _ = machine.step(job, claimed(100.0 + time))
-        job, _ = machine.step(job, machine.Dropped(100.0 + time, "n1"))
-    job, _ = machine.step(job, machine.RetryRequested(200.0))
-    job, _ = machine.step(job, claimed(201.0))
-    refused, _ = machine.step(job, machine.AttemptRefused(202.0, "n1", 12))
+        job, _ = job_machine.step(job, claimed(100.0 + time))
+        job, _ = job_machine.step(job, job_machine.Dropped(100.0 + time, "n1"))
+    job, _ = job_machine.step(job, job_machine.RetryRequested(200.0))
+    job, _ = job_machine.step(job, claimed(201.0))
+    refused, _ = job_machine.step(job, job_machine.AttemptRefused(202.0, "n1", 12))
     assert (refused.assigned_before, refused.assigned) == (10, 0)
-    job, _ = machine.step(job, machine.Dropped(202.0, "n1"))
+    job, _ = job_machine.step(job, job_machine.Dropped(202.0, "n1"))
     assert (job.name, job.assigned_before, job.assigned) == (JobState.IN_QUEUE, 10, 1)
 
 
 def test_late_news_does_not_undo_a_retry() -> None:
     job = play(claimed(), ended("failed"), RETRY)
-    for news in (ended("completed"), machine.Resumed(501.0, "n1", 1), machine.Dropped(501.0, "n1")):
-        assert machine.step(job, news) == (job, ())
+    for news in (ended("completed"), job_machine.Resumed(501.0, "n1", 1), job_machine.Dropped(501.0, "n1")):
+        assert job_machine.step(job, news) == (job, ())
 
 
 # ---- cleared queues, shorter lives ------------------------------------------------------------------
 
 
 def test_a_purge_cancels_what_waits_and_says_so() -> None:
-    job, commands = machine.step(play(), machine.Purged(105.0))
-    assert (job.state, job.reason) == (machine.Cancelled(105.0), "purged")
-    assert commands == (machine.Publish(JobState.CANCELLED),)
+    job, commands = job_machine.step(play(), job_machine.Purged(105.0))
+    assert (job.state, job.reason) == (job_machine.Cancelled(105.0), "purged")
+    assert commands == (job_machine.Publish(JobState.CANCELLED),)
 
 
 def test_a_purge_leaves_what_runs_or_has_ended() -> None:
-    for job in (play(claimed()), play(claimed(), ended("failed")), play(machine.CancelRequested(104.0))):
-        assert machine.step(job, machine.Purged(105.0)) == (job, ())
+    for job in (play(claimed()), play(claimed(), ended("failed")), play(job_machine.CancelRequested(104.0))):
+        assert job_machine.step(job, job_machine.Purged(105.0)) == (job, ())
 
 
 def test_a_purge_stops_the_attempt_of_a_node_that_was_lost() -> None:
-    _, commands = machine.step(play(claimed(), LOST), machine.Purged(165.0))
-    assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.CANCELLED))
+    _, commands = job_machine.step(play(claimed(), LOST), job_machine.Purged(165.0))
+    assert commands == (
+        job_machine.CancelOnNode("n1", 1, "cancelled"),
+        job_machine.Publish(JobState.CANCELLED),
+    )
 
 
 def test_a_life_is_shortened_and_never_lengthened() -> None:
-    job, commands = machine.step(play(claimed()), machine.Shortened(105.0, 200.0))
+    job, commands = job_machine.step(play(claimed()), job_machine.Shortened(105.0, 200.0))
     assert (job.ttl_at, job.expires_at, commands) == (200.0, 200.0, ())
-    assert machine.step(job, machine.Shortened(105.0, 300.0))[0] == job
-    assert machine.step(job, machine.Expired(200.0))[0].state == machine.Gone()
+    assert job_machine.step(job, job_machine.Shortened(105.0, 300.0))[0] == job
+    assert job_machine.step(job, job_machine.Expired(200.0))[0].state == job_machine.Gone()
 
 
 def test_a_shortened_record_keeps_its_shorter_retention() -> None:
-    record = play(claimed(), ended("failed"), machine.Shortened(120.0, 5_000.0), retention_s=60.0)
+    record = play(claimed(), ended("failed"), job_machine.Shortened(120.0, 5_000.0), retention_s=60.0)
     assert record.expires_at == 170.0
-    assert machine.step(record, machine.RetryRequested(160.0))[0].expires_at == 5_000.0
-    late = machine.Shortened(170.0, 171.0)
-    assert machine.step(record, late) == (record, ())
+    assert job_machine.step(record, job_machine.RetryRequested(160.0))[0].expires_at == 5_000.0
+    late = job_machine.Shortened(170.0, 171.0)
+    assert job_machine.step(record, late) == (record, ())
 
 
 # ---- cancel and expiry ------------------------------------------------------------------------------
 
 
 def test_cancel_is_at_once_and_stops_the_node() -> None:
-    job, commands = machine.step(play(claimed()), machine.CancelRequested(105.0))
-    assert job.state == machine.Cancelled(105.0)
-    assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.CANCELLED))
+    job, commands = job_machine.step(play(claimed()), job_machine.CancelRequested(105.0))
+    assert job.state == job_machine.Cancelled(105.0)
+    assert commands == (
+        job_machine.CancelOnNode("n1", 1, "cancelled"),
+        job_machine.Publish(JobState.CANCELLED),
+    )
 
 
 def test_cancel_of_a_queued_job_stops_nobody() -> None:
-    assert machine.step(play(), machine.CancelRequested(105.0))[1] == (machine.Publish(JobState.CANCELLED),)
+    assert job_machine.step(play(), job_machine.CancelRequested(105.0))[1] == (
+        job_machine.Publish(JobState.CANCELLED),
+    )
 
 
 def test_a_late_outcome_does_not_undo_a_cancel() -> None:
-    job = play(claimed(), machine.CancelRequested(105.0))
-    assert machine.step(job, ended("completed")) == (job, ())
+    job = play(claimed(), job_machine.CancelRequested(105.0))
+    assert job_machine.step(job, ended("completed")) == (job, ())
 
 
 def test_a_cancel_does_not_undo_an_end() -> None:
     job = play(claimed(), ended("completed"))
-    assert machine.step(job, machine.CancelRequested(111.0)) == (job, ())
+    assert job_machine.step(job, job_machine.CancelRequested(111.0)) == (job, ())
 
 
 def test_a_wait_that_is_over_times_the_job_out_and_stops_the_node() -> None:
-    job, commands = machine.step(play(claimed()), machine.WaitOver(105.0, "too slow"))
-    assert job.state == machine.TimedOut(105.0, "too slow")
-    assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.TIMED_OUT))
-    assert machine.step(job, ended("completed")) == (job, ())
-    assert machine.step(job, machine.RetryRequested(110.0))[0].name is JobState.IN_QUEUE
+    job, commands = job_machine.step(play(claimed()), job_machine.WaitOver(105.0, "too slow"))
+    assert job.state == job_machine.TimedOut(105.0, "too slow")
+    assert commands == (
+        job_machine.CancelOnNode("n1", 1, "cancelled"),
+        job_machine.Publish(JobState.TIMED_OUT),
+    )
+    assert job_machine.step(job, ended("completed")) == (job, ())
+    assert job_machine.step(job, job_machine.RetryRequested(110.0))[0].name is JobState.IN_QUEUE
 
 
 def test_a_wait_that_is_over_undoes_no_end() -> None:
-    for job in (play(claimed(), ended("completed")), play(machine.CancelRequested(104.0))):
-        assert machine.step(job, machine.WaitOver(111.0, "too slow")) == (job, ())
-    late = machine.WaitOver(10_000.0, "too slow")
-    assert machine.step(play(), late) == (play(), ())
+    for job in (play(claimed(), ended("completed")), play(job_machine.CancelRequested(104.0))):
+        assert job_machine.step(job, job_machine.WaitOver(111.0, "too slow")) == (job, ())
+    late = job_machine.WaitOver(10_000.0, "too slow")
+    assert job_machine.step(play(), late) == (play(), ())
 
 
 def test_expiry_stops_running_work() -> None:
-    job, commands = machine.step(play(claimed()), machine.Expired(10_000.0))
-    assert job.state == machine.Gone()
-    assert commands == (machine.CancelOnNode("n1", 1, "expired"), machine.Publish(None))
+    job, commands = job_machine.step(play(claimed()), job_machine.Expired(10_000.0))
+    assert job.state == job_machine.Gone()
+    assert commands == (job_machine.CancelOnNode("n1", 1, "expired"), job_machine.Publish(None))
 
 
 def test_nothing_expires_before_its_time() -> None:
     job = play(claimed())
-    assert machine.step(job, machine.Expired(9_999.0)) == (job, ())
+    assert job_machine.step(job, job_machine.Expired(9_999.0)) == (job, ())
 
 
 def test_an_expired_job_is_neither_claimed_nor_cancelled() -> None:
     job = play()
-    assert machine.step(job, claimed(10_000.0)) == (job, ())
-    assert machine.step(job, machine.CancelRequested(10_000.0)) == (job, ())
+    assert job_machine.step(job, claimed(10_000.0)) == (job, ())
+    assert job_machine.step(job, job_machine.CancelRequested(10_000.0)) == (job, ())
 
 
 def test_wake_at_names_the_back_off_then_the_expiry() -> None:
     waiting = play(claimed(), ended("lost"), claimed(110.0), ended("lost", 2))
-    assert machine.wake_at(waiting) == 112.0
-    assert machine.wake_at(play()) == 10_000.0
-    assert machine.wake_at(replace(waiting, state=machine.Gone())) is None
+    assert job_machine.wake_at(waiting) == 112.0
+    assert job_machine.wake_at(play()) == 10_000.0
+    assert job_machine.wake_at(replace(waiting, state=job_machine.Gone())) is None
 
 
 # ---- properties -------------------------------------------------------------------------------------
@@ -403,29 +424,29 @@ GAPS = st.sampled_from([0.0, 0.5, 3.0, 70.0])
 def _event(kind: str, at: float, node: str, attempt: int, end: str, yes: bool) -> Any:
     match kind:
         case "claim":
-            return machine.JobClaimed(at, node, "w1")
+            return job_machine.JobClaimed(at, node, "w1")
         case "resume":
-            return machine.Resumed(at, node, attempt)
+            return job_machine.Resumed(at, node, attempt)
         case "end":
-            return machine.Ended(at, node, attempt, end, "why", yes)
+            return job_machine.Ended(at, node, attempt, end, "why", yes)
         case "refuse":
-            return machine.AttemptRefused(at, node, attempt)
+            return job_machine.AttemptRefused(at, node, attempt)
         case "drop":
-            return machine.Dropped(at, node)
+            return job_machine.Dropped(at, node)
         case "lose":
-            return machine.NodeLost(at, node, "why", ahead=yes)
+            return job_machine.NodeLost(at, node, "why", ahead=yes)
         case "cancel":
-            return machine.CancelRequested(at)
+            return job_machine.CancelRequested(at)
         case "purge":
-            return machine.Purged(at)
+            return job_machine.Purged(at)
         case "wait_over":
-            return machine.WaitOver(at, "why")
+            return job_machine.WaitOver(at, "why")
         case "reopen":
-            return machine.RetryRequested(at)
+            return job_machine.RetryRequested(at)
         case "shorten":
-            return machine.Shortened(at, at + 500.0)
+            return job_machine.Shortened(at, at + 500.0)
         case _:
-            return machine.Expired(at)
+            return job_machine.Expired(at)
 
 
 # Claims and infrastructure's news are drawn more often than ends: else most steps are of a dead job.
@@ -446,38 +467,40 @@ def test_whatever_happens(
     steps: list[tuple[str, float, str, int, str, bool]], kept: float, most: int, again: int
 ) -> None:
     at = 100.0
-    job = machine.Job(at, 2_000.0, retention_s=kept, max_attempts=most, handler_retries=again)
+    job = job_machine.Job(at, 2_000.0, retention_s=kept, max_attempts=most, handler_retries=again)
     for kind, gap, node, off, end, yes in steps:
         at += gap
         # The holder is the likelier sender: news from elsewhere is stale by rule and teaches little.
-        sender = machine.holder(job) or node if yes else node
+        sender = job_machine.holder(job) or node if yes else node
         event = _event(kind, at, sender, max(job.attempt + (0 if yes else off), 0), end, yes)
-        after, commands = machine.step(job, event)
+        after, commands = job_machine.step(job, event)
         _check(job, event, after, commands)
         job = after
 
 
 def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
-    claims = isinstance(event, machine.JobClaimed) and after != job
-    reopened = isinstance(event, machine.RetryRequested) and after != job
-    shortened = isinstance(event, machine.Shortened)
+    claims = isinstance(event, job_machine.JobClaimed) and after != job
+    reopened = isinstance(event, job_machine.RetryRequested) and after != job
+    shortened = isinstance(event, job_machine.Shortened)
     assert after.attempt == job.attempt + claims
     assert bool(commands) == (after != job and not shortened)
-    assert sum(isinstance(one, machine.AssignToWorker) for one in commands) == claims
+    assert sum(isinstance(one, job_machine.AssignToWorker) for one in commands) == claims
     _check_counts(job, after, reopened)
     _check_table(job, after)
     assert after.ttl_at == (min(job.ttl_at, event.until) if shortened and after != job else job.ttl_at)
     if after.name is not None:
         assert after.expires_at <= (job.ttl_at if reopened else job.expires_at)
     if job.name in TERMINAL:
-        assert after.state == job.state or reopened or isinstance(after.state, machine.Gone)
+        assert after.state == job.state or reopened or isinstance(after.state, job_machine.Gone)
     if after.name in TERMINAL:
-        assert after.reason in (None, machine.PURGED)
-    if machine.holder(job) is not None and after.name in TERMINAL:
-        stops = [one for one in commands if isinstance(one, machine.CancelOnNode)]
-        assert bool(stops) == isinstance(event, machine.CancelRequested | machine.Purged | machine.WaitOver)
-    if isinstance(event, machine.Ended) and after != job:
-        assert machine.holder(job) == event.node
+        assert after.reason in (None, job_machine.PURGED)
+    if job_machine.holder(job) is not None and after.name in TERMINAL:
+        stops = [one for one in commands if isinstance(one, job_machine.CancelOnNode)]
+        assert bool(stops) == isinstance(
+            event, job_machine.CancelRequested | job_machine.Purged | job_machine.WaitOver
+        )
+    if isinstance(event, job_machine.Ended) and after != job:
+        assert job_machine.holder(job) == event.node
         assert job.attempt == event.attempt
 
 
@@ -499,7 +522,7 @@ def _check_table(job: Any, after: Any) -> None:
         return
     allowed = {
         target
-        for rule in machine.MOVES.values()
+        for rule in job_machine.MOVES.values()
         if job.name in rule.sources
         for target in (rule.targets or {None})
     }

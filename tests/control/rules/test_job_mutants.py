@@ -1,4 +1,4 @@
-"""Broken copies of the job machine and its policy, each of which the tests of test_job.py must notice."""
+"""Broken copies of the job machine and its policy, which the tests of test_job_machine.py must notice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mutants import examples_last, first_failure, load, mutant
 
-from stoker.control.rules import machine, policy
+from stoker.control.rules import job_machine, policy
 
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),
@@ -108,9 +108,9 @@ MUTANTS = {
 
 
 def _survives() -> bool:
-    path = Path(__file__).with_name("test_job.py")
+    path = Path(__file__).with_name("test_job_machine.py")
     source = path.read_text(encoding="utf-8").replace(
-        "from stoker.control.rules import machine", "import sys; machine = sys.modules['mutant']"
+        "from stoker.control.rules import job_machine", "import sys; job_machine = sys.modules['mutant']"
     )
     with first_failure():
         try:
@@ -123,10 +123,10 @@ def _survives() -> bool:
 
 def _broken(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """The machine with this piece replaced, in itself or in the policy that it asks."""
-    path = Path(machine.__file__)
+    path = Path(job_machine.__file__)
     source = path.read_text(encoding="utf-8")
     if old in source:
-        return mutant(machine, old, new)
+        return mutant(job_machine, old, new)
     monkeypatch.setitem(sys.modules, policy.__name__, mutant(policy, old, new))
     return load("mutant_of_job", path, source)
 
@@ -137,7 +137,7 @@ def _run(module: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
 
 
 def test_the_machine_itself_survives(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _run(machine, monkeypatch)
+    assert _run(job_machine, monkeypatch)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -9,10 +9,8 @@ from mutants import mutant, survives
 
 from stoker.control import billing
 from stoker.control.auth import secret_references
-from stoker.control.rules import placement
-from stoker.control.rules import pods as rules
-from stoker.control.rules import volumes as volume
-from stoker.control.scheduling import autoscale, cluster_state, rollout
+from stoker.control.rules import placement, pods, volumes, wanted_workers
+from stoker.control.scheduling import cluster_state, rollout
 
 MUTANTS = {
     "billing": {
@@ -60,7 +58,7 @@ MUTANTS = {
         ),
         "the last hour wins": ("billed[1] += row.nano_usd", "billed[1] = row.nano_usd"),
     },
-    "autoscale": {
+    "wanted_workers": {
         "never rounds up": (
             "return ceil((sample.queued + sample.in_progress) / each - 1e-9)",
             "return int((sample.queued + sample.in_progress) / each)",
@@ -78,8 +76,8 @@ MUTANTS = {
         "a worker is not filled": ("max(policy.scaler_value, sample.each)", "policy.scaler_value"),
         "the wrong scaler": ('policy.scaler == "QUEUE_DELAY"', 'policy.scaler == "DELAY"'),
         "no maximum": ("min(wanted, policy.workers_max)", "wanted"),
-        "no minimum when idle": ("- surplus, demand, policy.workers_min)", "- surplus, demand)"),
-        "stops what is needed": ("max(sample.workers - surplus, demand,", "max(sample.workers - surplus,"),
+        "no minimum when idle": ("spare), demand, policy.workers_min)", "spare), demand)"),
+        "stops what is needed": ("spare), demand, policy", "spare), policy"),
         "stops one tick early": ("idle >= policy.idle_timeout_s", "idle >= policy.idle_timeout_s - 0.2"),
         "low priority lets workers go": ("if sample.low_priority_queued:", "if False:"),
         "too many stay": ("if sample.workers > policy.workers_max:", "if False:"),
@@ -253,7 +251,7 @@ MUTANTS = {
             "-worker.last_used, str(assigned)\n",
         ),
     },
-    "pod": {
+    "pods": {
         "a late word counts": (
             "    if (state.version, state.restarts) != (pod.version, pod.restarts):",
             "    if False:",
@@ -316,7 +314,7 @@ MUTANTS = {
         ),
         "logs show it": ("tuple(used))", "())"),
     },
-    "volume": {
+    "volumes": {
         "any node will do": ('.startswith("no"):', '.startswith("never"):'),
         "a node without a label is elsewhere": (
             "if there and volume.data_center and",
@@ -336,14 +334,14 @@ MUTANTS = {
 }
 CONTROL = Path(__file__).parents[1]
 MODULES = {
-    "autoscale": ("scheduling/test_autoscale.py", autoscale),
+    "wanted_workers": ("rules/test_wanted_workers.py", wanted_workers),
     "billing": ("test_billing.py", billing),
     "rollout": ("scheduling/test_rollout.py", rollout),
-    "placement": ("scheduling/test_placement.py", placement),
+    "placement": ("rules/test_placement.py", placement),
     "cluster_state": ("scheduling/test_cluster_state.py", cluster_state),
-    "pod": ("rules/test_pod.py", rules),
+    "pods": ("rules/test_pods.py", pods),
     "secret_references": ("auth/test_secret_references.py", secret_references),
-    "volume": ("rules/test_volume.py", volume),
+    "volumes": ("rules/test_volumes.py", volumes),
 }
 
 
@@ -360,7 +358,7 @@ def test_a_mutant_is_killed(name: str, old: str, new: str) -> None:
     assert not survives(CONTROL / file, mutant(module, old, new))
 
 
-QUICK = ("cluster_state", "pod", "volume")
+QUICK = ("cluster_state", "pods", "volumes")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from stoker.control.scheduling.autoscale import (
+from stoker.control.rules.wanted_workers import (
     UNMEASURED_START_S,
     ScaleMemory,
     ScalePolicy,

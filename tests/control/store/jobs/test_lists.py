@@ -11,7 +11,7 @@ from stoker.control import store
 from stoker.control.rules.events import JobState
 from stoker.control.store.billing import samples as store_samples
 from stoker.control.store.jobs import orders as store_orders
-from stoker.control.store.jobs import queries as store_views
+from stoker.control.store.jobs import reads as store_views
 from stoker.control.streams import AttemptLog
 from stoker.control.types import Counted, Listing, Page
 from stoker.wire.messages import Ref

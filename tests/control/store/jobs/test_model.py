@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from stoker.control import store
 from stoker.control.errors import KeyReused
-from stoker.control.rules import machine
+from stoker.control.rules import job_machine
 from stoker.control.rules.events import TERMINAL, JobState
 from stoker.control.rules.submissions import Once
 from stoker.control.store.database.statements import STATEMENTS
@@ -31,8 +31,8 @@ from stoker.control.store.jobs import idempotency as store_idempotency
 from stoker.control.store.jobs import orders as store_orders
 from stoker.control.store.jobs import orphan_objects as store_orphans
 from stoker.control.store.jobs import reports as store_reports
-from stoker.control.store.jobs import webhooks as store_webhooks
-from stoker.control.store.jobs.webhooks import delivery_id
+from stoker.control.store.jobs import webhook_outbox as store_webhooks
+from stoker.control.store.jobs.webhook_outbox import delivery_id
 from stoker.control.store.nodes import requeue as store_requeue
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Ref, Refused
 
@@ -94,7 +94,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def apply(self, job: str, event: Any) -> tuple[Any, ...]:
         before = self.jobs[job]
-        self.jobs[job], commands = machine.step(before, event)
+        self.jobs[job], commands = job_machine.step(before, event)
         after = self.jobs[job]
         if job in self.hooked and after.name in TERMINAL and after.state != before.state:
             self.due[delivery_id(job, after.attempt, after.name, after.state.at)] += 1
@@ -110,11 +110,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.bench.do(lambda conn: store.noted(conn, changed))
 
     def holds(self, node: str) -> list[str]:
-        return [job for job, known in self.jobs.items() if machine.holder(known) == node]
+        return [job for job, known in self.jobs.items() if job_machine.holder(known) == node]
 
     def order(self, job: str) -> tuple[bool, bool, float]:
         state = self.jobs[job].state
-        due = state.not_before if isinstance(state, machine.Queued) else 0.0
+        due = state.not_before if isinstance(state, job_machine.Queued) else 0.0
         new = self.jobs[job].attempt == 0 and job not in self.reopened
         return job in self.low, new, due
 
@@ -152,8 +152,8 @@ class StoreMachine(RuleBasedStateMachine):
             retention_s=kept,
             **bounds,
         )
-        state = machine.Queued(0.0)
-        self.jobs[view.id] = machine.Job(self.now, until, kept, **bounds, state=state)
+        state = job_machine.Queued(0.0)
+        self.jobs[view.id] = job_machine.Job(self.now, until, kept, **bounds, state=state)
         if low:
             self.low.add(view.id)
         if hook:
@@ -175,14 +175,14 @@ class StoreMachine(RuleBasedStateMachine):
             assert view.id == known[1]
             return
         self.keys[key] = request, view.id, self.now + 86_400.0
-        self.jobs[view.id] = machine.Job(self.now, until, state=machine.Queued(0.0))
+        self.jobs[view.id] = job_machine.Job(self.now, until, state=job_machine.Queued(0.0))
 
     @rule(node=NODES, free=st.integers(1, 3))
     def claim(self, node: str, free: int) -> None:
         claimed = self.bench.claim(self.now, self.bench.slot(node, free))
         expected = []
         for job in sorted(self.jobs, key=self.order) if self.alive[node] else ():
-            if len(expected) < free and self.apply(job, machine.JobClaimed(self.now, node, "w1")):
+            if len(expected) < free and self.apply(job, job_machine.JobClaimed(self.now, node, "w1")):
                 expected.append((job, self.jobs[job].attempt))
         assert sorted((one.job, one.attempt) for one in claimed) == sorted(expected)
 
@@ -191,17 +191,17 @@ class StoreMachine(RuleBasedStateMachine):
     def end(self, number: int, off: int, end: str, yes: bool, other: str) -> None:
         job = self.pick(number)
         known = self.jobs[job]
-        node = machine.holder(known) or other if number % 5 else other
+        node = job_machine.holder(known) or other if number % 5 else other
         attempt = known.attempt + off
         ref = self.upload(job, f"{attempt}/{node}.json") if number % 3 == 0 and off <= 0 else None
         log = (f"{end} {attempt}",)
         outcome = Outcome(job, attempt, "w1", end, None, ref, error="why", retryable=yes, log=log)
         reported = self.bench.report(self.now, outcome, node=node)
         self.note(reported.changed)
-        if (node, attempt) in ((machine.holder(known), known.attempt), self.stopped.get(job)):
+        if (node, attempt) in ((job_machine.holder(known), known.attempt), self.stopped.get(job)):
             self.logs.add((job, attempt))
             self.stopped.pop(job, None)
-        commands = self.apply(job, machine.Ended(self.now, node, attempt, end, "why", yes))
+        commands = self.apply(job, job_machine.Ended(self.now, node, attempt, end, "why", yes))
         assert [one.job for one in reported.changed] == ([job] if commands else [])
         assert reported.stale == (() if commands else (AttemptKey(job, attempt),))
 
@@ -210,7 +210,7 @@ class StoreMachine(RuleBasedStateMachine):
     def chunk(self, number: int, off: int) -> None:
         """A chunk that was too long for a row, of an attempt that may be over."""
         job = self.pick(number)
-        node, attempt = machine.holder(self.jobs[job]) or "n1", self.jobs[job].attempt + off
+        node, attempt = job_machine.holder(self.jobs[job]) or "n1", self.jobs[job].attempt + off
         if attempt < 1:
             return
         ref = self.upload(job, f"{attempt}/{number}.json")
@@ -229,10 +229,10 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=PICK, off=st.sampled_from([0, 0, 1]), at_once=st.booleans())
     def refuse(self, number: int, off: int, at_once: bool) -> None:
         job = self.pick(number)
-        node = machine.holder(self.jobs[job]) or "n1"
+        node = job_machine.holder(self.jobs[job]) or "n1"
         attempt = self.jobs[job].attempt + off
         reported = self.bench.report(self.now, Refused(job, attempt, "full", at_once), node=node)
-        commands = self.apply(job, machine.AttemptRefused(self.now, node, attempt, "full", at_once))
+        commands = self.apply(job, job_machine.AttemptRefused(self.now, node, attempt, "full", at_once))
         assert bool(reported.changed) == bool(commands)
 
     @rule(node=NODES, waits=st.integers(0, 2))
@@ -245,7 +245,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.note(self.bench.requeue(self.now, node, "its stream broke", keys))
         self.alive[node] = False
         for job in self.jobs:
-            self.apply(job, machine.NodeLost(self.now, node, "its stream broke", job in ahead))
+            self.apply(job, job_machine.NodeLost(self.now, node, "its stream broke", job in ahead))
 
     @rule(node=NODES, keeps=st.integers(0, 3))
     def hello(self, node: str, keeps: int) -> None:
@@ -260,16 +260,16 @@ class StoreMachine(RuleBasedStateMachine):
         assert (found.keep, found.stop) == (tuple(held), (unknown,))
         for job in self.jobs:
             if job in kept:
-                self.apply(job, machine.Resumed(self.now, node, self.jobs[job].attempt))
+                self.apply(job, job_machine.Resumed(self.now, node, self.jobs[job].attempt))
             else:
-                self.apply(job, machine.Dropped(self.now, node))
+                self.apply(job, job_machine.Dropped(self.now, node))
 
     @precondition(lambda self: self.jobs)
     @rule(number=PICK)
     def cancel(self, number: int) -> None:
         job = self.pick(number)
         _, changed = self.bench.cancel(self.now, job)
-        commands = self.apply(job, machine.CancelRequested(self.now))
+        commands = self.apply(job, job_machine.CancelRequested(self.now))
         assert (changed is not None) == bool(commands)
         if changed is not None:
             self.check_cancelled(changed, commands)
@@ -286,13 +286,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.now += 0.1  # nobody waits for no time
         job = self.pick(number)
         _, changed = self.bench.end_wait(self.now, job)
-        commands = self.apply(job, machine.WaitOver(self.now, "too slow"))
+        commands = self.apply(job, job_machine.WaitOver(self.now, "too slow"))
         assert (changed is not None) == bool(commands)
         if changed is not None:
             self.check_cancelled(changed, commands)
 
     def check_cancelled(self, changed: Any, commands: tuple[Any, ...]) -> None:
-        stops = [(one.node, one.attempt) for one in commands if isinstance(one, machine.CancelOnNode)]
+        stops = [(one.node, one.attempt) for one in commands if isinstance(one, job_machine.CancelOnNode)]
         told = [] if changed.cancel is None else [(changed.cancel[0], changed.cancel[1].attempt)]
         assert told == stops
         if stops:
@@ -309,7 +309,7 @@ class StoreMachine(RuleBasedStateMachine):
         waiting = [job for job in sorted(known, key=self.order) if job in old]
         expected = []
         for job in waiting:
-            if len(expected) < limit and (commands := self.apply(job, machine.Purged(self.now))):
+            if len(expected) < limit and (commands := self.apply(job, job_machine.Purged(self.now))):
                 expected.append((job, commands))
         assert sorted(one.job for one in purged) == sorted(job for job, _ in expected)
         for changed in purged:
@@ -329,7 +329,7 @@ class StoreMachine(RuleBasedStateMachine):
         if off or seq is None or seq > upto:
             assert purged == ()
             return
-        commands = self.apply(job, machine.Purged(self.now, ahead=True))
+        commands = self.apply(job, job_machine.Purged(self.now, ahead=True))
         assert bool(purged) == bool(commands)
         for changed in purged:
             self.check_cancelled(changed, commands)
@@ -342,7 +342,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         job = ended[number % len(ended)] if ended and failed else self.pick(number)
         view, changed = self.bench.retry(self.now, job)
-        commands = self.apply(job, machine.RetryRequested(self.now))
+        commands = self.apply(job, job_machine.RetryRequested(self.now))
         if commands:
             self.stopped.pop(job, None)
             self.reopened.add(job)
@@ -355,12 +355,12 @@ class StoreMachine(RuleBasedStateMachine):
         job = self.pick(number)
         alive = self.now < self.jobs[job].expires_at
         assert (self.bench.shorten(self.now, job, self.now + life) is not None) == alive
-        self.apply(job, machine.Shortened(self.now, self.now + life))
+        self.apply(job, job_machine.Shortened(self.now, self.now + life))
 
     @rule()
     def sweep(self) -> None:
         swept = self.bench.expire(self.now, 1_000)
-        gone = [job for job in self.jobs if self.apply(job, machine.Expired(self.now))]
+        gone = [job for job in self.jobs if self.apply(job, job_machine.Expired(self.now))]
         assert sorted(one.job for one in swept) == sorted(gone)
         for job in gone:
             del self.jobs[job]
@@ -409,7 +409,7 @@ class StoreMachine(RuleBasedStateMachine):
 def _row(job: str, known: Any) -> tuple[Any, ...]:
     """What the store must say of this job; what a state does not have is not compared."""
     state = known.state
-    suspect = isinstance(state, machine.Queued) and state.suspect
+    suspect = isinstance(state, job_machine.Queued) and state.suspect
     return (
         job,
         str(known.name),
@@ -419,14 +419,14 @@ def _row(job: str, known: Any) -> tuple[Any, ...]:
         known.refused,
         int(suspect),
         # A stopped job's node may still report what it had cost: the machine has no use for that.
-        _ANY if known.name in (JobState.CANCELLED, JobState.TIMED_OUT) else machine.holder(known),
-        state.not_before if isinstance(state, machine.Queued) else _ANY,
+        _ANY if known.name in (JobState.CANCELLED, JobState.TIMED_OUT) else job_machine.holder(known),
+        state.not_before if isinstance(state, job_machine.Queued) else _ANY,
         known.expires_at,
         known.ttl_at,
         known.assigned_before,
         known.first_attempt,
         known.reason,
-        state.error if isinstance(state, machine.Failed) else _ANY,
+        state.error if isinstance(state, job_machine.Failed) else _ANY,
     )
 
 

@@ -1,0 +1,40 @@
+"""The command `stoker talk` with its options; `jobs.talk_job` submits the job and downloads the video."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stoker.cli.options import DATA_DIR, URL, DataDir, OtherEndpoint, Size, Url, examples
+from stoker.cli.terminal import log_to_stderr, plain_console
+
+ENDPOINT = "talking-video"
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog=examples("stoker talk face.png voice.wav -o out.mp4 --size 480p"))(talk)
+
+
+def talk(
+    image: Annotated[str, typer.Argument(help="The image of a person: a file or a URL.")],
+    audio: Annotated[str, typer.Argument(help="The speech: a file or a URL.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write; .mp4.")],
+    prompt: Annotated[str, typer.Option(help="What the video shows.")] = "a person talks to the camera",
+    size: Annotated[Size, typer.Option(help="Size of the video; 720p costs twice as much.")] = Size.small,
+    check: Annotated[bool, typer.Option(help="Run the safety checker.")] = True,
+    url: Url = URL,
+    endpoint: OtherEndpoint = ENDPOINT,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Makes a talking video from an image and speech."""
+    from stoker.cli.jobs.ids import resolve_endpoint
+    from stoker.cli.jobs.talk_job import TalkOptions, run
+
+    log_to_stderr(logging.WARNING)
+    if endpoint != ENDPOINT:
+        endpoint = resolve_endpoint(url, data_dir, endpoint)
+    request = TalkOptions(image, audio, out, prompt, size.value, check, url, endpoint)
+    run(request, data_dir, plain_console(stderr=True))
