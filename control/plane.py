@@ -203,11 +203,16 @@ class Plane:
             tasks.create_task(self.management.billing.run(), name="bills")
             tasks.create_task(self.management.temporary.run(), name="temporary endpoints")
 
-    async def stop(self) -> None:
-        """This process is about to end: no new jobs, no claims, nobody held; what is being committed ends.
-        Agents are informed, work on, and connect to the next process. Reads are answered until the end."""
+    def close(self) -> None:
+        """This process is about to end: no new jobs, no claims, nobody held. Requests to http workers go on,
+        and reads are answered until the end."""
         self.commands.closed = self.dispatch.closed = True
         self._waiters.close()
+
+    async def stop(self) -> None:
+        """Closes it, if it is not; what is being committed ends. Agents are informed, work on, and connect to
+        the next process. With their sessions, the tunnels to http workers end."""
+        self.close()
         with suppress(ControlError):
             await self._commits.commit(lambda conn: None)  # behind all that claims; then it is sent, too
         await self.callers.note()

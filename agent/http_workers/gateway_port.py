@@ -6,8 +6,9 @@
   control is told it, in Hello.
 - On loopback it speaks in the clear, for a control on the same host. For one on another host it speaks TLS,
   with a certificate that is made at each start and told with the token: control knows the node by it.
-- Of connections without proof there are UNPROVEN_MAX at most, for `relay.HEAD_S` each; what comes beyond
-  that is closed.
+- Of connections without proof there are UNPROVEN_MAX at most, for `relay.HEAD_S` and a TLS handshake of as
+  long each, until their socket is closed; what comes beyond that is closed.
+- A control that vanished without a word is found by TCP's keepalive.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ import logging
 import secrets
 import socket
 import ssl
+from contextlib import suppress
 from functools import partial
 
 from stoker.agent.alarm import loop_time
 from stoker.agent.http_workers.relay import COPY_BYTES, HEAD_S, Pair, Relay, Unproven
+from stoker.outbound.keepalive import find_vanished
 
 log = logging.getLogger(__name__)
 
 UNPROVEN_MAX = 64
 AGAIN_S = 1.0
 LOGGED_S = 60.0
+
+SHUTDOWN_S = 1.0
+"""How long the other side may take to end its TLS."""
 
 
 class GatewayPort:
@@ -78,9 +84,13 @@ class GatewayPort:
         proven = partial(self._unproven.discard, connected)
         try:
             reader, writer = await self._opened(connected)
-            await self._relay.serve(reader, writer, self.token, proven)
-        except Unproven:
-            self._refuse("it has not this node's token")
+            try:
+                await self._relay.serve(reader, writer, self.token, proven)
+            except Unproven:
+                self._refuse("it has not this node's token")
+            if connected in self._unproven:
+                with suppress(OSError):
+                    await writer.wait_closed()
         except OSError as error:
             self._refuse(str(error))
         finally:
@@ -88,12 +98,17 @@ class GatewayPort:
 
     async def _opened(self, connected: socket.socket) -> Pair:
         """Raises OSError, as which ssl's errors count."""
+        find_vanished(connected)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(COPY_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
-        shaking = None if self._context is None else HEAD_S
+        shaking, shutdown = (None, None) if self._context is None else (HEAD_S, SHUTDOWN_S)
         transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, connected, ssl=self._context, ssl_handshake_timeout=shaking
+            lambda: protocol,
+            connected,
+            ssl=self._context,
+            ssl_handshake_timeout=shaking,
+            ssl_shutdown_timeout=shutdown,
         )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 

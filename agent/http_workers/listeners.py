@@ -63,10 +63,13 @@ class Listeners:
     def __init__(self) -> None:
         self._own: dict[int, frozenset[int]] = {}
 
-    async def foreign(self, port: int, pid: int) -> bool:
+    async def foreign(self, port: int, pid: int, *, connected: bool = False) -> bool:
         """Whether somebody else than the worker whose process is `pid` listens at its port. A port at which
-        nobody listens is nobody's."""
+        nobody listens is nobody's, unless somebody has just taken a connection there (`connected`): whoever
+        did so and stopped listening at once does not want to be seen."""
         found = listeners(port)
+        if pid and connected and not found:
+            return True
         if not pid or found <= self._own.get(pid, frozenset()):
             return False
         own = await run_in_thread(f"listeners of {pid}", lambda: _sockets(pid, found))

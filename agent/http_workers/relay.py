@@ -25,7 +25,13 @@ log = logging.getLogger(__name__)
 HEAD_S = 10.0
 """How long the CONNECT of a caller may take."""
 
-CONNECT_S = 5.0
+CONNECT_S = 2.0
+"""How long a worker's server may take to accept: control then hears that it does not, and does not take the
+way to this node for a broken one (`FALL_BACK_S` in control.gateway.reaching)."""
+
+STUCK_S = 360.0
+"""A side that takes nothing for so long is given up. Control waits for a request for a shorter time."""
+
 COPY_BYTES = 64 * 1024
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -114,18 +120,21 @@ class Relay:
                 to_worker.close()
 
     async def _connect(self, worker: str, port: int) -> Pair:
-        """Whoever took the connection has read nothing of it when its process is looked at."""
+        """Whoever took the connection has read nothing of it when its process is looked at. Meanwhile the
+        worker may have ended, and another have got its port."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 pair = await asyncio.open_connection(LOOPBACK, port, limit=COPY_BYTES)
         except OSError:
             raise ConnectRefused("502 Bad Gateway") from None
         try:
-            if await self._ports.foreign(worker, port):
+            if await self._ports.foreign(worker, port, connected=True):
                 log.warning("worker %s gets no connection: %s", worker, FOREIGN.format(port=port))
                 raise ConnectRefused("502 Bad Gateway")
+            if self._ports.of(worker) != port:
+                raise ConnectRefused("404 Not Found")
         except BaseException:
-            pair[1].close()
+            pair[1].transport.abort()
             raise
         return pair
 
@@ -137,10 +146,21 @@ async def _answer(writer: asyncio.StreamWriter, status: str) -> None:
 
 
 async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, back: asyncio.StreamWriter) -> None:
-    """Copies until the source ends, and then closes both connections: the other copy ends, too."""
-    with suppress(OSError):
+    """Copies until the source ends, and then closes both connections: the other copy ends, too. What was
+    copied is flushed, for STUCK_S at most: a worker that hangs must not keep what its callers left."""
+    try:
         while data := await source.read(COPY_BYTES):
             to.write(data)
-            await to.drain()
+            async with asyncio.timeout(STUCK_S):
+                await to.drain()
+        to.close()
+        back.close()
+        async with asyncio.timeout(STUCK_S):
+            await to.wait_closed()
+    except TimeoutError:
+        to.transport.abort()
+        back.transport.abort()
+    except OSError:
+        pass
     to.close()
     back.close()

@@ -42,10 +42,10 @@ class WorkerPorts:
         if ports is not None:
             self._listeners.forget(ports.pid)
 
-    async def foreign(self, worker: str, port: int) -> bool:
-        """Whether another process than the worker's listens at a port of it."""
+    async def foreign(self, worker: str, port: int, *, connected: bool = False) -> bool:
+        """Whether another process than the worker's listens at a port of it, or has taken a connection."""
         ports = self._of.get(worker)
-        return ports is not None and await self._listeners.foreign(port, ports.pid)
+        return ports is not None and await self._listeners.foreign(port, ports.pid, connected=connected)
 
     def of(self, worker: str) -> int | None:
         """Where the worker takes requests; None for one that takes no new connections."""

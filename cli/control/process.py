@@ -2,8 +2,10 @@
 
     open the store ─> adopt the tokens ─> object store ─> plane ─> gRPC, HTTP ─> ready ─> ... ─> signal
                                                                                                │
-    store  <──── object store <──── plane <──── HTTP ends <──── gRPC ends <──── drains: no new jobs, tells
-                                                                             agents, answers open requests
+    store <── object store <── plane <── gRPC ends <── tells agents <── HTTP drains <── no new jobs; answers
+                                                                                        who waits for one
+
+HTTP drains before agents are told: with their sessions, the tunnels to their http workers end.
 
 Without a configured object store, it starts the embedded one.
 """
@@ -147,6 +149,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             plane.tunnels.serve,
         )
         stack.push_async_callback(grpc.stop)
+        stack.push_async_callback(plane.stop)
         gateways: list[Gateway] = []
 
         def gateway(operations: frozenset[str], otherwise: ASGIApp) -> ASGIApp:
@@ -174,8 +177,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         announce(facts, options.ready_fd)
         await stop.wait()
         log.info("control stops; a second signal ends it at once")
-        await plane.stop()
-        await grpc.stop()
+        plane.close()
 
 
 def _poster(config: Config) -> Post:

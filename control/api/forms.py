@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from email.message import Message
 from typing import Any
 
 from pydantic_core import from_json
@@ -35,8 +36,13 @@ async def form_fields(media_type: str, body: bytes) -> dict[str, Any]:
 
 
 async def _multipart(media_type: str, body: bytes) -> dict[str, Any]:
+    head = Message()
+    head["content-type"] = media_type
+    # Its boundary alone: with a charset, the caller would choose which of Python's codecs reads the fields.
+    if not (boundary := head.get_boundary()):
+        raise BadRequest("the body is no multipart/form-data: its Content-Type names no boundary")
     parser = MultiPartParser(
-        Headers({"content-type": media_type}),
+        Headers({"content-type": f'multipart/form-data; boundary="{boundary}"'}),
         _once(body),
         max_files=FILES,
         max_fields=FIELDS,

@@ -21,6 +21,7 @@ from stoker.control.gateway.refusals import UpstreamFailed
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.rules.ways import NodeGateway, Way, choose
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.outbound.keepalive import find_vanished
 from stoker.wire.tunnel.multiplexer import TooManyConnections
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,9 @@ Dial: TypeAlias = Callable[[NodeGateway], Awaitable[Pair]]
 async def dial(gateway: NodeGateway) -> Pair:
     """Raises OSError."""
     context = _context(gateway.certificate) if gateway.certificate else None
-    return await asyncio.open_connection(gateway.host, gateway.port, limit=READ_BYTES, ssl=context)
+    reader, writer = await asyncio.open_connection(gateway.host, gateway.port, limit=READ_BYTES, ssl=context)
+    find_vanished(writer.get_extra_info("socket"))
+    return reader, writer
 
 
 @lru_cache(maxsize=1024)

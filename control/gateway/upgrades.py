@@ -13,7 +13,6 @@ its worker ends, or when this server stops.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
@@ -31,15 +30,13 @@ from stoker.control.gateway.exchange import request_of
 from stoker.control.gateway.gateway import EXCHANGE_S, Gateway, Incoming, affinity_of, late, refusal
 from stoker.control.gateway.headers import WORKER_ID, CallerFacts, Header, to_caller, to_worker
 from stoker.control.gateway.refusals import GatewayError, UpstreamFailed
+from stoker.outbound.keepalive import find_vanished
 
 STUCK_S = 60.0
 """A side that takes nothing for so long is given up."""
 
 DECLINED_BYTES = 1024 * 1024
 """The most that the body of an answer other than 101 may have."""
-
-_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""A peer that vanished without a word is found in two minutes. Not every system has all three."""
 
 _UPGRADE: list[Header] = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
 
@@ -79,7 +76,7 @@ class _Caller:
         self._reader = reader
         self._writer = writer
         self._begun = False
-        _find_vanished(writer.get_extra_info("socket"))
+        find_vanished(writer.get_extra_info("socket"))
 
     async def run(self) -> None:
         try:
@@ -210,16 +207,6 @@ async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, back: as
         pass
     to.close()
     back.close()
-
-
-def _find_vanished(connected: socket.socket | None) -> None:
-    """Lets the system ask a silent peer now and then whether it is there."""
-    if connected is None:
-        return
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
-        if hasattr(socket, name):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _head(line: bytes, headers: Sequence[Header]) -> bytes:

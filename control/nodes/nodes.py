@@ -236,9 +236,15 @@ class Nodes:
         strange = {held.pod for held in hello.pods} - {wanted.pod.id for wanted in pods}
         if strange:
             assigned.log_once("Hello", f"pod {min(strange)[:80]!r} is not one that control gave to this node")
-        tunnel = reach.tunnels and "local" not in reach.ports
         session.welcome(
-            Welcome(number, settings.beat_s, settings.lease_s, reconciled.keep, reconciled.stop, tunnel)
+            Welcome(
+                number,
+                settings.beat_s,
+                settings.lease_s,
+                reconciled.keep,
+                reconciled.stop,
+                reach.wants_tunnel,
+            )
         )
         self._scaling.desired.send(hello.node)
         self._changes.apply(reconciled.changed)

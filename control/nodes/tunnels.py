@@ -48,7 +48,7 @@ class Tunnels:
             return stream.end(f"no Hello within {HELLO_S:.0f} s")
         refusal: str | None = "the first message must say who speaks"
         if hello is not None:
-            refusal = await self._accept(hello, token)
+            refusal = await self._accept(hello, token) or self._unwanted(hello.node)
         if hello is None or refusal is not None:
             log.warning("the tunnel of %s is refused: %s", peer, refusal)
             return stream.end(refusal or "")
@@ -66,6 +66,11 @@ class Tunnels:
             if self.of(hello.node) is tunnel:
                 del self._tunnels[hello.node]
             self._note(hello)
+
+    def _unwanted(self, node: str) -> str | None:
+        known = self._cluster.nodes.get(node)
+        wanted = known is not None and known.reach.wants_tunnel
+        return None if wanted else f"control did not ask node {node} for a tunnel"
 
     def _note(self, hello: StreamHello) -> None:
         node = self._cluster.nodes.get(hello.node)

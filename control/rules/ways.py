@@ -54,6 +54,11 @@ class Reach:
     failures: Mapping[Way, Failure] = field(default_factory=dict)
 
     @property
+    def wants_tunnel(self) -> bool:
+        """Whether control asks the agent to open one."""
+        return self.tunnels and "local" not in self.ports
+
+    @property
     def possible(self) -> bool:
         """Whether there is any way, now or in a moment."""
         return bool(self.ports) or self.tunnels

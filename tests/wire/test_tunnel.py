@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from stoker.testing.memory_stream import MemoryStream, memory_tunnel
+from stoker.wire.codec import WireError
 from stoker.wire.messages import Piece, TunnelPieces
 from stoker.wire.streams import StreamEnded
 from stoker.wire.tunnel.connection import HIGH_BYTES
@@ -127,3 +129,48 @@ async def test_an_end_that_breaks_the_protocol_ends_the_tunnel() -> None:
         await running
     with pytest.raises(StreamEnded, match="broke its protocol"):
         await at_agent.receive()
+
+
+async def test_an_end_that_cannot_send_ends_the_tunnel(caplog: pytest.LogCaptureFixture) -> None:
+    _, at_control = memory_tunnel()
+
+    async def send(message: TunnelPieces) -> None:
+        raise WireError("a number is too large")
+
+    at_control.send = send  # type: ignore[method-assign]
+    control = Tunnel(at_control)
+    running = asyncio.create_task(control.run())
+    reader, _writer = control.connect()
+    with pytest.raises(StreamEnded, match="the tunnel failed"):
+        await running
+    with pytest.raises(ConnectionResetError):
+        await reader.read()
+    assert "a number is too large" in caplog.text
+
+
+async def test_what_is_held_of_tiny_pieces_takes_no_more_than_its_bytes() -> None:
+    at_agent, at_control = memory_tunnel()
+    accepted: asyncio.Queue[Pair] = asyncio.Queue()
+    agent = Tunnel(at_agent, lambda reader, writer: accepted.put_nowait((reader, writer)))
+    running = asyncio.create_task(agent.run())
+    tiny = Piece(1, data=b"xy")
+    await at_control.send(TunnelPieces(None, (Piece(1, "open"), *[tiny] * (WINDOW_BYTES // 2))))
+    reader, writer = await accepted.get()
+    held = writer.transport._held  # type: ignore[attr-defined]
+    assert 0 < sys.getsizeof(held) < WINDOW_BYTES
+    assert await reader.readexactly(WINDOW_BYTES) == b"xy" * (WINDOW_BYTES // 2)
+    at_control.end()
+    with pytest.raises(StreamEnded):
+        await running
+
+
+async def test_a_writer_that_closes_what_the_other_end_has_closed_is_closed() -> None:
+    """Though what had come before is not read, and never will be."""
+    async with tunnel() as ends:
+        (_, writer), (_, other) = await ends.connect()
+        writer.write(bytes(WINDOW_BYTES))
+        writer.close()
+        await drained(other)
+        assert other.is_closing()
+        other.close()
+        await asyncio.wait_for(other.wait_closed(), 10)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from stoker.wire.tunnel.multiplexer import Multiplexer
+from stoker.wire.tunnel.multiplexer import PIECE_BYTES, Multiplexer
 
 HIGH_BYTES = 64 * 1024
 LOW_BYTES = 16 * 1024
@@ -37,7 +37,7 @@ class Connection(asyncio.Transport):
         self._protocol = protocol
         self._wake = wake
         self._forget = forget
-        self._held: list[bytes] = []
+        self._held = bytearray()
         self._ending = False
         self._reading = True
         self._writing = True
@@ -71,7 +71,9 @@ class Connection(asyncio.Transport):
         return self._closed
 
     def close(self) -> None:
-        if not self._closed:
+        if self._ending:
+            self.lost(None)
+        elif not self._closed:
             self._closed = True
             self._held.clear()
             self._multiplexer.close(self._number)
@@ -103,7 +105,9 @@ class Connection(asyncio.Transport):
 
     def _pass_on_held(self) -> None:
         while self._held and self._reading:
-            self._pass_on(self._held.pop(0))
+            data = bytes(self._held[:PIECE_BYTES])
+            del self._held[:PIECE_BYTES]
+            self._pass_on(data)
         if self._ending and not self._held:
             self.lost(None)
         self._wake()
@@ -112,7 +116,7 @@ class Connection(asyncio.Transport):
         if self._reading and not self._held:
             self._pass_on(data)
         else:
-            self._held.append(data)
+            self._held += data
 
     def _pass_on(self, data: bytes) -> None:
         self._protocol.data_received(data)

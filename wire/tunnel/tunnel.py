@@ -8,6 +8,7 @@ How a connection behaves is described in `wire.tunnel.connection`. The end of th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -15,6 +16,8 @@ from stoker.wire.messages import TunnelPieces
 from stoker.wire.streams import StreamEnded, TunnelStream
 from stoker.wire.tunnel.connection import Connection
 from stoker.wire.tunnel.multiplexer import Closed, Event, Multiplexer, Opened, Received, TunnelBroken
+
+log = logging.getLogger(__name__)
 
 READER_BYTES = 64 * 1024
 """A reader that holds twice as much unread takes no more from its connection."""
@@ -88,6 +91,9 @@ class Tunnel:
                             transport.sent()
         except StreamEnded:
             return  # the receiving half says why
+        except Exception:
+            log.exception("a tunnel failed")
+            self._stream.end("the tunnel failed")
 
     async def _receive(self) -> NoReturn:
         multiplexer = self._multiplexer

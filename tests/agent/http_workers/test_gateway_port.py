@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from stoker.agent.http_workers import relay as relay_module
 from stoker.agent.http_workers.certificate import make_certificate
 from stoker.agent.http_workers.gateway_port import UNPROVEN_MAX, GatewayPort
 from stoker.agent.http_workers.relay import Relay
 from stoker.agent.http_workers.worker_ports import LOOPBACK, WorkerPorts
 from stoker.agent.pods.free_ports import HostPorts
+from stoker.control.gateway.reaching import FALL_BACK_S, dial
+from stoker.control.rules.ways import NodeGateway
 from stoker.wire.messages import GatewayAddress
 
 
@@ -67,7 +71,11 @@ async def connect(
     reader, writer = await asyncio.open_connection(LOOPBACK, address.port)
     brought = address.token if token is None else token
     writer.write(f"{method} {worker} HTTP/1.1\r\nAuthorization: Bearer {brought}\r\n\r\n".encode())
-    head = await reader.readuntil(b"\r\n\r\n")
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except BaseException:
+        writer.close()
+        raise
     return int(head.split()[1]), reader, writer
 
 
@@ -161,6 +169,65 @@ async def test_of_connections_without_proof_there_are_so_many() -> None:
         await relay.close()
 
 
+async def test_one_without_proof_counts_until_its_socket_is_closed(tmp_path: Path) -> None:
+    """Its end of TLS may be long in coming."""
+    async with over_tls(tmp_path) as (gateway, _, trusted):
+
+        def bring_nothing() -> ssl.SSLSocket:
+            raw = socket.create_connection((LOOPBACK, gateway.port))
+            silent = trusted.wrap_socket(raw)
+            silent.sendall(b"CONNECT w1 HTTP/1.1\r\n\r\n")
+            assert silent.recv(12) == b"HTTP/1.1 401"
+            return silent
+
+        silent = await asyncio.to_thread(bring_nothing)
+        assert len(gateway._unproven) == 1
+        silent.close()
+        while gateway._unproven:
+            await asyncio.wait(gateway._relay._connections)
+
+
+async def test_a_control_that_vanished_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay, asked = Relay(WorkerPorts(HostPorts())), asyncio.Queue[int]()
+
+    async def serve(_: object, writer: asyncio.StreamWriter, *_more: object) -> None:
+        connected = writer.get_extra_info("socket")
+        asked.put_nowait(connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+        writer.close()
+
+    monkeypatch.setattr(relay, "serve", serve)
+    gateway = GatewayPort(relay)
+    await gateway.open(LOOPBACK, 0)
+    reader, writer = await dial(NodeGateway(LOOPBACK, gateway.port, gateway.token))
+    found = writer.get_extra_info("socket")
+    assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == await asked.get() == 1
+    assert await reader.read() == b""
+    writer.close()
+    await gateway.close()
+    await relay.close()
+
+
+async def test_a_worker_that_takes_nothing_keeps_no_caller_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "STUCK_S", 0.05)
+    with socket.create_server((LOOPBACK, 0)) as hung:
+        ports = WorkerPorts(HostPorts())
+        ports.add("w1", hung.getsockname()[1], os.getpid())
+        relay = Relay(ports)
+        gateway = GatewayPort(relay)
+        await gateway.open(LOOPBACK, 0)
+        status, _, writer = await connect(GatewayAddress(gateway.port, gateway.token), "w1")
+        assert status == 200
+        writer.write(bytes(32 << 20))
+        writer.transport.abort()
+        assert relay._connections
+        while relay._connections:
+            await asyncio.wait(relay._connections)
+        idle = asyncio.Event()
+        ports.close("w1", idle.set)
+        assert idle.is_set()
+        await gateway.close()
+
+
 async def test_only_who_has_the_token_reaches_a_worker() -> None:
     async with node() as (address, _, worker):
         asked = [
@@ -220,3 +287,7 @@ async def test_the_end_of_the_agent_ends_every_connection() -> None:
     assert await reader.read() == b""
     await worker.left.wait()
     writer.close()
+
+
+def test_a_slow_worker_is_not_taken_for_a_way_that_is_broken() -> None:
+    assert relay_module.CONNECT_S < FALL_BACK_S

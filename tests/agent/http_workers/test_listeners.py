@@ -110,6 +110,47 @@ async def test_a_rogue_listener_gets_no_connection() -> None:
         await relay.close()
 
 
+async def test_one_that_stops_listening_when_it_got_a_connection_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server((LOOPBACK, 0)) as rogue, process() as pid:
+        port = rogue.getsockname()[1]
+        ports = WorkerPorts(HostPorts())
+        ports.add("w1", port, pid)
+        relay, look = Relay(ports), ports.foreign
+
+        async def late(worker: str, port: int, **options: bool) -> bool:
+            taken.append(rogue.accept()[0])
+            rogue.close()
+            return await look(worker, port, **options)
+
+        taken: list[socket.socket] = []
+        monkeypatch.setattr(ports, "foreign", late)
+        assert await connect(relay) == b"502"
+        with taken[0]:
+            taken[0].setblocking(True)
+            assert taken[0].recv(100) == b""
+        await relay.close()
+
+
+async def test_a_worker_that_ends_while_its_server_is_connected_to_gets_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another worker may have its port by now."""
+    with socket.create_server((LOOPBACK, 0)) as own:
+        ports = WorkerPorts(HostPorts())
+        ports.add("w1", own.getsockname()[1], os.getpid())
+        relay, look = Relay(ports), ports.foreign
+
+        async def ended(worker: str, port: int, **options: bool) -> bool:
+            ports.remove(worker)
+            return await look(worker, port, **options)
+
+        monkeypatch.setattr(ports, "foreign", ended)
+        assert await connect(relay) == b"404"
+        await relay.close()
+
+
 async def connect(relay: Relay) -> bytes:
     """The status that a connection to `w1` gets."""
     accepting: asyncio.Queue[None] = asyncio.Queue()

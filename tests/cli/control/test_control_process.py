@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ from stoker.cli.errors import CliError
 from stoker.control.api import server
 from stoker.control.auth.tls import TlsFiles
 from stoker.control.config.config import load_config
+from stoker.control.nodes.grpc_stream import GrpcServer
+from stoker.control.plane import Plane
 
 
 @pytest.mark.parametrize(
@@ -76,6 +81,30 @@ async def test_a_certificate_in_the_file_is_used_on_both_ports(
             await connect(at["grpc"], "jt-of-the-test")
     running.cancel()
     await asyncio.wait((running,))
+
+
+async def test_requests_end_before_the_sessions_whose_tunnels_they_take(
+    tmp_path: Path, facts: asyncio.Queue[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    for owner in (server.HttpServer, Plane, GrpcServer):
+        monkeypatch.setattr(owner, "stop", _noted(owner, ended))
+    running = asyncio.create_task(run_control(_options(tmp_path), {}))
+    reported = asyncio.create_task(facts.get())
+    await asyncio.wait((running, reported), return_when=asyncio.FIRST_COMPLETED)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+    assert ended == ["HttpServer", "Plane", "GrpcServer"]
+
+
+def _noted(owner: type[Any], ended: list[str]) -> Callable[[Any], Awaitable[None]]:
+    stop = owner.stop
+
+    async def noted(self: Any) -> None:
+        await stop(self)
+        ended.append(owner.__name__)
+
+    return noted
 
 
 def _options(tmp_path: Path, **overrides: Any) -> ControlOptions:

@@ -260,3 +260,12 @@ def test_progress_is_a_percentage_whatever_was_reported(progress: Any) -> None:
 )
 def test_the_size_follows_the_shorter_side(size: str, expected: str) -> None:
     assert parse_video({"prompt": "a", **URLS, "size": size}).rest["size"] == expected
+
+
+async def test_a_form_is_read_as_utf_8_whatever_codec_it_names() -> None:
+    part = b'--a\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n\\ud800 \xc3\xa9\r\n--a--\r\n'
+    for charset in ("unicode_escape", "punycode", "utf-8"):
+        fields = await form_fields(f"multipart/form-data; boundary=a; charset={charset}", part)
+        assert fields == {"prompt": "\\ud800 é"}
+    with pytest.raises(BadRequest, match="names no boundary"):
+        await form_fields("multipart/form-data", part)

@@ -115,3 +115,15 @@ async def test_it_is_wanted_only_of_an_agent_that_has_one_and_is_elsewhere() -> 
         async with world(endpoint(), settings=settings) as (w, tasks):
             _, welcome = await connected(w, tasks, **fields)
             assert (welcome.tunnel, ways(w)) == (wanted, there)
+
+
+@story
+async def test_one_that_control_did_not_ask_for_is_refused() -> None:
+    for fields in ({"tunnels": False}, {"peer": HERE, "gateway": GatewayAddress(20_000, TOKEN)}):
+        async with world(endpoint()) as (w, tasks):
+            agent, welcome = await connected(w, tasks, **fields)
+            refused = await Opened(w, tasks, agent.token).begin(StreamHello(agent.node, welcome.session))
+            with pytest.raises(StreamEnded, match="control did not ask node node-1 for a tunnel"):
+                await refused.stream.receive()
+            await refused.serving
+            assert w.plane.tunnels.of(agent.node) is None
