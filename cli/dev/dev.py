@@ -107,6 +107,7 @@ class _App:
             httpx.AsyncClient(**httpx_adapter.settings(found.url, found.key, 10.0, ca_file()))
         )
         provisioning = Provisioning(stoker, options.data_dir, display.say)
+        stack.push_async_callback(provisioning.close)
         await provisioning.start()
         calls = Calls(stoker, http, provisioning, display)
         hosts = LOOPBACK | {options.host} if is_loopback(options.host) else None

@@ -1,7 +1,8 @@
 """Live endpoints on the platform: found, created, updated, replaced and removed, as `provisioning_plan` says.
 
 One endpoint is provisioned once at a time, and three endpoints at most. What came of it is kept in the local
-file (`cache`) and in `states`, which tells the caller why an endpoint failed.
+file (`cache`) and in `states`, which tells the caller why an endpoint failed. It goes on if its caller
+leaves: the platform may have made an endpoint whose id nobody would know.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from stoker.cli.dev.provisioning_plan import Action, Cached, Existing, Wanted, d
 from stoker.cli.errors import CliError
 from stoker.client import AsyncClient, ClientError, NotFound
 from stoker.client.apps.resources import (
+    IMAGE,
     LIVE_PREFIX,
     config_hash,
     endpoint_body,
@@ -30,7 +32,7 @@ AT_ONCE = 3
 
 
 class Provisioning:
-    """`folder` has the local file. `say` prints a sentence."""
+    """`folder` has the local file. `say` prints a sentence. `close` ends what goes on without a caller."""
 
     def __init__(self, stoker: AsyncClient, folder: Path, say: Callable[[str], None]) -> None:
         self._manage, self._folder, self._say = stoker.manage, folder, say
@@ -38,6 +40,7 @@ class Provisioning:
         self._existing: dict[str, Existing] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._running: set[asyncio.Task[str]] = set()
         self.states: dict[str, str] = {}
         """The state of endpoints that were provisioned: `ready`, or `failed: ` and why."""
 
@@ -59,6 +62,18 @@ class Provisioning:
 
     async def ensure(self, served: AppEndpoint) -> str:
         """The id of the live endpoint, which is created or updated first if need be. Raises ClientError."""
+        running = asyncio.create_task(self._ensure(served), name=f"provisions {served.name}")
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return await asyncio.shield(running)
+
+    async def close(self) -> None:
+        for one in self._running:
+            one.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+
+    async def _ensure(self, served: AppEndpoint) -> str:
         name = LIVE_PREFIX + served.name
         async with self._turns[name], self._slots:
             action = self._decide(served)
@@ -144,7 +159,7 @@ class Provisioning:
     async def _put_template(self, name: str, template: Mapping[str, Any]) -> str:
         """The id of the template with this name; an earlier run may have left one."""
         for one in await self._manage.templates.list(includeEndpointBoundTemplates=True):
-            if one["name"] == name:
+            if one["name"] == name and one["imageName"] == IMAGE:
                 await self._manage.templates.update(one["id"], template_changes(template))
                 return str(one["id"])
         return str((await self._manage.templates.create(template))["id"])
@@ -160,7 +175,10 @@ class Provisioning:
                 continue
 
     def _write(self) -> None:
-        cache.write(self._folder, self._cached)
+        try:
+            cache.write(self._folder, self._cached)
+        except CliError as error:  # another server of this folder may write it now; calls need it not
+            self._say(f"{error}; each endpoint is updated again when the server is started next")
 
 
 def wanted(served: AppEndpoint) -> Wanted:

@@ -109,6 +109,48 @@ async def test_calls_at_once_create_one(platform: Platform, tmp_path: Path) -> N
     assert platform.endpoints.there["e2"]["temporary"] is True
 
 
+async def test_one_that_is_created_while_its_caller_leaves_is_known(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, created, answer = platform.endpoints.create, asyncio.Event(), asyncio.Event()
+
+    async def slow(fields: Mapping[str, Any]) -> dict[str, Any]:
+        made = await create(fields)
+        created.set()
+        await answer.wait()
+        return made
+
+    monkeypatch.setattr(platform.endpoints, "create", slow)
+    one, provisioning = served(tmp_path / "app"), await platform.provisioning()
+    calling = asyncio.create_task(provisioning.ensure(one))
+    await created.wait()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    answer.set()
+    assert await provisioning.ensure(one) == "e1"
+
+    answer.clear()
+    provisioning.forget(one, "e1")
+    calling = asyncio.create_task(provisioning.ensure(one))
+    await asyncio.sleep(0)
+    await provisioning.close()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+
+async def test_a_call_needs_no_local_file_and_no_template_of_somebody(
+    platform: Platform, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_text("no folder")
+    theirs = {"id": "t9", "name": "live-caption", "imageName": "example/caption:1"}
+    platform.templates.there["t9"] = dict(theirs)
+    provisioning = await platform.provisioning()
+    assert await provisioning.ensure(served(tmp_path / "app")) == "e1"
+    assert any("cannot be written" in line for line in platform.said)
+    assert platform.templates.there["t9"] == theirs
+
+
 async def test_what_cannot_change_is_replaced(platform: Platform, tmp_path: Path) -> None:
     provisioning = await platform.provisioning()
     await provisioning.ensure(served(tmp_path / "queue"))
