@@ -2,7 +2,7 @@
 
     python bench/on_a_gpu.py pack [3.12]                                here: downloads wheels to .whl/
     python3 bench/on_a_gpu.py run -m pytest tests/models -m gpu         there, with .whl/ copied too
-    python3 bench/on_a_gpu.py run bench/talking_video.py gpu            there
+    python3 bench/on_a_gpu.py run bench/models/talking_video.py gpu     there
 
 The machine must have Python, torch, transformers and their dependencies (PRESENT). The models need more
 packages (PACKED), in the versions of constraints.txt; `pack` downloads them for that machine's Python on

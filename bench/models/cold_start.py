@@ -1,6 +1,6 @@
 """Measures how long a worker takes to be ready: forked from a zygote, and in a fresh interpreter, in one run.
 
-    python bench/cold_start.py [--rounds 10] [--json bench/results/cold-start.json]
+    python bench/models/cold_start.py [--rounds 10] [--json bench/results/cold-start.json]
 
 The time is from `spawn` to the worker's `ready` frame, with the agent's real spawner and without loading a
 model:
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
 from measured_on import machine
 
 from stoker.agent.interfaces import WorkerExit, WorkerProcess
@@ -191,7 +192,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    about = machine("../agent", "../models", "../worker", "cold_start.py")
+    about = machine("../agent", "../models", "../worker", "models/cold_start.py")
     with tempfile.TemporaryDirectory() as folder:
         result = {"machine": about, **asyncio.run(measure(Path(folder), options.rounds))}
     show(result)

@@ -1,7 +1,7 @@
 """Compares the features of stretches of audio with those of the whole audio, at the true size of the encoder.
 
-    python bench/speech_stretches.py [--seconds 200] [--chunks 12]
-                                     [--json bench/results/speech-stretches.json]
+    python bench/models/speech_stretches.py [--seconds 200] [--chunks 12]
+                                            [--json bench/results/speech-stretches.json]
 
 wav2vec2-base gets random weights, with its attention as it is, and with scores ten times as large, so that
 single moments count. The audio repeats the demo's speech at changing pitch and loudness, with pauses and
@@ -21,6 +21,7 @@ import argparse
 import itertools
 import json
 import resource
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +30,15 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
-from measured_on import commit, hardware
 from numpy.typing import NDArray
+
+sys.path.append(str(Path(__file__).parents[1]))
+from measured_on import commit, hardware
 
 from stoker.models.talking_video.audio.speech import RATE, EncodedSpeech, Samples
 from stoker.models.talking_video.audio.stretches import DEFAULT, Stretch, Stretches
 
-SPEECH = Path(__file__).parents[1] / "deploy" / "repeated_speech.flac"
+SPEECH = Path(__file__).parents[2] / "deploy" / "repeated_speech.flac"
 FPS, CHUNK = 25, 85
 SHARPER = 10.0
 

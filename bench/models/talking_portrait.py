@@ -1,6 +1,6 @@
 """Measures talk-mini: seconds of work for a second of video, by stage, against real time.
 
-    python bench/talking_portrait.py [--seconds 8] [--json bench/results/talking-portrait.json]
+    python bench/models/talking_portrait.py [--seconds 8] [--json bench/results/talking-portrait.json]
 
 From pixels and samples in memory to a checked file, in both sizes. The face is that of the demo, the audio a
 tone whose level changes like that of speech: neither changes the cost. Below 1.0 a video is made faster than
@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measured_on import machine
 from PIL import Image
+
+sys.path.append(str(Path(__file__).parents[1]))
+from measured_on import machine
 
 from stoker.models.interface import VideoParameters
 from stoker.models.talking_video.audio.speech import Samples
@@ -78,7 +80,7 @@ def measured(pipeline: TalkMini, folder: Path, audio: Samples, size: str, side: 
 
 
 def face(folder: Path, side: int) -> Any:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "deploy"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "deploy"))
     import talking_picture
 
     talking_picture.draw_face(folder / "face.png")

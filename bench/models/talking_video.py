@@ -1,9 +1,9 @@
 """Measures the cost of a second of talking video: the lower bound in FLOPs, on a GPU, and with talk-tiny on
 the CPU.
 
-    python bench/talking_video.py floor                          counted on meta tensors: no memory, no GPU
-    python bench/talking_video.py gpu [--size 480p] [--profile exact]  random weights, true sizes, bfloat16
-    python bench/talking_video.py tiny [--seconds 4]             talk-tiny on one CPU thread
+    python bench/models/talking_video.py floor                   counted on meta tensors: no memory, no GPU
+    python bench/models/talking_video.py gpu [--size 480p] [--profile exact]  random, true sizes, bfloat16
+    python bench/models/talking_video.py tiny [--seconds 4]      talk-tiny on one CPU thread
     … [--json bench/results/talking-video.json]                  adds its figures to this file
 
 `floor` is the time in which a GPU that only multiplies, at 790 TFLOP/s (bfloat16, dense: what an H100
@@ -23,6 +23,7 @@ import argparse
 import functools
 import json
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -30,9 +31,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from measured_on import machine
 from talking_video_tiny import show_tiny, tiny
 from timing import synchronize, timed
+
+sys.path.append(str(Path(__file__).parents[1]))
+from measured_on import machine
 
 from stoker.models.speed_ups import profiles
 from stoker.models.speed_ups.speed_up import Loaded
@@ -299,7 +302,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of `tiny`")
     parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
-    about, key = machine("../models", "talking_video.py", "talking_video_tiny.py") | gpu_facts(), options.what
+    about = machine("../models", "models/talking_video.py", "models/talking_video_tiny.py") | gpu_facts()
+    key = options.what
     if options.what == "floor":
         show_floor(found := floor())
     elif options.what == "tiny":

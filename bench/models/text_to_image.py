@@ -1,8 +1,8 @@
 """Compares the hosted image model with the plain pipeline of diffusers, in one run, with each profile.
 
-    python bench/text_to_image.py [--side 512] [--steps 28] [--profile exact --profile fast+mag-cache]
-                                  [--runs 5] [--cpu] [--json FILE]
-    python bench/text_to_image.py --gpu [--side 1024]         random weights at FLUX.1's true size
+    python bench/models/text_to_image.py [--side 512] [--steps 28] [--profile exact --profile fast+mag-cache]
+                                         [--runs 5] [--cpu] [--json FILE]
+    python bench/models/text_to_image.py --gpu [--side 1024]         random weights at FLUX.1's true size
 
 Without --gpu a pipeline with weights is run (STOKER_PIPELINE, STOKER_WEIGHTS_DIR; the default is the best one
 with weights on this machine): for each profile the handler, which also does what a caller needs (checks,
@@ -25,6 +25,7 @@ import os
 import platform
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,9 +34,11 @@ from typing import Any
 import numpy as np
 import torch
 from flux_at_true_size import measured_at_true_size
-from measured_on import commit, cpu_name, others
 from picture_figures import psnr_db, ssim
 from timing import timed
+
+sys.path.append(str(Path(__file__).parents[1]))
+from measured_on import commit, cpu_name, others
 
 import stoker
 from stoker.models import interface, libraries, selection
@@ -64,7 +67,7 @@ def main() -> None:
     found["hardware"]["others"] = round((others() - before) / (time.perf_counter() - begun), 2)
     found |= {
         "versions": versions(),
-        "commit": commit("../models", "../worker", "text_to_image.py", "flux_at_true_size.py"),
+        "commit": commit("../models", "../worker", "models/text_to_image.py", "models/flux_at_true_size.py"),
     }
     print(f"  {json.dumps(found['hardware'])}")
     if arguments.json:
