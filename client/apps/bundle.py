@@ -120,7 +120,7 @@ def _is_ours(root: Path, path: str) -> bool:
 
 def _text(root: Path, path: str) -> str:
     try:
-        return (root / path).read_text(encoding="utf-8")
+        return (root / path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise BundleError(f"{path} is not UTF-8, and cannot be shipped") from None
     except OSError as error:

@@ -100,7 +100,7 @@ def _declared(function: Callable[..., Any]) -> tuple[Endpoint, Definition, Path]
     name = Path(file).stem if module.__name__ == "__main__" else module.__name__
     root = Path(file).resolve().parents[name.count(".")]
     path = Path(file).resolve().relative_to(root).as_posix()
-    found, _ = scan_source(Path(file).read_text(encoding="utf-8"), path)
+    found, _ = scan_source(Path(file).read_text(encoding="utf-8-sig"), path)
     endpoint = next((one for one in found if one.target == target), None)
     if endpoint is None:
         raise DefinitionError(f"{target} is not decorated at the top level of {path}")

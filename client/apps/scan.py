@@ -37,7 +37,7 @@ def scan(root: Path) -> App:
     problems: list[Problem] = []
     for path in python_files(root):
         try:
-            text = (root / path).read_text(encoding="utf-8")
+            text = (root / path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(path, 1, f"it cannot be read as UTF-8: {error}"))
             continue

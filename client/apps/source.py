@@ -26,7 +26,7 @@ def scan_source(text: str, path: str) -> tuple[tuple[Endpoint, ...], tuple[Probl
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return (), (syntax_problem(error, path),)
-    module = _Module(tree, text.splitlines(), path)
+    module = _Module(tree, text.split("\n"), path)  # a form feed ends no line
     endpoints = tuple(module.endpoints())
     return endpoints, tuple(module.problems)
 

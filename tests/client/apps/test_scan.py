@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.client.apps import importing
+from stoker.client.apps.bundle import bundle
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.scan import scan
 from stoker.client.apps.scanned import Parameter, default_name
@@ -158,3 +159,12 @@ def test_computed_options_are_those_of_the_imported_module(tmp_path: Path) -> No
     (folder / "near.py").write_text("import missing_module\n")
     with pytest.raises(importing.ImportFailed, match="missing_module"):
         importing.definition(tmp_path, function)
+
+
+def test_a_file_may_begin_with_a_mark_of_its_encoding_and_have_form_feeds(tmp_path: Path) -> None:
+    source = "\ufefffrom stoker.client import endpoint\nimport near\n\f\n@endpoint(cpu=0)\ndef f(): ...\n"
+    (tmp_path / "w.py").write_text(source, encoding="utf-8")
+    (tmp_path / "near.py").write_text("\ufeffx = 1\n", encoding="utf-8")
+    (problem,) = scan(tmp_path).problems
+    assert (problem.line, problem.text) == (4, "@endpoint(cpu=0)")
+    assert bundle(tmp_path, "w.py").files["near.py"] == "x = 1\n"
