@@ -7,6 +7,7 @@ load-balanced  a request to the worker, then the lines that the route printed
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
@@ -32,6 +33,9 @@ LONG_S = 2.0
 
 ROUTE_S = 345.0
 """A little longer than the platform waits for a worker and its response."""
+
+ERROR_MAX = 10_000
+"""Characters of the error of a route that are shown."""
 
 UNINSTALLED = "could not be installed"
 """In the first line of the error of a function whose dependencies could not be installed."""
@@ -127,10 +131,13 @@ class Calls:
             self._display.line(name, f"done in {(record.execution_time or 0) / 1000:.2f} s", "green")
             return
         error = (record.error or record.reason or "no reason was given").rstrip()
+        self._note_failure(name, error)
+        self._display.line(name, f"{record.status}: {error}", "red")
+
+    def _note_failure(self, name: str, error: str) -> None:
         first = error.partition("\n")[0]
         if UNINSTALLED in first:
             self._provisioning.states[name] = f"failed: {first}"
-        self._display.line(name, f"{record.status}: {error}", "red")
 
     async def request(
         self,
@@ -161,15 +168,21 @@ class Calls:
             endpoint = await self._provisioning.ensure(served)
             response = await self._execute_shown(name, endpoint, request)
         if response.status_code != 200:
-            raise ClientError(f"{name} answered {response.status_code}: {_why(response)}")
-        content = response.json()
-        answer = route_response(content)
-        for line in content.get("log", ()):
+            raise ClientError(f"{name} answered {response.status_code}: {_why(response.content)}")
+        answer = route_response(response.json())
+        for line in answer.lines:
             self._display.line(name, line)
-        self._display.line(
-            name, f"{method} {path}: {answer.status}", "green" if answer.status < 400 else "red"
-        )
+        self._show_answer(name, f"{method} {path}: {answer.status}", answer)
         return answer
+
+    def _show_answer(self, name: str, text: str, answer: RouteResponse) -> None:
+        if answer.status < 400:
+            self._provisioning.states[name] = "ready"
+            self._display.line(name, text, "green")
+            return
+        error = _why(answer.body).rstrip()
+        self._note_failure(name, error)
+        self._display.line(name, f"{text} {error}", "red")
 
     async def _execute_shown(self, name: str, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
         """Shows what its workers do while the response takes long."""
@@ -203,11 +216,12 @@ class Calls:
             ) from None
 
 
-def _why(response: httpx.Response) -> str:
+def _why(body: bytes) -> str:
+    """The error that a response has."""
     try:
-        body = response.json()
+        content = json.loads(body)
     except ValueError:
-        return response.text[:300]
-    return (
-        str(body.get("detail") or body.get("error") or body)[:1000] if isinstance(body, dict) else str(body)
-    )
+        content = body.decode("utf-8", "replace")
+    if isinstance(content, dict):
+        content = content.get("detail") or content.get("error") or content
+    return str(content)[:ERROR_MAX]

@@ -18,7 +18,7 @@ from stoker.cli.dev.project import AppEndpoint, Project, checked, load, named
 from stoker.cli.errors import CliError
 from stoker.cli.tables import show
 from stoker.cli.terminal import plain_console
-from stoker.client import Client, ClientError
+from stoker.client import Client, ClientError, Unreachable
 from stoker.client.apps.bundle import BundleError
 from stoker.client.apps.resources import (
     IMAGE,
@@ -41,6 +41,8 @@ def deploy(url: str, data_dir: Path, names: tuple[str, ...]) -> None:
         for served in named(project, names):
             try:
                 rows.append(_deployed(stoker, served, url))
+            except Unreachable:
+                raise
             except (ClientError, BundleError) as error:
                 failed.append(f"{served.name}: {error}")
     show(COLUMNS, rows, [dict(zip(COLUMNS, row, strict=True)) for row in rows], as_json=False)

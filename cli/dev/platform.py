@@ -60,6 +60,7 @@ async def local(data_dir: Path, say: Callable[[str], None]) -> AsyncIterator[Pla
     try:
         url = await _wait_ready(process, ready, log)
         say(f"the platform runs at {url} (started in {time.monotonic() - began:.1f} s)")
+        say(f"in another terminal, for stoker deploy or stoker logs: export STOKER_URL={url}")
         yield Platform(url, find_key(data_dir))
     finally:
         await asyncio.shield(asyncio.to_thread(_stop, process))

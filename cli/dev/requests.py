@@ -8,6 +8,9 @@ from typing import Any
 from stoker.client.apps.scanned import Function
 from stoker.client.apps.values import ValueRefused, decode
 
+NAMED = 10
+"""How many missing or unknown parameters a message names."""
+
 
 class BodyRefused(ValueError):
     """The body is wrong; the message names the field and says what is expected."""
@@ -25,13 +28,17 @@ def arguments(body: bytes, function: Function) -> dict[str, Any]:
     given = content["input"]
     if not isinstance(given, dict):
         raise BodyRefused(f"input must be an object, with the parameters of {function.qualname}; {wrapper}")
+    known = [one.name for one in function.parameters]
     missing = [f"input.{one.name}" for one in function.parameters if one.required and one.name not in given]
-    if missing:
-        takes = ", ".join(one.name for one in function.parameters)
-        verb = "is" if len(missing) == 1 else "are"
-        raise BodyRefused(
-            f"{', '.join(missing)} {verb} required and missing; {function.qualname} takes {takes}"
-        )
+    unknown = [] if function.takes_any else [f"input.{name:.100}" for name in given if name not in known]
+    wrong = [
+        f"{', '.join(names[:NAMED])} {'is' if len(names) == 1 else 'are'} {what}"
+        for names, what in ((missing, "required and missing"), (unknown, "unknown"))
+        if names
+    ]
+    if wrong:
+        takes = ", ".join(known) or "no parameters"
+        raise BodyRefused(f"{', and '.join(wrong)}; {function.qualname} takes {takes}")
     try:
         return {name: decode(value, where=f"input.{name}") for name, value in given.items()}
     except ValueRefused as error:

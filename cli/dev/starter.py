@@ -74,7 +74,8 @@ curl -s localhost:8888/lb_worker/hello/you
 ```
 
 With a platform: copy `.env.example` to `.env`, set the key, and run `stoker dev`.
-<http://localhost:8888/docs> shows all routes. `stoker deploy` creates endpoints that stay.
+<http://localhost:8888/docs> shows all routes.
+`stoker deploy` creates endpoints that stay, and `stoker undeploy` deletes them.
 """
 
 

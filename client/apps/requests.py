@@ -28,11 +28,12 @@ Upload = Callable[[bytes, str], str]
 
 @dataclass(frozen=True, slots=True)
 class RouteResponse:
-    """What a route answered."""
+    """What a route answered. `lines` are those that it printed, and those of an installation before it."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    lines: tuple[str, ...] = ()
 
 
 def function_request(
@@ -82,7 +83,12 @@ def route_request(
 
 def route_response(body: Mapping[str, Any]) -> RouteResponse:
     """Reads the answer of `/execute`."""
-    return RouteResponse(int(body["status"]), dict(body["headers"]), base64.b64decode(body["body"]))
+    return RouteResponse(
+        int(body["status"]),
+        dict(body["headers"]),
+        base64.b64decode(body["body"]),
+        tuple(body.get("lines", ())),
+    )
 
 
 def routes(endpoint: Endpoint) -> list[dict[str, str]]:

@@ -35,13 +35,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function, or a method as `Model.embed`. `summary` is the first line of its docstring."""
+    """A function, or a method as `Model.embed`. `summary` is the first line of its docstring. `takes_any`: it
+    has `**kwargs`."""
 
     qualname: str
     line: int
     summary: str = ""
     parameters: tuple[Parameter, ...] = ()
     generator: bool = False
+    takes_any: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,8 @@ class _Module:
         )
         pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
         parameters = tuple(_parameter(*pair) for pair in pairs)
-        return Function(qualname, node.lineno, _summary(node), parameters, _yields(node))
+        takes_any = given.kwarg is not None
+        return Function(qualname, node.lineno, _summary(node), parameters, _yields(node), takes_any)
 
     def _complain(self, node: ast.stmt | ast.expr, message: str) -> None:
         text = self._lines[node.lineno - 1] if node.lineno <= len(self._lines) else ""

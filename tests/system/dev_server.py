@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ import httpx
 from stack import SOURCE, START_S, STOP_S, Stack, until
 
 COMMAND = [sys.executable, "-P", "-m", "stoker.cli"]
+AT_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes its standard input the terminal of a session of its own, whose Ctrl-C reaches the command."""
+
 URL = re.compile(r"^(http://[\w.]+:\d+)   documentation", re.MULTILINE)
 FUNCTIONS = "functions = true"
 """The line of stoker.toml that allows them."""
@@ -103,6 +108,42 @@ def serving(folder: Path, *options: str, stack: Stack | None = None, **more: str
     with started(folder, "dev", "--port", "18888", *options, stack=stack, **more) as server:
         server.ready()
         yield server
+
+
+@contextmanager
+def at_terminal(folder: Path, *arguments: str, stack: Stack) -> Iterator[tuple[DevServer, int]]:
+    """A command whose terminal is a pty, and the pty's other end: what is written there is typed."""
+    output = folder.with_name(f"{folder.name}.{arguments[0]}.terminal")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", AT_TERMINAL, *COMMAND, *arguments],
+        cwd=folder,
+        env=environment(stack, TERM="dumb"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+
+    def copy() -> None:
+        with open(output, "wb") as file, suppress(OSError):  # EIO, when the last process has closed it
+            while data := os.read(ours, 65536):
+                file.write(data)
+                file.flush()
+
+    output.touch()
+    copying = threading.Thread(target=copy)
+    copying.start()
+    server = DevServer(folder, process, output)
+    try:
+        yield server, ours
+    except BaseException:
+        print(f"--- stoker {arguments[0]}\n{server.printed}")
+        raise
+    finally:
+        server.stop()
+        copying.join()
+        os.close(ours)
 
 
 @contextmanager

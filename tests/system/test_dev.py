@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dev_server import FUNCTIONS, DevServer, serving, started, stoker
+from dev_server import FUNCTIONS, DevServer, at_terminal, serving, started, stoker
 from stack import START_S, Stack, running, until
 from written_apps import BALANCED, ONE, SEVERAL, app
 
@@ -60,6 +62,7 @@ def uninstallable() -> int:
 def fine() -> int:
     return 1
 """
+LOUD = BALANCED.replace("    return", '    print("a line of a route", id)\n    return 1 / (id - 1) and', 1)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +142,9 @@ def test_what_is_wrong_with_a_request_is_told(platform: Stack, folder: Path) -> 
         lacking = server.call("/one/runsync", times=2)
         assert lacking.status_code == 422
         assert "input.text is required and missing" in lacking.json()["error"]
+        surplus = server.call("/one/runsync", text="hey", volume=11)
+        assert surplus.status_code == 422
+        assert "input.volume is unknown; caption takes text, times" in surplus.json()["error"]
         unknown = server.call("/two/runsync")
         assert unknown.status_code == 404
         assert "POST /one/runsync" in unknown.json()["error"]
@@ -175,6 +181,24 @@ def test_lines_and_progress_are_shown_as_they_happen(platform: Stack, folder: Pa
         calling.join()
         server.shows("live-slow done in ")
     assert answers == ["over"]
+
+
+def test_lines_of_routes_are_shown_with_their_response(platform: Stack, folder: Path) -> None:
+    with serving(app(folder, lb=LOUD), stack=platform) as server:
+        assert server.http.get("/lb/items/2").json() == {"id": 2}
+        server.shows("live-shop a line of a route 2\n")
+        server.shows("live-shop GET /items/2: 200")
+        assert server.http.get("/lb/items/1").status_code == 500
+        server.shows("live-shop a line of a route 1\n")
+        server.shows("live-shop GET /items/1: 500 ZeroDivisionError: division by zero")
+        server.shows('File "lb.py", line 10, in item')
+        server.edit(
+            "lb.py", LOUD.replace("cpu=True", 'cpu=True, dependencies=["no-such"], env={"PIP_NO_INDEX": "1"}')
+        )
+        assert server.http.get("/lb/items/2").status_code == 500
+        server.shows("No matching distribution found for no-such")
+        states = {one["name"]: one["state"] for one in server.http.get("/").json()["endpoints"]}
+        assert states["live-shop"].startswith("failed: the dependencies")
 
 
 def test_a_caller_that_leaves_cancels_its_job(platform: Stack, folder: Path, tmp_path: Path) -> None:
@@ -299,6 +323,27 @@ def test_all_are_created_at_once_and_more_than_five_are_asked_for(platform: Stac
         assert len(endpoints(platform)) == 6
 
 
+@pytest.mark.parametrize(("typed", "created"), [("y\n", 6), ("n\n", 0), ("\x03", None)])
+def test_the_question_is_answered_at_a_terminal(
+    platform: Stack, folder: Path, typed: str, created: int | None
+) -> None:
+    app(folder, names=NAMES)
+    with at_terminal(folder, "dev", "--auto-provision", "-p", "18888", stack=platform) as (server, terminal):
+        server.ready()
+        server.shows("6 endpoints would be created: live-f0, ")
+        server.shows("[y/N]: ")
+        os.write(terminal, typed.encode())
+        if created is None:
+            assert server.process.wait(START_S) == 0
+        elif created:
+            until(lambda: len(endpoints(platform)) == created, START_S, "the endpoints")
+        else:
+            server.shows("nothing was created; each endpoint is created when it is first called")
+            assert server.output("/names/f3/runsync") == 3
+            created = 1
+        assert len(endpoints(platform)) == (created or 0)
+
+
 def test_they_are_reused_updated_and_deleted(platform: Stack, folder: Path) -> None:
     app(folder, one=ONE)
     with serving(folder, "--auto-provision", stack=platform) as server:
@@ -348,7 +393,7 @@ def test_one_that_is_gone_is_created_again(platform: Stack, folder: Path) -> Non
 # ---- where it does not start
 
 
-@pytest.mark.parametrize("command", ["dev", "run"])
+@pytest.mark.parametrize("command", ["dev", "run", "deploy"])
 def test_without_a_key_a_project_or_a_platform_there_is_one_sentence(
     platform: Stack, tmp_path: Path, command: str
 ) -> None:
@@ -360,7 +405,8 @@ def test_without_a_key_a_project_or_a_platform_there_is_one_sentence(
         (folder, platform, {"STOKER_URL": "http://127.0.0.1:9"}, "no answer from http://127.0.0.1:9"),
         (folder, platform, {"STOKER_API_KEY": "sk_x_y"}, "key"),
     ):
-        ended = stoker(where, command, "-p", "18888", stack=stack, **options)
+        port = () if command == "deploy" else ("-p", "18888")
+        ended = stoker(where, command, *port, stack=stack, **options)
         assert ended.returncode == 1
         assert ended.stderr.startswith("stoker: "), ended.stderr
         assert sentence in ended.stderr
@@ -457,6 +503,10 @@ def test_a_new_project_runs_on_this_machine_alone(tmp_path: Path) -> None:
         assert server.output("/gpu_worker/runsync")["text"] == "hello"
         assert server.http.get("/lb_worker/hello/you").json() == {"message": "hello, you"}
         assert server.http.post("/lb_worker/add", json={"a": 1, "b": 2}).json() == {"sum": 3}
+        (url,) = re.findall(r"export STOKER_URL=(\S+)", server.printed)
+        deployed = stoker(folder, "deploy", "cpu-worker", STOKER_URL=url)
+        assert "cpu-worker" in deployed.stdout, deployed.stderr
+        assert "is deleted" in stoker(folder, "undeploy", "--yes", STOKER_URL=url).stderr
         assert server.stop() == 0
     left = Stack(tmp_path).left_over()
     assert left == []

@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 from stoker.worker.errors import Cancelled, HandlerError
 from stoker.worker.functions.messages import HEAD, length, pack, unpack
+from stoker.worker.functions.printed import Copied, PrintedLines, printed
 from stoker.worker.functions.progress import reports
 from stoker.worker.functions.routing import bind_request
 from stoker.worker.functions.targets import Targets, arguments, error_of, result
@@ -52,6 +53,7 @@ class Calls:
     def serve(self) -> NoReturn:
         """On the main thread: runs what the reader receives."""
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        sys.stdout, sys.stderr = Copied("stdout", sys.stdout), Copied("stderr", sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGUSR1, self._raise_cancelled)
         os.register_at_fork(after_in_child=self._leave)
@@ -96,6 +98,8 @@ class Calls:
 
     def _run(self, message: dict[str, Any], *, on_main: bool) -> None:
         number = message["call"]
+        lines = PrintedLines(lambda line: self._send({"call": number, "line": line}))
+        printed.set(lines if message["lines"] else None)
         try:
             ended = pack({"call": number, "result": self._result(message, on_main=on_main)})
         except BaseException as error:  # a function may raise anything, SystemExit too
@@ -103,6 +107,7 @@ class Calls:
         with suppress(Exception):  # a function may have replaced or closed them
             sys.stdout.flush()
             sys.stderr.flush()
+        lines.close()
         self._cancelled.discard(number)
         self._write(ended)
 

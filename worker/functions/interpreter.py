@@ -96,19 +96,22 @@ class Interpreter:
         message: Mapping[str, Any],
         on_progress: Callable[[Any], None],
         on_chunk: Callable[[Any], None],
+        on_line: Callable[[str], None] | None = None,
     ) -> Any:
-        """The result, as JSON values. Raises CallFailed for what the function raised, HandlerError if the
-        process died."""
+        """The result, as JSON values. `on_line` gets the lines that the function prints. Raises CallFailed
+        for what the function raised, HandlerError if the process died."""
         number = next(self._numbers)
         answers = self._calls[number] = asyncio.Queue()
         try:
-            await self._send({"call": number, **message})
+            await self._send({"call": number, "lines": on_line is not None, **message})
             while True:
                 answer = await answers.get()
                 if "progress" in answer:
                     on_progress(answer["progress"])
                 elif "chunk" in answer:
                     on_chunk(answer["chunk"])
+                elif on_line is not None and "line" in answer:
+                    on_line(answer["line"])
                 elif "result" in answer:
                     return answer["result"]
                 elif "died" in answer:

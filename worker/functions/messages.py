@@ -1,9 +1,9 @@
 """Messages between the worker and the interpreter of its functions: a length of eight bytes, then JSON.
 
-worker  -> call     {"call": n, "module", "callable", "kwargs" | "request", "scratch"}
+worker  -> call     {"call": n, "module", "callable", "kwargs" | "request", "scratch", "lines"}
            cancel   {"cancel": n}
 child   -> ready    {"ready": pid}
-           of call  {"call": n} with "progress", "chunk", "result", or "error" and "status"
+           of call  {"call": n} with "progress", "chunk", "line", "result", or "error" and "status"
 """
 
 from __future__ import annotations

@@ -59,12 +59,14 @@ class Runner:
         log: Log,
         on_progress: Callable[[Any], None],
         on_chunk: Callable[[Any], None],
+        on_line: Callable[[str], None] | None = None,
     ) -> Any:
-        """The result of one call, as JSON values. Raises HandlerError."""
+        """The result of one call, as JSON values. `on_line` gets the lines that the function prints. Raises
+        HandlerError."""
         running = await self._running(code, log)
         running.calls += 1
         try:
-            return await running.interpreter.call(message, on_progress, on_chunk)
+            return await running.interpreter.call(message, on_progress, on_chunk, on_line)
         finally:
             running.calls -= 1
             if running.retired and not running.calls:

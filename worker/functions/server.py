@@ -1,8 +1,9 @@
 """The server of a load-balanced endpoint of an app: `python -P -m stoker.worker.functions.server`.
 
     GET /ping        200 when its code is ready, 204 while it is being prepared
-    POST /execute    live: the code, the routes and the caller's request -> the route's response, as JSON;
-                     not from a browser: a page there reaches this machine's ports, too
+    POST /execute    live: the code, the routes and the caller's request -> the route's response and the lines
+                     that it printed, as JSON; not from a browser: a page there reaches this machine's ports,
+                     too
     anything else    deployed: the routes themselves
 
 Each request has a thread of the standard library's server; functions run in the interpreter of `runner`,
@@ -21,7 +22,8 @@ import signal
 import sys
 import threading
 import urllib.request
-from collections.abc import Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
@@ -30,6 +32,7 @@ from urllib.parse import urlsplit
 from stoker.worker.errors import HandlerError, describe
 from stoker.worker.functions import routing
 from stoker.worker.functions.code import PACKED_MAX, Code, CodeRefused, read_code, version_content
+from stoker.worker.functions.install import Log
 from stoker.worker.functions.interpreter import CallFailed
 from stoker.worker.functions.routing import BadCall, Request, Route
 from stoker.worker.functions.runner import Runner
@@ -41,6 +44,9 @@ BODY_MAX = 64 << 20
 """Of a request. The gateway lets 30 MiB through, which are a third longer in a live one."""
 
 CONCURRENT = 64
+INSTALLING_MAX = 200
+"""Of the lines of an installation, the last that a response carries."""
+
 FETCH_S = 60.0
 
 
@@ -71,7 +77,7 @@ class App:
     async def respond(self, request: Request) -> Response:
         try:
             if self._code is not None:
-                return await self._route(self._code, self._routes, request)
+                return await self._route(self._code, self._routes, request, _print)
             if request.path == "/execute" and request.method == "POST":
                 if {"origin", "sec-fetch-site"} & request.headers.keys():
                     raise BadCall(403, "a page in a browser may not send code to this worker")
@@ -104,15 +110,38 @@ class App:
             )
         except (AssertionError, KeyError, TypeError, AttributeError, binascii.Error, ValueError):
             raise BadCall(422, "request must have method, path, query, headers and body (base64)") from None
+        installing: deque[str] = deque(maxlen=INSTALLING_MAX)
+        printed: list[str] = []
+
+        def log(line: str) -> None:
+            _print(line)
+            installing.append(line)
+
         try:
-            answer = await self._route(code, routing.read_routes(values.get("routes")), inner)
+            routes = routing.read_routes(values.get("routes"))
+            answer = await self._route(code, routes, inner, log, printed.append)
         except (BadCall, CallFailed) as error:
             answer = _error(error.status, str(error))
-        body = base64.b64encode(answer.body).decode()
-        told = {"status": answer.status, "headers": {"content-type": answer.media_type}, "body": body}
+        except CodeRefused:
+            raise
+        except HandlerError as error:
+            answer = _error(500, str(error))
+        told = {
+            "status": answer.status,
+            "headers": {"content-type": answer.media_type},
+            "body": base64.b64encode(answer.body).decode(),
+            "lines": [*installing, *printed],
+        }
         return Response(200, json.dumps(told).encode())
 
-    async def _route(self, code: Code, routes: tuple[Route, ...], request: Request) -> Response:
+    async def _route(
+        self,
+        code: Code,
+        routes: tuple[Route, ...],
+        request: Request,
+        log: Log,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Response:
         route, names = routing.find(routes, request.method, request.path)
         message = {
             "module": route.module,
@@ -126,7 +155,7 @@ class App:
                 "body": base64.b64encode(request.body).decode(),
             },
         }
-        result = await self._runner.call(code, message, _print, _ignore, _ignore)
+        result = await self._runner.call(code, message, log, _ignore, _ignore, on_line)
         if isinstance(result, dict) and result.get(TAG) == "bytes":
             return Response(200, base64.b64decode(result["data"]), "application/octet-stream")
         return Response(200, json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))

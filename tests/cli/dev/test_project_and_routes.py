@@ -145,6 +145,11 @@ def test_the_document_is_valid_and_has_the_first_lines(tmp_path: Path) -> None:
         (b'{"input": "a"}', "input must be an object, with the parameters of caption"),
         (b'{"input": {}}', "input.text is required and missing; caption takes text, times"),
         (b'{"input": {"text": {"$stoker": "x"}}}', "input.text has a $stoker that is neither"),
+        (b'{"input": {"text": "a", "n": 1}}', "input.n is unknown; caption takes text, times"),
+        (
+            b'{"input": {"txt": "a", "n": 1}}',
+            "input.text is required and missing, and input.txt, input.n are unknown; caption takes text,",
+        ),
     ],
 )
 def test_a_wrong_body_is_refused_by_its_field(tmp_path: Path, body: bytes, message: str) -> None:
@@ -156,5 +161,13 @@ def test_a_wrong_body_is_refused_by_its_field(tmp_path: Path, body: bytes, messa
 
 def test_arguments_are_the_fields_of_input(tmp_path: Path) -> None:
     (route,), _ = local_routes(load(app(tmp_path, a=ONE)))
-    body = b'{"input": {"text": {"$stoker": "bytes", "data": "aGk="}, "more": [1]}}'
-    assert arguments(body, route.function) == {"text": b"hi", "more": [1]}
+    body = b'{"input": {"text": {"$stoker": "bytes", "data": "aGk="}, "times": [1]}}'
+    assert arguments(body, route.function) == {"text": b"hi", "times": [1]}
+
+
+def test_a_function_with_keyword_arguments_takes_any_name(tmp_path: Path) -> None:
+    takes_any = ONE.replace("times: int = 1", "**more: int").replace("* times", "+ str(more)")
+    (route,), _ = local_routes(load(app(tmp_path, a=takes_any)))
+    assert arguments(b'{"input": {"text": "a", "n": 1}}', route.function) == {"text": "a", "n": 1}
+    with pytest.raises(BodyRefused, match=r"input\.text is required and missing; caption takes text"):
+        arguments(b'{"input": {"n": 1}}', route.function)

@@ -17,9 +17,13 @@ from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import route_request, route_response
 from stoker.client.apps.resources import version_env
 from stoker.worker.functions.code import version_content
+from stoker.worker.functions.environments import VARIABLE
+from stoker.worker.functions.printed import CHARACTERS_MAX
 from stoker.worker.functions.server import Server
 
 SOURCE = """
+import asyncio
+import sys
 import threading
 from stoker.client import endpoint
 
@@ -40,7 +44,21 @@ def image(image: bytes):
 
 @api.get("/fails")
 def fails():
+    print("before it fails")
     raise ValueError("no")
+
+@api.get("/prints")
+async def prints():
+    print("a", "line")
+    print("10 %\\r20 %\\r", end="", file=sys.stderr)
+    await asyncio.to_thread(print, "of a thread")
+    print("without an end", end="")
+
+@api.get("/floods")
+def floods():
+    print("x" * 5000)
+    for n in range(20_000):
+        print(n)
 
 @api.get("/meets")
 def meets():
@@ -71,6 +89,13 @@ def serving(content: dict[str, Any] | None) -> Iterator[Server]:
 def deployed(app: App) -> Iterator[Server]:
     variables = version_env(app.endpoint("api"), Definition(), app.bundle("api"))
     yield from serving(version_content(variables))
+
+
+@pytest.fixture
+def no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip finds nothing, and what it makes goes with the test."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "environments"))
 
 
 @pytest.fixture
@@ -125,7 +150,7 @@ def test_what_is_wrong_is_a_sentence(deployed: Server) -> None:
     assert (status, told) == (422, {"error": "id must be int; got 'x'"})
     status, told = ask(deployed, "GET", "/fails")
     assert status == 500
-    assert 'File "shop.py", line 22, in fails' in told["error"]
+    assert 'File "shop.py", line 25, in fails' in told["error"]
     assert ask(deployed, "POST", "/execute", {})[0] == 404
 
 
@@ -173,6 +198,39 @@ def test_a_bundle_that_cannot_be_written_is_answered(live: Server, app: App) -> 
     status, told = ask(live, "POST", "/execute", body)
     assert status == 500
     assert "a.py" in told["error"]
+
+
+def lines_of(live: Server, app: App, path: str) -> tuple[str, ...]:
+    """What `/execute` says that the route has printed."""
+    body = route_request(app.endpoint("api"), app.bundle("api"), Definition(), method="GET", path=path)
+    return route_response(ask(live, "POST", "/execute", body)[1]).lines
+
+
+def test_a_live_app_answers_with_the_lines_of_its_route(
+    live: Server, app: App, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert lines_of(live, app, "/prints") == ("a line", "of a thread", "20 %", "without an end")
+    assert lines_of(live, app, "/fails") == ("before it fails",)
+    assert lines_of(live, app, "/items/3") == (), "lines of other calls"
+    printed = capfd.readouterr()
+    assert "a line\nof a thread\nwithout an end" in printed.out, "the worker's log has them, too"
+    assert "20 %" in printed.err
+
+
+def test_lines_are_bounded(live: Server, app: App) -> None:
+    first, *_, last = lines = lines_of(live, app, "/floods")
+    assert first == "x" * 2000
+    assert sum(len(line) + 1 for line in lines[:-1]) <= CHARACTERS_MAX
+    assert last == f"… {20_001 - len(lines[:-1])} lines left out"
+
+
+def test_a_live_app_answers_with_the_lines_of_an_installation(no_index: None, live: Server, app: App) -> None:
+    endpoint, definition = app.endpoint("api"), Definition(dependencies=("no-such-package",))
+    body = route_request(endpoint, app.bundle("api"), definition, method="GET", path="/items/3")
+    answer = route_response(ask(live, "POST", "/execute", body)[1])
+    assert answer.status == 500
+    assert b"could not be installed" in answer.body
+    assert any("No matching distribution found for no-such-package" in line for line in answer.lines)
 
 
 def test_a_live_app_takes_nothing_else(live: Server) -> None:
