@@ -53,12 +53,14 @@ class Proxies:
 
 
 def _address(entry: str) -> IPv4Address | IPv6Address | None:
-    """The address of an entry, which may have a port: `192.0.2.1:80`, `[2001:db8::1]:80`."""
+    """The address of an entry, which may have a port: `192.0.2.1:80`, `[2001:db8::1]:80`. A proxy that
+    listens at an IPv6 address writes an IPv4 caller as `::ffff:192.0.2.1`."""
     if entry.startswith("["):
         entry = entry[1:].partition("]")[0]
     elif entry.count(":") == 1:
         entry = entry.partition(":")[0]
     try:
-        return ip_address(entry)
+        address = ip_address(entry)
     except ValueError:
         return None
+    return getattr(address, "ipv4_mapped", None) or address

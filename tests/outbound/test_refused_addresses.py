@@ -179,6 +179,8 @@ def test_numbers_are_read_as_a_resolver_reads_them(host: str) -> None:
     [
         ("::1", True),
         ("127.9.9.9", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:10.0.0.7", False),
         ("localhost", True),
         ("", False),
         ("0.0.0.0", False),
