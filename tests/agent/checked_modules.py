@@ -1,4 +1,5 @@
-"""The agent's pure modules that are held to checks, and the checks of each: `checks_<name>.py`."""
+"""The agent's pure modules that are held to checks, and the checks of each: `checks_<module>.py` in
+the folder of its tests."""
 
 from __future__ import annotations
 
@@ -8,27 +9,28 @@ from pathlib import Path
 
 from load_module import load_module
 
-MODULES = {
-    "attempt": "attempts.attempt_machine",
-    "chunks": "attempts.chunks",
-    "cost": "attempts.running_attempt",
-    "device_health": "devices.health",
-    "memory_gate": "devices.memory_gate",
-    "outbox": "reports.outbox",
-    "pod": "pods.pod_machine",
-    "process": "workers.process_machine",
-    "recycle": "workers.recycle_policy",
-    "restarts": "workers.restarts",
-    "usage": "workers.usage",
-    "zygote": "zygotes.zygote_machine",
-}
-MACHINES = {name: importlib.import_module(f"stoker.agent.{module}") for name, module in MODULES.items()}
+MODULES = (
+    "attempts.attempt_machine",
+    "attempts.chunks",
+    "attempts.running_attempt",
+    "devices.health",
+    "devices.memory_gate",
+    "pods.pod_machine",
+    "reports.outbox",
+    "workers.process_machine",
+    "workers.recycle_policy",
+    "workers.restarts",
+    "workers.usage",
+    "zygotes.zygote_machine",
+)
+CHECKED = {module: importlib.import_module(f"stoker.agent.{module}") for module in MODULES}
 
 
 def load_checks(name):
     """`EXAMPLES` are its functions that take the module alone and return nothing, so that none is forgotten;
     `ALL` are these and its `RANDOM` ones."""
-    checks = load_module(f"agent_checks_{name}", Path(__file__).with_name(f"checks_{name}.py"))
+    folder, module = name.split(".")
+    checks = load_module(f"agent_checks_{module}", Path(__file__).parent / folder / f"checks_{module}.py")
     checks.EXAMPLES = [made for made in vars(checks).values() if _is_example(made, checks.__name__)]
     checks.ALL = [*checks.EXAMPLES, *getattr(checks, "RANDOM", ())]
     return checks

@@ -1,4 +1,4 @@
-"""The pure machines: one named example for each hazard, and Hypothesis over any order of events."""
+"""The pure modules: one named example for each hazard, and Hypothesis over any order of events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import collections
 from random import Random
 
 import pytest
-from checked_machines import MACHINES, load_checks
+from checked_modules import CHECKED, load_checks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -16,7 +16,7 @@ def pytest_generate_tests(metafunc):
     if "example" in metafunc.fixturenames:
         examples = [
             pytest.param(check, module, id=f"{name}-{check.__name__}")
-            for name, module in MACHINES.items()
+            for name, module in CHECKED.items()
             for check in CHECKS[name].EXAMPLES
         ]
         metafunc.parametrize(("example", "machine"), examples)
@@ -26,19 +26,21 @@ def test_example(example, machine):
     example(machine)
 
 
-CHECKS = {name: load_checks(name) for name in MACHINES}
+CHECKS = {name: load_checks(name) for name in CHECKED}
 
 
 @pytest.mark.parametrize("name", [name for name, checks in CHECKS.items() if hasattr(checks, "walk")])
 @settings(max_examples=examples(150))
 @given(data=st.data())
 def test_any_life(name, data):
-    CHECKS[name].walk(MACHINES[name], lambda choices: data.draw(st.sampled_from(list(choices))))
+    CHECKS[name].walk(CHECKED[name], lambda choices: data.draw(st.sampled_from(list(choices))))
 
 
 def test_the_walks_reach_every_state():
     """A property that explores mostly dead states proves little."""
-    for machine, checks in ((MACHINES[name], CHECKS[name]) for name in ("attempt", "process")):
+    for machine, checks in (
+        (CHECKED[name], CHECKS[name]) for name in ("attempts.attempt_machine", "workers.process_machine")
+    ):
         seen = collections.Counter()
         step = machine.step
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from checked_machines import MACHINES, load_checks
+from checked_modules import CHECKED, load_checks
 from mutants import mutant
 
-CHECKS = {name: load_checks(name) for name in MACHINES}
+CHECKS = {name: load_checks(name) for name in CHECKED}
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ CHECKS = {name: load_checks(name) for name in MACHINES}
     ],
 )
 def test_is_killed(name, old, new):
-    module = mutant(MACHINES[name], old, new)
+    module = mutant(CHECKED[name], old, new)
     for check in CHECKS[name].ALL:
         try:
             check(module)
@@ -27,7 +27,7 @@ def test_is_killed(name, old, new):
     pytest.fail("no check notices this mutant")
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", CHECKED)
 def test_the_original_lives(name):
     for check in CHECKS[name].ALL:
-        check(MACHINES[name])
+        check(CHECKED[name])

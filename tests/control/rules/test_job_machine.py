@@ -1,6 +1,6 @@
 """The job machine: one example for each hazard, and properties over any order of events.
 
-`machine` is looked up when a test runs: test_mutants.py puts broken copies in its place.
+`job_machine` is looked up when a test runs: test_job_mutants.py puts broken copies in its place.
 """
 
 from __future__ import annotations
