@@ -77,11 +77,15 @@ def _chosen(found: list[dict[str, Any]], endpoint: str | None) -> dict[str, str]
 
 async def _show_jobs(stoker: AsyncClient, endpoint: str, name: str, display: Display) -> None:
     page = await stoker.requests(endpoint, limit=JOBS)
+    printed = False
     for job in reversed(page.jobs):
         with suppress(NotFound):  # its record has expired meanwhile
             for attempt in await stoker.logs(endpoint, job.id):
                 for line in attempt.lines:
+                    printed = True
                     display.line(name, line)
+    if not printed:
+        display.line(name, "its newest jobs printed nothing" if page.jobs else "it has no jobs yet", "dim")
 
 
 async def _follow(stoker: AsyncClient, endpoint: str, name: str, display: Display) -> None:

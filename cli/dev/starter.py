@@ -30,6 +30,7 @@ from stoker.client import endpoint
 def count(text: str) -> dict:
     """Counts the words of a text."""
     words = text.split()
+    print(len(words), "words")
     return {"words": len(words), "longest": max(words, key=len, default="")}
 '''
 LB = '''"""A load-balanced endpoint: requests go straight to a worker, without a queue."""
@@ -42,6 +43,7 @@ api = endpoint(name="lb-worker", cpu=True, workers=(1, 2))
 @api.get("/hello/{name}")
 def hello(name: str) -> dict:
     """Greets somebody."""
+    print("hello to", name)
     return {"message": f"hello, {name}"}
 
 
@@ -69,6 +71,11 @@ README = """# {name}
 
 ```sh
 stoker dev --local            # on this machine alone
+```
+
+In another terminal:
+
+```sh
 curl -s localhost:8888/cpu_worker/runsync -d '{{"input": {{"text": "a few words"}}}}'
 curl -s localhost:8888/lb_worker/hello/you
 ```

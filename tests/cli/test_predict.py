@@ -118,6 +118,14 @@ def test_the_output_alone_is_on_standard_output_and_the_files_are_in_the_folder(
     assert lines[5].startswith("done in ")
 
 
+def test_the_input_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def handler(job):\n    return job.input\n")
+    (tmp_path / "in.json").write_text('{"words": ["é"]}')
+    ran = predict("model.py:handler", "@in.json", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"words": ["é"]}
+
+
 def test_a_handler_that_raises_shows_its_own_lines_and_exits_with_1(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(FAILING)
     raised = predict("bad.py:raises", '{"key": "k"}', folder=tmp_path)

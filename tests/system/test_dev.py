@@ -445,6 +445,7 @@ def test_an_app_is_deployed_called_logged_and_undeployed(platform: Stack, folder
     assert set(made) == {"caption", "shop"}
     assert not any(one["temporary"] for one in made.values())
     caption = made["caption"]
+    assert "caption it has no jobs yet" in stoker(folder, "logs", "caption", stack=platform).stdout
     assert platform.runsync(caption["id"], {"text": "hey"})["output"] == "HEY"
     item = platform.http.get(f"/{made['shop']['id']}/items/3")
     assert (item.status_code, item.json()) == (200, {"id": 3})
@@ -501,7 +502,9 @@ def test_a_new_project_runs_on_this_machine_alone(tmp_path: Path) -> None:
     with serving(folder, "--local") as server:
         assert server.output("/cpu_worker/runsync", text="a few words") == {"words": 3, "longest": "words"}
         assert server.output("/gpu_worker/runsync")["text"] == "hello"
+        server.shows("live-cpu-worker 3 words")
         assert server.http.get("/lb_worker/hello/you").json() == {"message": "hello, you"}
+        server.shows("live-lb-worker hello to you")
         assert server.http.post("/lb_worker/add", json={"a": 1, "b": 2}).json() == {"sum": 3}
         (url,) = re.findall(r"export STOKER_URL=(\S+)", server.printed)
         deployed = stoker(folder, "deploy", "cpu-worker", STOKER_URL=url)

@@ -70,6 +70,7 @@ class Calls:
     def _leave(self) -> None:
         """In a process that a function forked: it reports nothing, and does not hold the socket open."""
         self._sending = threading.Lock()  # another thread may have held it
+        printed.set(None)
         os.close(self._socket.detach())
 
     def _read(self) -> None:

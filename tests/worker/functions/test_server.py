@@ -23,9 +23,11 @@ from stoker.worker.functions.server import Server
 
 SOURCE = """
 import asyncio
+import os
 import sys
 import threading
 from stoker.client import endpoint
+from stoker.worker.functions.printed import printed
 
 api = endpoint(name="shop")
 met = threading.Barrier(2)
@@ -53,6 +55,15 @@ async def prints():
     print("10 %\\r20 %\\r", end="", file=sys.stderr)
     await asyncio.to_thread(print, "of a thread")
     print("without an end", end="")
+
+@api.get("/forks")
+def forks():
+    print("before")
+    child = os.fork()
+    if not child:
+        print("of the fork", flush=True)
+        os._exit(printed.get() is not None)
+    print("it ended with", os.waitpid(child, 0)[1])
 
 @api.get("/floods")
 def floods():
@@ -150,7 +161,7 @@ def test_what_is_wrong_is_a_sentence(deployed: Server) -> None:
     assert (status, told) == (422, {"error": "id must be int; got 'x'"})
     status, told = ask(deployed, "GET", "/fails")
     assert status == 500
-    assert 'File "shop.py", line 25, in fails' in told["error"]
+    assert 'File "shop.py", line 27, in fails' in told["error"]
     assert ask(deployed, "POST", "/execute", {})[0] == 404
 
 
@@ -210,6 +221,7 @@ def test_a_live_app_answers_with_the_lines_of_its_route(
     live: Server, app: App, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert lines_of(live, app, "/prints") == ("a line", "of a thread", "20 %", "without an end")
+    assert lines_of(live, app, "/forks") == ("before", "it ended with 0")
     assert lines_of(live, app, "/fails") == ("before it fails",)
     assert lines_of(live, app, "/items/3") == (), "lines of other calls"
     printed = capfd.readouterr()
