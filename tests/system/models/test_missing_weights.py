@@ -15,7 +15,7 @@ from nvml_stand_in import Driver, build
 from stack import SOURCE, Stack, until
 
 PATIENCE_S = 240.0
-WHY = "this host has a GPU and no weights for text-to-image, and serves made-up ones only where"
+WHY = "this host has a GPU and no weights for text-to-image, and serves a small pipeline only where"
 HELP = "Get them with: stoker weights fetch flux-1-schnell"
 
 
