@@ -1,6 +1,6 @@
 """What readers of a job's stream and of its logs receive.
 
-Plain frozen data, as in `control.types`. How it reads on the wire is `control.api.events`.
+Plain frozen data, as in `control.types`. How it reads on the wire is `control.api.event_stream`.
 """
 
 from __future__ import annotations

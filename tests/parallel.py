@@ -26,7 +26,8 @@ import pytest
 
 WAIT = (
     *("system", "zoo", "agent/protocol", "conformance"),
-    *("agent/containers", "agent/processes", "agent/devices", "agent/storage", "rogue_worker"),
+    *("agent/containers", "agent/processes", "agent/process_tree", "agent/sandbox", "agent/zygotes"),
+    *("agent/devices", "agent/storage", "rogue_worker"),
 )
 """The folders of tests that wait for processes, in the order in which they begin."""
 

@@ -22,7 +22,7 @@ from pydantic_core import from_json, to_json
 from stoker.control.api.answers import Answer, json_answer
 from stoker.control.api.answers import error_answer as api_error_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
-from stoker.control.api.events import EventAnswer
+from stoker.control.api.event_stream import EventAnswer
 from stoker.control.api.settings import ApiSettings
 from stoker.control.api.videos import VideosOperation
 from stoker.control.errors import ControlError, NotFound, Unavailable

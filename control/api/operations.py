@@ -15,7 +15,7 @@ import orjson
 from stoker.control.api import openai
 from stoker.control.api.answers import Answer, error_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call, may_not
-from stoker.control.api.events import EventAnswer, parse_event_id, render, render_log
+from stoker.control.api.event_stream import EventAnswer, parse_event_id, render, render_log
 from stoker.control.api.openai import OpenAIOperation
 from stoker.control.api.query_parameters import flag, once_of, parse_listing
 from stoker.control.api.settings import ApiSettings

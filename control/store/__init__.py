@@ -61,7 +61,7 @@ from stoker.control.store.nodes.leases import (
     upload_right,
 )
 from stoker.control.store.nodes.requeue import drop_attempt, lost_nodes, requeue_node
-from stoker.control.store.resources.audit import begin_audit, end_audit, list_audit, sweep_audit
+from stoker.control.store.resources.audit_lines import begin_audit, end_audit, list_audit, sweep_audit
 from stoker.control.store.resources.endpoint_uses import use_of
 from stoker.control.store.resources.endpoints import (
     deleted_endpoints,

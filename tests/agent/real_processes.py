@@ -19,7 +19,7 @@ from stoker.agent.processes.local_spawner import LocalProcess, LocalSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
-HANDLERS = Path(__file__).parents[2] / "handlers"
+HANDLERS = Path(__file__).parents[1] / "handlers"
 
 PROLOGUE = """
 import json, os, signal, socket, subprocess, sys

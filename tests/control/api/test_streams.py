@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from stoker.control.api import turns
 from stoker.control.api.answers import WRITTEN
 from stoker.control.api.app import make_app
-from stoker.control.api.events import parse_event_id, render
+from stoker.control.api.event_stream import parse_event_id, render
 from stoker.control.api.settings import ApiSettings
 from stoker.control.errors import BadRequest
 from stoker.control.rules.events import JobState

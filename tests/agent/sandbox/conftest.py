@@ -1,0 +1,7 @@
+"""The fixtures for real processes, and the proof that none is left."""
+
+from __future__ import annotations
+
+from real_processes import gone, new_watcher, no_leaks, prologue, python_worker, spawner, start
+
+__all__ = ["gone", "new_watcher", "no_leaks", "prologue", "python_worker", "spawner", "start"]
