@@ -36,25 +36,24 @@ def test_any_life(name, data):
     CHECKS[name].walk(CHECKED[name], lambda choices: data.draw(st.sampled_from(list(choices))))
 
 
-def test_the_walks_reach_every_state():
+@pytest.mark.parametrize("name", ["attempts.attempt_machine", "workers.process_machine"])
+def test_the_walks_reach_every_state(name):
     """A property that explores mostly dead states proves little."""
-    for machine, checks in (
-        (CHECKED[name], CHECKS[name]) for name in ("attempts.attempt_machine", "workers.process_machine")
-    ):
-        seen = collections.Counter()
-        step = machine.step
+    machine, checks = CHECKED[name], CHECKS[name]
+    seen = collections.Counter()
+    step = machine.step
 
-        def counted(state, event, *args, step=step, seen=seen):
-            seen[type(state).__name__] += 1
-            return step(state, event, *args)
+    def counted(state, event, *args, step=step, seen=seen):
+        seen[type(state).__name__] += 1
+        return step(state, event, *args)
 
-        machine.step = counted
-        try:
-            for seed in range(300):
-                checks.walk(machine, Random(seed).choice)
-        finally:
-            machine.step = step
-        total = sum(seen.values())
-        states = {kind.__name__ for kind in machine.State.__args__}
-        assert seen.keys() == states
-        assert all(count > total / 100 for count in seen.values()), seen
+    machine.step = counted
+    try:
+        for seed in range(300):
+            checks.walk(machine, Random(seed).choice)
+    finally:
+        machine.step = step
+    total = sum(seen.values())
+    states = {kind.__name__ for kind in machine.State.__args__}
+    assert seen.keys() == states
+    assert all(count > total / 100 for count in seen.values()), seen
