@@ -32,7 +32,6 @@ def test_queue(server: DevServer) -> None:
     text = "all of these words"
     assert server.output("/words/count/runsync", text=text) == {"words": 4, "longest": "these"}
     server.shows("live-count-words 4 words")
-    server.shows('live-count-words progress {"counted": 4}')
     assert server.output("/words/split/runsync", text=text) == text.split()
     server.shows('live-split-words chunk "all"')
 
