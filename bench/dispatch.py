@@ -170,8 +170,8 @@ def measure_idle(seconds: int, against: str | None) -> dict[str, dict[str, float
         for service, early, late in zip(services, before, after, strict=True)
     }
     for name, parts in spent.items():
-        shown = ", ".join(f"{part} {value * 1e3:.0f} ms" for part, value in parts.items())
-        print(f"{name}, idle for {seconds} s: CPU {shown}")
+        parts_text = ", ".join(f"{part} {value * 1e3:.0f} ms" for part, value in parts.items())
+        print(f"{name}, idle for {seconds} s: CPU {parts_text}")
     return spent
 
 

@@ -131,9 +131,9 @@ def uploaded(service: Service) -> dict[str, Any]:
         return {name: found[name][0].memory_info().rss for name in ("control", "agent")}
 
     def send(size: int) -> int:
-        piece = bytes(64 * 1024)
-        pieces = (piece for _ in range(size // len(piece)))
-        answer = httpx.post(url, content=pieces, headers=headers, timeout=120, trust_env=False)
+        chunk = bytes(64 * 1024)
+        chunks = (chunk for _ in range(size // len(chunk)))
+        answer = httpx.post(url, content=chunks, headers=headers, timeout=120, trust_env=False)
         return int(answer.text)
 
     send(1024 * 1024)
@@ -142,8 +142,8 @@ def uploaded(service: Service) -> dict[str, Any]:
     assert taken == UPLOADED_BYTES, f"the worker got {taken} bytes of {UPLOADED_BYTES}"
     seconds, after = time.monotonic() - began, resident()
     grown = {name: (after[name] - before[name]) / 2**20 for name in after}
-    words = ", ".join(f"{name} +{mib:.1f} MiB" for name, mib in grown.items())
-    print(f"25 MiB uploaded  {service.name:8} {taken / 2**20 / seconds:6.0f} MiB/s  {words}")
+    text = ", ".join(f"{name} +{mib:.1f} MiB" for name, mib in grown.items())
+    print(f"25 MiB uploaded  {service.name:8} {taken / 2**20 / seconds:6.0f} MiB/s  {text}")
     return {"service": service.name, "mib_per_second": taken / 2**20 / seconds, "grown_mib": grown}
 
 

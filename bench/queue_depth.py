@@ -73,11 +73,11 @@ class Found:
         self.best[name] = max(self.best.get(name, 0.0), per_second)
 
     def claim(self) -> dict[str, float]:
-        shown = {"p50": 0.50, "p99": 0.99}
+        quantiles = {"p50": 0.50, "p99": 0.99}
         return {
             f"{name}_{quantile_name}_ms": quantile(self.seconds[name], part)
             for name in ("statement", "answered")
-            for quantile_name, part in shown.items()
+            for quantile_name, part in quantiles.items()
         }
 
     def figures(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def ratios(found: dict[str, Any], depths: list[int]) -> dict[str, float]:
     """The ratios of claims at the largest depth to those at the smallest, and of rates to the limit."""
     least, most = (found["depths"][str(depth)] for depth in (min(depths), max(depths)))
     named = {f"deep_to_shallow_{name.removesuffix('_ms')}": name for name in least["claim"]}
-    ratio_of = {shown: most["claim"][name] / least["claim"][name] for shown, name in named.items()}
+    ratio_of = {label: most["claim"][name] / least["claim"][name] for label, name in named.items()}
     ratio_of["back_off_to_shallow_statement_p50"] = (
         found["behind_back_off"]["statement_p50_ms"] / least["claim"]["statement_p50_ms"]
     )

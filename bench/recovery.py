@@ -341,10 +341,10 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{'ms':<30}{'by':<9}" + "".join(f"{head:>10}" for head in heads))
     for line in result["rows"]:
         numbers = [line[f"{head}_ms"] for head in heads[:5]]
-        shown = ["-" if number is None else f"{number:.1f}" for number in numbers]
-        shown += ["-" if line[key] is None else f"{line[key]}x" for key in ("over_limit", "of_figure")]
+        cells = ["-" if number is None else f"{number:.1f}" for number in numbers]
+        cells += ["-" if line[key] is None else f"{line[key]}x" for key in ("over_limit", "of_figure")]
         late = "" if in_time(line) else f"   over the target of {line['target_ms']:g}"
-        print(f"{line['case']:<30}{line['by']:<9}" + "".join(f"{text:>10}" for text in shown) + late)
+        print(f"{line['case']:<30}{line['by']:<9}" + "".join(f"{text:>10}" for text in cells) + late)
     print("the limit:", ", ".join(f"{name} {took}" for name, took in result["limits"].items()))
     if result["containers"]:
         print(f"no containers: {result['containers']}")

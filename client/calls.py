@@ -24,8 +24,8 @@ HOSTED_WAIT_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """`path` is relative to `/v2/`, or to `/{under}/`. `body` is sent as JSON, `content` as it is. `held_ms`:
-    how long the service may hold the request open."""
+    """`path` is relative to `/v2/`, or to `/{under}/`. `body` is sent as JSON, `content` as it is.
+    `longest_wait_ms`: how long the service may hold the request open."""
 
     method: str
     path: str
@@ -34,7 +34,7 @@ class Call(Generic[T]):
     content: bytes | None = None
     params: Mapping[str, str | int] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    held_ms: int = 0
+    longest_wait_ms: int = 0
     idempotent: bool = False
     under: str = "v2"
 
@@ -74,7 +74,7 @@ def runsync(
         _path(endpoint, "runsync"),
         JobRecord.read,
         params=_params(wait=wait_ms),
-        held_ms=HOSTED_WAIT_MS if wait_ms is None else wait_ms,
+        longest_wait_ms=HOSTED_WAIT_MS if wait_ms is None else wait_ms,
         **_submission(input_, **options),
     )
 
@@ -87,7 +87,9 @@ def status(endpoint: str, job: str, ttl_ms: int | None = None) -> Call[JobRecord
 
 def status_sync(endpoint: str, job: str, wait_ms: int) -> Call[JobRecord]:
     path = _path(endpoint, "status-sync", job)
-    return Call("GET", path, JobRecord.read, params={"wait": wait_ms}, held_ms=wait_ms, idempotent=True)
+    return Call(
+        "GET", path, JobRecord.read, params={"wait": wait_ms}, longest_wait_ms=wait_ms, idempotent=True
+    )
 
 
 def cancel(endpoint: str, job: str) -> Call[JobRecord]:
@@ -142,7 +144,9 @@ def health(endpoint: str) -> Call[Health]:
 
 def poll(endpoint: str, job: str, wait_ms: int) -> Call[Poll]:
     """Sent once: the outputs of a lost response count as read."""
-    return Call("GET", _path(endpoint, "stream", job), _poll, params={"wait": wait_ms}, held_ms=wait_ms)
+    return Call(
+        "GET", _path(endpoint, "stream", job), _poll, params={"wait": wait_ms}, longest_wait_ms=wait_ms
+    )
 
 
 def events(endpoint: str, job: str, after: str | None) -> Call[None]:

@@ -73,7 +73,9 @@ def _trusting(ca_file: Path | str) -> ssl.SSLContext:
 
 
 def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
-    timeout: Any = call.held_ms / 1000 + _SLACK_S if call.held_ms else httpx.USE_CLIENT_DEFAULT
+    timeout: Any = (
+        call.longest_wait_ms / 1000 + _SLACK_S if call.longest_wait_ms else httpx.USE_CLIENT_DEFAULT
+    )
     return http.build_request(
         call.method,
         f"{call.under}/{call.path}",

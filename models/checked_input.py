@@ -28,7 +28,7 @@ def checked(value: object, schema: Mapping[str, Any], within: str = "") -> dict[
     properties, required = schema["properties"], schema["required"]
     if not isinstance(value, Mapping):
         what = within or "input"
-        raise InvalidInput(f"{what} must be an object with {_listed(required)}, not {_shown(value)}")
+        raise InvalidInput(f"{what} must be an object with {_listed(required)}, not {_abbreviated(value)}")
     before = f"{within}." if within else ""
     for field in value:
         if field not in properties:
@@ -51,7 +51,9 @@ def _field(value: Mapping[str, Any], field: str, rule: Mapping[str, Any], before
         return rule.get("default")
     found = value[field]
     if not _fits(found, rule):
-        raise InvalidInput(f"{before}{field}: {_shown(found)} is not allowed; it must be {_allowed(rule)}")
+        raise InvalidInput(
+            f"{before}{field}: {_abbreviated(found)} is not allowed; it must be {_allowed(rule)}"
+        )
     if rule["type"] == "array":
         return [checked(one, rule["items"], f"{before}{field}[{number}]") for number, one in enumerate(found)]
     if rule["type"] == "integer":
@@ -102,7 +104,7 @@ def _string_fits(value: str, rule: Mapping[str, Any]) -> bool:
     return value in rule.get("enum", [value])
 
 
-def _shown(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=repr)
     text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= 80 else f"{text[:77]}…"

@@ -28,7 +28,7 @@ import httpx
 
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.lookups import Lookups
-from stoker.outbound.refused_addresses import malformed, refusal, shown
+from stoker.outbound.refused_addresses import malformed, redacted_url, refusal
 
 Resolver = Callable[[str, int, str], Awaitable[Sequence[str]]]
 """Maps host, port and the requesting account to addresses as text. Raises OSError if the name has none."""
@@ -121,7 +121,7 @@ class Guard:
             async with asyncio.timeout(limits.timeout_s):
                 return await self._follow(url, request)
         except TimeoutError:
-            message = f"{shown(url)} was not fetched within {limits.timeout_s:g} s"
+            message = f"{redacted_url(url)} was not fetched within {limits.timeout_s:g} s"
             raise FetchFailed(message, reason="too_slow") from None
 
     async def post_json(
@@ -141,7 +141,7 @@ class Guard:
             ):
                 return response.status_code
         except TimeoutError:
-            raise FetchFailed(f"{shown(url)} did not answer within {timeout_s:g} s") from None
+            raise FetchFailed(f"{redacted_url(url)} did not answer within {timeout_s:g} s") from None
 
     async def _follow(self, url: str, request: _Request) -> Fetched:
         headers = {"Accept-Encoding": "identity", **request.conditions}
@@ -153,7 +153,9 @@ class Guard:
                 if not response.has_redirect_location:
                     return await _receive(_head_of(url, hops, response), response, request)
                 url = _next_url(url, response)
-        raise FetchFailed(f"{shown(url)} was not fetched: more than {most} redirects", reason="redirect")
+        raise FetchFailed(
+            f"{redacted_url(url)} was not fetched: more than {most} redirects", reason="redirect"
+        )
 
     async def _vet(self, url: str, account: str) -> tuple[httpx.URL, Sequence[str]]:
         """The parsed URL, and the only addresses that may be connected to for it."""
@@ -168,7 +170,9 @@ class Guard:
         try:
             addresses = tuple(await self._resolver(host, port, account))
         except (OSError, UnicodeError):  # UnicodeError: a label that is empty, or over 63 characters
-            raise FetchFailed(f"{shown(url)} cannot be reached: its host name has no address") from None
+            raise FetchFailed(
+                f"{redacted_url(url)} cannot be reached: its host name has no address"
+            ) from None
         if why := refusal(url, addresses, self._allow_private):
             raise UrlRefused(why)
         return parsed, addresses
@@ -200,13 +204,13 @@ class Guard:
             except httpx.ReadTimeout:
                 raise _silent(url, silence_s) from None
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-                raise FetchFailed(f"{shown(url)} cannot be reached: {_text(error)}") from None
+                raise FetchFailed(f"{redacted_url(url)} cannot be reached: {_text(error)}") from None
             try:
                 yield response
             except httpx.ReadTimeout:
                 raise _silent(url, silence_s) from None
             except httpx.HTTPError as error:
-                raise FetchFailed(f"{shown(url)} broke off: {_text(error)}") from None
+                raise FetchFailed(f"{redacted_url(url)} broke off: {_text(error)}") from None
             finally:
                 await response.aclose()
 
@@ -225,7 +229,7 @@ def _ignore(_head: ResponseHead) -> None:
 
 
 def _silent(url: str, silence_s: float | None) -> FetchFailed:
-    return FetchFailed(f"{shown(url)} sent nothing for {silence_s:g} s", reason="too_slow")
+    return FetchFailed(f"{redacted_url(url)} sent nothing for {silence_s:g} s", reason="too_slow")
 
 
 async def _send_to_first(
@@ -276,18 +280,18 @@ async def _receive(head: ResponseHead, response: httpx.Response, request: _Reque
         request.on_head(head)
         return Fetched(0, "", "", head)
     if not response.is_success:
-        raise FetchFailed(f"{shown(url)} answered {head.status}", head.status)
+        raise FetchFailed(f"{redacted_url(url)} answered {head.status}", head.status)
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        message = f"{shown(url)} sent a compressed body, which was not requested"
+        message = f"{redacted_url(url)} sent a compressed body, which was not requested"
         raise FetchFailed(message, reason="bad_answer")
     if head.size is not None and head.size > most:
-        raise TooLarge(f"{shown(url)} is {head.size} bytes; at most {most} are allowed")
+        raise TooLarge(f"{redacted_url(url)} is {head.size} bytes; at most {most} are allowed")
     request.on_head(head)
     size, digest = 0, hashlib.sha256()
     async for chunk in response.aiter_raw():
         size += len(chunk)
         if size > most:
-            raise TooLarge(f"{shown(url)} is more than the {most} bytes that are allowed")
+            raise TooLarge(f"{redacted_url(url)} is more than the {most} bytes that are allowed")
         digest.update(chunk)
         request.file.write(chunk)
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -298,7 +302,7 @@ def _next_url(url: str, response: httpx.Response) -> str:
     try:
         return str(httpx.URL(url).join(response.headers["location"]))
     except (httpx.InvalidURL, ValueError):
-        message = f"{shown(url)} redirects to something that is not a URL"
+        message = f"{redacted_url(url)} redirects to something that is not a URL"
         raise FetchFailed(message, reason="redirect") from None
 
 

@@ -68,7 +68,7 @@ def is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def shown(url: str) -> str:
+def redacted_url(url: str) -> str:
     """`url` for a message or a log: without credentials, query and fragment, which may be secrets."""
     try:
         parts = urlsplit(url)
@@ -87,10 +87,10 @@ def refusal(url: str, addresses: Sequence[str], allow_private: bool) -> str | No
     if why := malformed(url):
         return why
     if not addresses:
-        return f"{shown(url)} is refused: its host has no address"
+        return f"{redacted_url(url)} is refused: its host has no address"
     for address in addresses:
         if kind := forbidden(address, allow_private):
-            return f"{shown(url)} is refused: its host is the {kind} address {address}"
+            return f"{redacted_url(url)} is refused: its host is the {kind} address {address}"
     return None
 
 
@@ -141,11 +141,11 @@ def malformed(url: str) -> str | None:
     except ValueError:
         return "the URL is refused: it cannot be read as one"
     if parts.scheme not in ("http", "https"):
-        return f"{shown(url)} is refused: the scheme must be http or https"
+        return f"{redacted_url(url)} is refused: the scheme must be http or https"
     if "@" in parts.netloc:
-        return f"{shown(url)} is refused: a URL must not hold a user name or a password"
+        return f"{redacted_url(url)} is refused: a URL must not hold a user name or a password"
     if not host or port == 0:
-        return f"{shown(url)} is refused: it names no host or port 0"
+        return f"{redacted_url(url)} is refused: it names no host or port 0"
     return None
 
 

@@ -61,7 +61,7 @@ def explain(error: Exception, doing: str, endpoint: str, bucket: str) -> ObjectS
     what = f"{doing} at {endpoint}"
     if isinstance(error, ClientError):
         return _from_response(error, what, bucket)
-    if isinstance(error, SSLError) and any(word in str(error).lower() for word in _TLS_PERMANENT):
+    if isinstance(error, SSLError) and any(text in str(error).lower() for text in _TLS_PERMANENT):
         return ObjectStoreRefused(f"{what} failed: no TLS connection is possible ({error})")
     if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), PeerRefused):
         return ObjectStoreRefused(f"{what} is refused: {error.kwargs['error']}")

@@ -39,7 +39,7 @@ class FakeSampler:
         self.measured += 1
         return self.memory[uuid]
 
-    async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
+    async def memory_of_processes(self, uuid: str, pids: Collection[int]) -> int | None:
         return sum(self.process_memory.get((uuid, pid), 0) for pid in pids)
 
     def listen(self, on_xid: Callable[[str, int], None]) -> None:

@@ -89,7 +89,7 @@ class Updates:
                 spawn=self._spawn,
                 report=self._reports.add,
                 on_taken=lambda n: attempt.worker.send(taken_frame(attempt.key, n)),
-                hold=lambda held: attempt.worker.hold(attempt.key, held=held),
+                hold=lambda paused: attempt.worker.hold(attempt.key, paused=paused),
                 on_event=lambda event: self._step(attempt, event),
             )
             attempt.stream = ChunkStream(attempt.key, grant, context)

@@ -91,7 +91,7 @@ class ContainerProcess:
         self._terminated = False
         self._stopped = self._loop.create_future()  # by a signal before it ran
         self._no_signals = self._loop.create_future()  # it has ended, or is being removed
-        self._given_up = self._loop.create_future()
+        self._abandoned = self._loop.create_future()
         self._signals: set[asyncio.Task[None]] = set()
         self._pipe: LogPipe | None = None
         self.ended = self._loop.create_task(self._live(), name=f"container of {container.spec.worker}")
@@ -127,8 +127,8 @@ class ContainerProcess:
 
     def give_up(self) -> None:
         """Ends without waiting for the engine. A later agent removes the container."""
-        if not self._given_up.done():
-            self._given_up.set_result(None)
+        if not self._abandoned.done():
+            self._abandoned.set_result(None)
 
     def _kill(self, why: str) -> None:
         if not self._over and self._killed is None:
@@ -156,7 +156,7 @@ class ContainerProcess:
 
     async def _live(self) -> None:
         running = self._loop.create_task(self._end())
-        await asyncio.wait({running, self._given_up}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({running, self._abandoned}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             status, reason = running.result()
         else:

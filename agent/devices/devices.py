@@ -132,9 +132,9 @@ class NvmlSampler:
     async def memory_used(self, uuid: str) -> int | None:
         return await self._of(uuid, _memory_used)
 
-    async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
-        held = await self._of(uuid, _held_by_process)
-        return None if held is None else sum(held.get(pid, 0) for pid in pids)
+    async def memory_of_processes(self, uuid: str, pids: Collection[int]) -> int | None:
+        used_bytes = await self._of(uuid, _memory_by_process)
+        return None if used_bytes is None else sum(used_bytes.get(pid, 0) for pid in pids)
 
     async def _of(self, uuid: str, call: Callable[[Any], T | None]) -> T | None:
         gpu = next((gpu for gpu in self._gpus if gpu.device.uuid == uuid and not gpu.lost), None)
@@ -191,13 +191,13 @@ def _sharing(handles: list[Any], host_pids: bool) -> str:
     if not host_pids:
         return "no: its agent does not see the host's processes (a container of it needs --pid=host)"
     try:
-        reported = all(_answer(_held_by_process, handle) is not None for handle in handles)
+        reported = all(_answer(_memory_by_process, handle) is not None for handle in handles)
     except nvml.NVMLError:  # a device is lost: the readings report it
         reported = False
     return "yes" if reported else "no: its driver does not report what each process holds"
 
 
-def _held_by_process(handle: Any) -> dict[int, int] | None:
+def _memory_by_process(handle: Any) -> dict[int, int] | None:
     """Returns bytes by process id, or None if the driver does not report them for every process."""
     # Without _v3 an old driver does not make it raise an NVMLError.
     running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)

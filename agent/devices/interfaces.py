@@ -22,7 +22,7 @@ class Sampler(Protocol):
     async def memory_used(self, uuid: str) -> int | None:
         """Returns the bytes in use now, or None if the driver does not report them in time."""
 
-    async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
+    async def memory_of_processes(self, uuid: str, pids: Collection[int]) -> int | None:
         """Returns the bytes that these processes hold, or None if the driver does not report them by
         process."""
 

@@ -27,7 +27,7 @@ from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest
 from stoker.outbound.errors import FetchFailed, OutboundError, TooLarge, UrlRefused
 from stoker.outbound.fair_semaphore import FairSemaphore
 from stoker.outbound.guard import Fetched, FetchLimits, Guard, ResponseHead
-from stoker.outbound.refused_addresses import shown
+from stoker.outbound.refused_addresses import redacted_url
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class InputCache:
             async with asyncio.timeout(timeout_s):
                 return await self._fetch(request)
         except TimeoutError:
-            why = f"{shown(request.url)} was not fetched within {timeout_s:g} s"
+            why = f"{redacted_url(request.url)} was not fetched within {timeout_s:g} s"
             raise InputRefused("too_slow", why, retryable=True) from None
 
     async def close(self) -> None:
@@ -119,11 +119,13 @@ class InputCache:
         except OutboundError as error:
             transfer.fail(refusal_of(error))
         except OSError as error:
-            why = f"{shown(request.url)} cannot be kept on this node: {error.strerror or error}"
+            why = f"{redacted_url(request.url)} cannot be kept on this node: {error.strerror or error}"
             transfer.fail(InputRefused("no_room", why, retryable=True))
         except Exception as error:
-            log.exception("fetching %s failed", shown(request.url))
-            transfer.fail(InputRefused("unreachable", f"{shown(request.url)} cannot be fetched: {error!r}"))
+            log.exception("fetching %s failed", redacted_url(request.url))
+            transfer.fail(
+                InputRefused("unreachable", f"{redacted_url(request.url)} cannot be fetched: {error!r}")
+            )
         finally:
             if self._transfers.get((request.account, key)) is transfer:
                 del self._transfers[request.account, key]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from stoker.agent.interfaces import FetchedInput, InputRefused
 from stoker.outbound.errors import TooLarge
 from stoker.outbound.guard import ResponseHead, Sink
-from stoker.outbound.refused_addresses import shown
+from stoker.outbound.refused_addresses import redacted_url
 
 ROOM_STEP = 16 << 20
 """How many bytes arrive before the free disk space is checked again."""
@@ -132,7 +132,7 @@ class Transfer:
         self._refuse_too_large()
         if all(waiter.result.done() for waiter in self._waiters):
             self.open = False
-            raise TooLarge(f"{shown(self._url)} is larger than any request allows")
+            raise TooLarge(f"{redacted_url(self._url)} is larger than any request allows")
 
     def _refuse_too_large(self) -> None:
         size = max(self._size, self._announced)
@@ -144,5 +144,5 @@ class Transfer:
 def too_large(url: str, size: int, most_bytes: int) -> InputRefused:
     """`size` is the whole size if it is known, or else what has arrived."""
     return InputRefused(
-        "too_large", f"{shown(url)} has {size} bytes or more; at most {most_bytes} are allowed"
+        "too_large", f"{redacted_url(url)} has {size} bytes or more; at most {most_bytes} are allowed"
     )

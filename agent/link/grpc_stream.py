@@ -116,9 +116,9 @@ class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
         return call
 
     def _hold_also(self, stream: _CallStream[Any, Any]) -> None:
-        holding = asyncio.create_task(stream.hold())
-        self._further[holding] = stream
-        holding.add_done_callback(self._further.pop)
+        task = asyncio.create_task(stream.hold())
+        self._further[task] = stream
+        task.add_done_callback(self._further.pop)
 
     async def _hold(self) -> None:
         try:

@@ -88,12 +88,12 @@ class Session:
         node = self._node
         first = node.reports.reconnected()
         node.signing.reconnected()
-        held = node.attempts.held() + node.reports.reporting()
+        attempts = node.attempts.held() + node.reports.reporting()
         sent = node.boottime()
         workers, samples = node.workers.held(), node.watch.samples()
         pods = node.pods.held()
         whole = replace(
-            hello, workers=workers, attempts=held, first_unacked=first, samples=samples, pods=pods
+            hello, workers=workers, attempts=attempts, first_unacked=first, samples=samples, pods=pods
         )
         try:
             async with asyncio.timeout(self._answer_s):

@@ -48,7 +48,7 @@ class WorkerMemory:
         if device.kind == "cpu" or (shared and not tree):
             return None
         if shared:
-            return await self._sampler.memory_held(device.uuid, tree)
+            return await self._sampler.memory_of_processes(device.uuid, tree)
         return await self._sampler.memory_used(device.uuid)
 
 

@@ -59,7 +59,7 @@ class FrameSocket:
         self._on_broken = on_broken
         self._reader = FrameReader()
         self._outgoing: deque[_Outgoing] = deque()
-        self._held: deque[Frame] = deque()  # read, and not handed on yet
+        self._received: deque[Frame] = deque()  # read, and not handed on yet
         self._body: asyncio.Future[bytes] | None = None  # of the first that is held
         self._half: asyncio.TimerHandle | None = None
         self._exit: asyncio.TimerHandle | None = None
@@ -115,7 +115,7 @@ class FrameSocket:
 
     def _read_or_not(self) -> None:
         """Nothing is read while something waits to be handed on."""
-        wanted = not (self._ended or self._paused or self._held)
+        wanted = not (self._ended or self._paused or self._received)
         if wanted and not self._reading:
             self._loop.add_reader(self._socket, self._read)
         elif self._reading and not wanted:
@@ -152,7 +152,7 @@ class FrameSocket:
                 if self._half is not None:
                     self._half.cancel()
                     self._half = None
-                self._held.append(frame)
+                self._received.append(frame)
         except FrameError as error:
             why = why or str(error)
         self._hand_on()
@@ -161,17 +161,17 @@ class FrameSocket:
         elif not data and not self._ended:  # all ends are closed: nothing more can come
             self._ended = True
             self._exit = self._loop.call_later(FRAME_S, self._broke, "it closed its socket and lived on")
-        if self._held or self._reader.begun or self._ended:
+        if self._received or self._reader.begun or self._ended:
             self._read_or_not()
         return len(data)
 
     def _hand_on(self) -> None:
         """In their order; a body that is being read holds up what came behind it."""
-        while self._held and not self._paused and self._body is None:
-            frame = self._held[0]
+        while self._received and not self._paused and self._body is None:
+            frame = self._received[0]
             if frame.outside is not None and not self._finishing and self._read_in_thread(frame.outside):
                 return
-            self._held.popleft()
+            self._received.popleft()
             if frame.outside is not None:
                 try:
                     frame = replace(frame, body=_taken(frame.outside), outside=None)
@@ -200,14 +200,14 @@ class FrameSocket:
         if self._body is not body:
             return  # it was read again, at the end
         self._body = None
-        frame = self._held.popleft()
+        frame = self._received.popleft()
         if error is not None:
             frame.close()
             self._broke(str(error))
             return
         assert frame.outside is not None
         frame.outside.close()
-        self._held.appendleft(replace(frame, body=body.result(), outside=None))
+        self._received.appendleft(replace(frame, body=body.result(), outside=None))
         self._hand_on()
         self._read_or_not()
 
@@ -215,7 +215,7 @@ class FrameSocket:
         """Reported once. What came later is dropped."""
         if not self._broken:
             self._broken = self._ended = True
-            self._drop_held()
+            self._drop_received()
             self._read_or_not()
             self._on_broken(why)
 
@@ -249,7 +249,7 @@ class FrameSocket:
 
     def close(self) -> None:
         self._ended = True
-        self._drop_held()
+        self._drop_received()
         self._read_or_not()
         if self._exit is not None:
             self._exit.cancel()
@@ -258,10 +258,10 @@ class FrameSocket:
         self._reader.close()
         self._socket.close()
 
-    def _drop_held(self) -> None:
+    def _drop_received(self) -> None:
         self._body = None
-        while self._held:
-            self._held.popleft().close()
+        while self._received:
+            self._received.popleft().close()
 
     def _drop_outgoing(self) -> None:
         while self._outgoing:

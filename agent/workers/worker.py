@@ -53,7 +53,7 @@ class Worker:
         self._history = restarts.History()
         self._life: ProcessLife | None = None
         self._waits_for_device = False
-        self._held_by: set[AttemptKey] = set()
+        self._paused_by: set[AttemptKey] = set()
         self._alarm = Alarm(self._on_alarm)
         meter = usage.Meter(spec.worker, context.boot, "worker", spec.endpoint, spec.version, spec.devices)
         self._metering = Metering(meter, context.report, context.wall)
@@ -177,23 +177,23 @@ class Worker:
                 life.ahead.end(key)
         if not self.running:
             self._metering.step(usage.Jobs(at, 0))
-        if key in self._held_by:
-            self.hold(key, held=False)
+        if key in self._paused_by:
+            self.hold(key, paused=False)
         if not self.running and life is not None and isinstance(life.state, process_machine.Draining):
             self._step(process_machine.Idle(at))
         return following
 
-    def hold(self, key: AttemptKey, *, held: bool) -> None:
+    def hold(self, key: AttemptKey, *, paused: bool) -> None:
         """Its socket is not read while an attempt has too much that waits: all its attempts share it."""
-        if held:
-            self._held_by.add(key)
+        if paused:
+            self._paused_by.add(key)
         else:
-            self._held_by.discard(key)
+            self._paused_by.discard(key)
         self.pause_or_resume()
 
     def pause_or_resume(self) -> None:
         if self._life is not None:
-            paused = self._held_by or self._context.paused()
+            paused = self._paused_by or self._context.paused()
             (self._life.process.pause if paused else self._life.process.resume)()
 
     def terminate(self, why: str) -> None:

@@ -80,14 +80,14 @@ def inputs_of(network: Any, side: int, device: str, dtype: Any) -> dict[str, Any
     rows = side // 16
     config = network.config
     random = functools.partial(torch.randn, device=device, dtype=dtype)
-    places = torch.zeros(rows * rows, 3, device=device)
-    places[:, 1] = torch.arange(rows, device=device).repeat_interleave(rows)
-    places[:, 2] = torch.arange(rows, device=device).repeat(rows)
+    positions = torch.zeros(rows * rows, 3, device=device)
+    positions[:, 1] = torch.arange(rows, device=device).repeat_interleave(rows)
+    positions[:, 2] = torch.arange(rows, device=device).repeat(rows)
     return {
         "hidden_states": random(1, rows * rows, config.in_channels),
         "encoder_hidden_states": random(1, TEXT_TOKENS, config.joint_attention_dim),
         "pooled_projections": random(1, config.pooled_projection_dim),
-        "img_ids": places,
+        "img_ids": positions,
         "txt_ids": torch.zeros(TEXT_TOKENS, 3, device=device),
         "guidance": torch.full((1,), 3.5, device=device),
     }

@@ -156,13 +156,13 @@ def parameters_of(entry: Any, side: int, steps: int) -> ImageParameters:
 def of_side(model: TextToImage, plain: Any, side: int, steps: int, runs: int) -> dict[str, Any]:
     """Of one profile and size: seconds, the ratio to the plain library, memory, and what is lost."""
     job_input = {"prompt": PROMPT, "width": side, "height": side, "seed": 1, "num_inference_steps": steps}
-    asked = parameters_of(model.entry, side, steps)
+    parameters = parameters_of(model.entry, side, steps)
 
     def by_handler() -> None:
         LocalJob(model.run, job_input).run().result()
 
     def bare() -> None:
-        plain.generate(asked, ignore)
+        plain.generate(parameters, ignore)
 
     row: dict[str, Any] = {"side": side, "steps": steps, "runs": runs}
     handler_s, bare_s = alternate([by_handler, bare], runs)
@@ -173,7 +173,7 @@ def of_side(model: TextToImage, plain: Any, side: int, steps: int, runs: int) ->
         )
         row[f"{name}_s"] = {"median": median, "least": least, "most": most}
     row["ratio"] = round(statistics.median(handler_s) / statistics.median(bare_s), 3)
-    picture, exact = (np.asarray(one.generate(asked, ignore)) for one in (model.pipeline, plain))
+    picture, exact = (np.asarray(one.generate(parameters, ignore)) for one in (model.pipeline, plain))
     row["psnr_db"], row["ssim"] = round(psnr_db(picture, exact), 2), round(ssim(picture, exact), 4)
     row["peak_mib"] = (model.memory.most_bytes or process_peak()) >> 20
     print(f"    ratio {row['ratio']}, PSNR {row['psnr_db']} dB, SSIM {row['ssim']}, {row['peak_mib']} MiB")

@@ -22,12 +22,12 @@ LISTEN, ADVERTISE = "STOKER_GATEWAY_LISTEN", "STOKER_GATEWAY_ADVERTISE"
 
 @dataclass(frozen=True, slots=True)
 class GatewayAt:
-    """`told` is the address that control is told; empty: the one that the session comes from."""
+    """An empty `advertised_host` stands for the address that the session comes from."""
 
     host: str
     port: int
-    told: str
-    told_port: int
+    advertised_host: str
+    advertised_port: int
 
 
 class Gateways:
@@ -57,7 +57,9 @@ class Gateways:
                 f"cannot listen at the gateway port {at.host}:{at.port}: {error.strerror or error}"
             ) from None
         self._ports.append(port)
-        self.direct = DirectGateway(at.told, at.told_port or port.port, port.token, certificate)
+        self.direct = DirectGateway(
+            at.advertised_host, at.advertised_port or port.port, port.token, certificate
+        )
 
     async def close(self) -> None:
         """No more connections are accepted."""
@@ -86,8 +88,8 @@ def gateway_at(listen: str | None, advertise: str | None, variables: Mapping[str
     if port is None:
         raise CliError(f"--gateway-listen must be HOST:PORT, such as 0.0.0.0:8002; got {listen!r}")
     if advertise:
-        told, told_port = _address(advertise, "--gateway-advertise")
-        return GatewayAt(host, port, told, told_port or 0)
+        advertised_host, advertised_port = _address(advertise, "--gateway-advertise")
+        return GatewayAt(host, port, advertised_host, advertised_port or 0)
     return GatewayAt(host, port, "" if ip_address(host).is_unspecified else host, 0)
 
 

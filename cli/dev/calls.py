@@ -89,14 +89,14 @@ class Calls:
         )
 
     async def _watch(self, name: str, endpoint: str, job: str) -> JobRecord:
-        shown = ""
+        printed = ""
 
         def on_state(record: JobRecord) -> None:
-            nonlocal shown
+            nonlocal printed
             text = job_text.state(record)
-            if text != shown and record.status == "IN_QUEUE":
+            if text != printed and record.status == "IN_QUEUE":
                 self._display.line(name, text, "dim")
-            shown = text
+            printed = text
 
         def on_event(event: Event) -> None:
             value = job_text.output_of(event)
@@ -162,11 +162,11 @@ class Calls:
             headers=headers,
             body=body,
         )
-        response = await self._execute_shown(name, endpoint, request)
+        response = await self._execute_printing(name, endpoint, request)
         if response.status_code == 404:  # it was deleted since it was last used
             self._provisioning.forget(served, endpoint)
             endpoint = await self._provisioning.ensure(served)
-            response = await self._execute_shown(name, endpoint, request)
+            response = await self._execute_printing(name, endpoint, request)
         if response.status_code != 200:
             raise ClientError(f"{name} answered {response.status_code}: {_why(response.content)}")
         answer = route_response(response.json())
@@ -184,7 +184,7 @@ class Calls:
         self._note_failure(name, error)
         self._display.line(name, f"{text} {error}", "red")
 
-    async def _execute_shown(self, name: str, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
+    async def _execute_printing(self, name: str, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
         """Shows what its workers do while the response takes long."""
         waiting = asyncio.create_task(self._show_workers(name, endpoint), name=f"workers of {name}")
         try:
@@ -194,7 +194,7 @@ class Calls:
             await asyncio.wait([waiting])
 
     async def _show_workers(self, name: str, endpoint: str) -> None:
-        shown = ""
+        printed = ""
         while True:
             await asyncio.sleep(LONG_S)
             try:
@@ -203,9 +203,9 @@ class Calls:
                 return  # the request fails, too
             states = (f"{one['status']} {one.get('reason', '')}".strip() for one in found["workers"])
             text = f"waits; workers: {', '.join(states) or 'none yet'}"
-            if text != shown:
+            if text != printed:
                 self._display.line(name, text, "dim")
-            shown = text
+            printed = text
 
     async def _execute(self, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
         try:

@@ -125,8 +125,8 @@ class _App:
 
     async def provision(self, *, yes: bool) -> None:
         """Raises CliError if a question has to be answered and nobody is there."""
-        asked = question(self._provisioning.plan(self._project.endpoints))
-        if asked is not None and not yes and not _confirmed(asked):
+        prompt = question(self._provisioning.plan(self._project.endpoints))
+        if prompt is not None and not yes and not _confirmed(prompt):
             self._display.say("nothing was created; each endpoint is created when it is first called")
             return
         await self._provisioning.provision(self._project.endpoints)
@@ -169,12 +169,12 @@ def _client(found: platform.Platform) -> AsyncClient:
     return AsyncClient(found.url, found.key, resends=RESENDS, ca_file=ca_file())
 
 
-def _confirmed(asked: str) -> bool:
+def _confirmed(prompt: str) -> bool:
     if not sys.stdin.isatty():
-        raise CliError(f"{asked} There is no terminal to ask at: say --yes")
+        raise CliError(f"{prompt} There is no terminal to ask at: say --yes")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends the question
     try:
-        return typer.confirm(asked, err=True)
+        return typer.confirm(prompt, err=True)
     finally:
         signal.signal(signal.SIGINT, before)
 

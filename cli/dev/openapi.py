@@ -80,11 +80,11 @@ def _object(parameters: Sequence[Parameter]) -> dict[str, Any]:
     return {**schema, "required": required} if required else schema
 
 
-def _located(parameter: Parameter, place: str) -> dict[str, Any]:
+def _located(parameter: Parameter, location: str) -> dict[str, Any]:
     return {
         "name": parameter.name,
-        "in": place,
-        "required": place == "path" or parameter.required,
+        "in": location,
+        "required": location == "path" or parameter.required,
         "schema": _schema(parameter),
     }
 

@@ -25,12 +25,12 @@ def arguments(body: bytes, function: Function) -> dict[str, Any]:
         raise BodyRefused(f"the body is not JSON ({error}); {wrapper}") from None
     if not isinstance(content, dict) or "input" not in content:
         raise BodyRefused(f"input is required and missing; {wrapper}")
-    given = content["input"]
-    if not isinstance(given, dict):
+    values = content["input"]
+    if not isinstance(values, dict):
         raise BodyRefused(f"input must be an object, with the parameters of {function.qualname}; {wrapper}")
     known = [one.name for one in function.parameters]
-    missing = [f"input.{one.name}" for one in function.parameters if one.required and one.name not in given]
-    unknown = [] if function.takes_any else [f"input.{name:.100}" for name in given if name not in known]
+    missing = [f"input.{one.name}" for one in function.parameters if one.required and one.name not in values]
+    unknown = [] if function.takes_any else [f"input.{name:.100}" for name in values if name not in known]
     wrong = [
         f"{', '.join(names[:NAMED])} {'is' if len(names) == 1 else 'are'} {what}"
         for names, what in ((missing, "required and missing"), (unknown, "unknown"))
@@ -40,6 +40,6 @@ def arguments(body: bytes, function: Function) -> dict[str, Any]:
         takes = ", ".join(known) or "no parameters"
         raise BodyRefused(f"{', and '.join(wrong)}; {function.qualname} takes {takes}")
     try:
-        return {name: decode(value, where=f"input.{name}") for name, value in given.items()}
+        return {name: decode(value, where=f"input.{name}") for name, value in values.items()}
     except ValueRefused as error:
         raise BodyRefused(str(error)) from None

@@ -55,7 +55,7 @@ def local_routes(project: Project) -> tuple[tuple[LocalRoute, ...], tuple[Proble
 def _every(endpoints: Iterable[AppEndpoint]) -> Iterator[LocalRoute]:
     endpoints = list(endpoints)
     in_file = Counter(one.endpoint.prefix for one in endpoints for _ in one.endpoint.functions)
-    last_words = Counter(
+    last_names = Counter(
         (one.endpoint.prefix, function.qualname.rpartition(".")[2])
         for one in endpoints
         for function in one.endpoint.functions
@@ -63,10 +63,10 @@ def _every(endpoints: Iterable[AppEndpoint]) -> Iterator[LocalRoute]:
     for served in endpoints:
         prefix = served.endpoint.prefix
         for function in served.endpoint.functions:
-            word = function.qualname.rpartition(".")[2]
-            if last_words[prefix, word] > 1:
-                word = function.qualname
-            middle = f"/{word}" if in_file[prefix] > 1 else ""
+            name = function.qualname.rpartition(".")[2]
+            if last_names[prefix, name] > 1:
+                name = function.qualname
+            middle = f"/{name}" if in_file[prefix] > 1 else ""
             yield LocalRoute("POST", f"/{prefix}{middle}/runsync", served, function)
         for route in served.endpoint.routes:
             yield LocalRoute(route.method, f"/{prefix}{route.path}", served, route.function, route)

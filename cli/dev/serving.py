@@ -44,5 +44,5 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
 
 
 def url_of(listener: socket.socket, host: str) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{listener.getsockname()[1]}"
+    bracketed = f"[{host}]" if ":" in host else host
+    return f"http://{bracketed}:{listener.getsockname()[1]}"

@@ -117,9 +117,9 @@ async def _watch(
 ) -> JobRecord:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
-        shown = _ProgressDisplay(bar, read_steps)
-        record = await watch(stoker, endpoint, job, shown.state, shown.event)
-        shown.end(record)
+        display = _ProgressDisplay(bar, read_steps)
+        record = await watch(stoker, endpoint, job, display.state, display.event)
+        display.end(record)
         return record
 
 
@@ -198,7 +198,7 @@ def result_url(record: JobRecord, name: str, endpoint: str) -> str:
     if len(found) == 1:
         return str(found[0])
     got = json.dumps(output, ensure_ascii=False)
-    shown = (
+    progress_text = (
         got
         if len(got) <= MAX_OUTPUT_CHARACTERS
         else f"{got[:MAX_OUTPUT_CHARACTERS]}… ({len(got):,} characters)"
@@ -206,7 +206,7 @@ def result_url(record: JobRecord, name: str, endpoint: str) -> str:
     which = f"{len(found)} URLs and no {name!r} among them" if found else f"no {name!r} and no other URL"
     raise CliError(
         f"job {record.id} of {endpoint} COMPLETED, and its output has {which}, so there is nothing to"
-        f" download: {shown}"
+        f" download: {progress_text}"
     )
 
 

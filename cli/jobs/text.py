@@ -61,7 +61,7 @@ def end(job: JobRecord) -> str:
 
 def details(job: JobRecord) -> list[tuple[str, str]]:
     """The lines of `stoker job status`: name and text."""
-    shown = [("id", job.id), ("status", job.status)]
+    rows = [("id", job.id), ("status", job.status)]
     for name, text in (
         ("reason", job.reason),
         ("waited", _seconds(job.delay_time)),
@@ -72,8 +72,8 @@ def details(job: JobRecord) -> list[tuple[str, str]]:
         ("error", job.error),
     ):
         if text:
-            shown.append((name, text))
-    return shown
+            rows.append((name, text))
+    return rows
 
 
 COLUMNS = ("id", "status", "created", "waited", "ran", "retries", "worker")

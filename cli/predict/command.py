@@ -62,5 +62,5 @@ def _absolute(handler: str) -> str:
 
 def _arguments(handler: str, input_: str | None, sets: list[str], out: Path, cpu: bool) -> list[str]:
     """Those of one run, without --watch."""
-    options = [word for pair in sets for word in ("--set", pair)] + ["--cpu"] * cpu
+    options = [argument for pair in sets for argument in ("--set", pair)] + ["--cpu"] * cpu
     return ["predict", *options, "--out", str(out), "--", handler, *([] if input_ is None else [input_])]

@@ -96,20 +96,20 @@ def _imported_files(root: Path, folder: str, path: str, text: str) -> Iterator[s
             yield from _files_of(root, f"{folder}/{name.replace('.', '/')}")
 
 
-def _files_of(root: Path, place: str) -> Iterator[str]:
+def _files_of(root: Path, path: str) -> Iterator[str]:
     """The file of a module, and those of the packages that it is in."""
-    if not any(_is_ours(root, one) for one in (f"{place}.py", f"{place}/__init__.py")):
-        place = place.rpartition("/")[0]  # perhaps a name in a module: that is found by itself
+    if not any(_is_ours(root, one) for one in (f"{path}.py", f"{path}/__init__.py")):
+        path = path.rpartition("/")[0]  # perhaps a name in a module: that is found by itself
     else:
-        if _is_ours(root, f"{place}/__init__.py"):
-            yield f"{place}/__init__.py"
+        if _is_ours(root, f"{path}/__init__.py"):
+            yield f"{path}/__init__.py"
         else:
-            yield f"{place}.py"
-        place = place.rpartition("/")[0]
-    while place:
-        if _is_ours(root, f"{place}/__init__.py"):
-            yield f"{place}/__init__.py"
-        place = place.rpartition("/")[0]
+            yield f"{path}.py"
+        path = path.rpartition("/")[0]
+    while path:
+        if _is_ours(root, f"{path}/__init__.py"):
+            yield f"{path}/__init__.py"
+        path = path.rpartition("/")[0]
 
 
 def _is_ours(root: Path, path: str) -> bool:

@@ -164,8 +164,8 @@ def endpoint(
     `idle_timeout`: seconds until an idle worker is stopped. `volume`: the id of a network volume.
     `max_concurrency`: the calls that a worker runs at once. Raises DefinitionError.
     """
-    given = dict(locals())
-    return Declaration(Definition.of({key: value for key, value in given.items() if value is not None}))
+    arguments = dict(locals())
+    return Declaration(Definition.of({key: value for key, value in arguments.items() if value is not None}))
 
 
 def _number(low: int, high: int, *, or_zero: bool = False) -> Callable[[str, Any], int]:

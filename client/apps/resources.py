@@ -35,17 +35,17 @@ def template_body(
     """The body of `POST /v1/templates`; `template_changes` makes that of a PATCH. A deployed endpoint needs
     its `bundle`. Raises BundleError if the code is too large for that."""
     if live:
-        given = {LIVE_ENV: "1"}
+        variables = {LIVE_ENV: "1"}
     elif bundle is None:
         raise TypeError("a deployed endpoint needs its bundle")
     else:
-        given = version_env(endpoint, definition, bundle)
+        variables = version_env(endpoint, definition, bundle)
     if definition.max_concurrency > 1:
-        given[CONCURRENCY_ENV] = str(definition.max_concurrency)
+        variables[CONCURRENCY_ENV] = str(definition.max_concurrency)
     return {
         "name": name,
         "imageName": IMAGE,
-        "env": {**definition.env, **given},
+        "env": {**definition.env, **variables},
         "concurrency": definition.max_concurrency,
         "dockerStartCmd": list(SERVER) if endpoint.kind == "load_balanced" else [],
         "isServerless": True,

@@ -19,8 +19,8 @@ class Problem:
     text: str = ""
 
     def __str__(self) -> str:
-        shown = f"\n    {self.text.strip()}" if self.text.strip() else ""
-        return f"{self.path}, line {self.line}: {self.message}{shown}"
+        source = f"\n    {self.text.strip()}" if self.text.strip() else ""
+        return f"{self.path}, line {self.line}: {self.message}{source}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Endpoint:
     @property
     def name(self) -> str:
         """The given one, else one that is made of the module's and the target's."""
-        given = self.definition.name if self.definition is not None else ""
-        return given or default_name(self.module, self.target)
+        name = self.definition.name if self.definition is not None else ""
+        return name or default_name(self.module, self.target)
 
     @property
     def prefix(self) -> str:
@@ -89,5 +89,5 @@ class Endpoint:
 
 def default_name(module: str, target: str) -> str:
     """`03_mixed.cpu_worker` and `Model` make `03-mixed-cpu-worker-model`; at most 100 characters."""
-    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{module}-{target}".lower()).strip("-")
-    return words[-100:].strip("-")
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{module}-{target}".lower()).strip("-")
+    return name[-100:].strip("-")

@@ -155,17 +155,17 @@ class _Module:
         )
 
     def _function(self, node: _Function, qualname: str, *, bound: bool) -> Function:
-        given = node.args
-        if given.posonlyargs or given.vararg is not None:
+        arguments = node.args
+        if arguments.posonlyargs or arguments.vararg is not None:
             self._complain(node, f"{qualname} takes arguments without a name; those of a call have names")
-        every = given.args[1:] if bound and not _is_static(node) else given.args
-        defaults: list[ast.expr | None] = [None] * (len(every) - len(given.defaults))
+        every = arguments.args[1:] if bound and not _is_static(node) else arguments.args
+        defaults: list[ast.expr | None] = [None] * (len(every) - len(arguments.defaults))
         pairs: list[tuple[ast.arg, ast.expr | None]] = list(
-            zip(every, [*defaults, *given.defaults], strict=False)
+            zip(every, [*defaults, *arguments.defaults], strict=False)
         )
-        pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         parameters = tuple(_parameter(*pair) for pair in pairs)
-        takes_any = given.kwarg is not None
+        takes_any = arguments.kwarg is not None
         return Function(qualname, node.lineno, _summary(node), parameters, _yields(node), takes_any)
 
     def _complain(self, node: ast.stmt | ast.expr, message: str) -> None:

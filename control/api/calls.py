@@ -93,7 +93,7 @@ class Call:
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def held(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
+    async def watched(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
         """The same answer. A caller that leaves ends its admission early, and `hold`, if one is given. The
         body must have been read."""
         watch: asyncio.Task[None] | None = None
@@ -116,7 +116,7 @@ class Call:
         hold = asyncio.timeout(None)
         try:
             async with hold:
-                return await self.held(answer, hold)
+                return await self.watched(answer, hold)
         except TimeoutError:
             if hold.expired():
                 raise CallerLeft from None

@@ -270,8 +270,14 @@ def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
     return found
 
 
-def _parameter(name: str, place: str, schema: Document, text: str) -> Document:
-    return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": text}
+def _parameter(name: str, location: str, schema: Document, text: str) -> Document:
+    return {
+        "name": name,
+        "in": location,
+        "required": location == "path",
+        "schema": schema,
+        "description": text,
+    }
 
 
 def _success(operation: str) -> Document:

@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from stoker.control.errors import BadRequest
 from stoker.control.jobs import records
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 from stoker.control.streams import LogEvent, StreamEvent
 
 E = TypeVar("E")
@@ -45,7 +45,7 @@ def parse_event_id(text: str | None) -> tuple[int, int] | None:
         return None
     found = _EVENT_ID.fullmatch(text)
     if found is None:
-        raise BadRequest(f"Last-Event-ID must be the id of an event, attempt-number; got {shown(text)}")
+        raise BadRequest(f"Last-Event-ID must be the id of an event, attempt-number; got {abbreviated(text)}")
     return int(found[1]), int(found[2])
 
 

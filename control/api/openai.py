@@ -96,8 +96,8 @@ class OpenAIOperation:
         for one in finished:
             if one.view.state is not JobState.COMPLETED:
                 return _answer(one)
-        shown = [await self._image(one, as_base64=request.as_base64) for one in finished]
-        return json_answer({"created": int(finished[0].view.created_at), "data": shown})
+        data = [await self._image(one, as_base64=request.as_base64) for one in finished]
+        return json_answer({"created": int(finished[0].view.created_at), "data": data})
 
     async def _image(self, finished: FinishedJob, *, as_base64: bool) -> dict[str, Any]:
         output = finished.output

@@ -91,7 +91,7 @@ class Operations:
             seconds,
             must_end=call.endpoint.hosted and "wait" not in call.query,
         )
-        view = await call.held(running)
+        view = await call.watched(running)
         return records.hosted_result(view) if call.endpoint.hosted else records.record(view)
 
     async def status(self, call: Call) -> Record:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.events import JobState
-from stoker.control.rules.submissions import Once, shown, wrong
+from stoker.control.rules.submissions import Once, abbreviated, wrong
 from stoker.control.types import Listing
 
 WAIT_MS = (1_000, 300_000)
@@ -29,7 +29,7 @@ def whole_number(query: Query, name: str, bounds: tuple[int, int], unit: str = "
     text = query[name][-1]
     low, high = bounds
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and low <= int(text) <= high):
-        raise BadRequest(f"{name} must be an integer from {low} to {high}{unit}; got {shown(text)}")
+        raise BadRequest(f"{name} must be an integer from {low} to {high}{unit}; got {abbreviated(text)}")
     return int(text)
 
 

@@ -70,12 +70,12 @@ class _Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         before = self.cycle
         of_body = before is not None and before.more_body
-        held = len(before.body) if of_body else 0
+        size_before = len(before.body) if of_body else 0
         super().data_received(data)
         if of_body or self.cycle is not before or self.transport.get_protocol() is not self:
             if self._head_timer is not None:
                 self._head_is_complete(self._head_timer)
-            if of_body and len(before.body) == held and self.headers is not self.scope["headers"]:
+            if of_body and len(before.body) == size_before and self.headers is not self.scope["headers"]:
                 self._limit_trailers(len(data))
         elif not self.transport.is_closing():
             self._head_bytes += len(data)
@@ -192,9 +192,9 @@ class HttpServer:
         """May be called twice."""
         self._server.stopping.set()
         await self._task
-        held = list(self._server.server_state.tasks)
-        if held:
-            await asyncio.wait(held)
+        tasks = list(self._server.server_state.tasks)
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def __aenter__(self) -> Self:
         return self

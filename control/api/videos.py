@@ -54,12 +54,12 @@ class VideosOperation:
 
     async def _create(self, call: Call) -> Answer:
         body = await call.body(self._body_bytes)
-        asked = videos.parse_video(await form_fields(call.header(b"content-type") or "", body))
-        files = {"image": asked.image, "audio": asked.audio}
+        parsed = videos.parse_video(await form_fields(call.header(b"content-type") or "", body))
+        files = {"image": parsed.image, "audio": parsed.audio}
         urls = {name: await self._url(call.endpoint, name, value) for name, value in files.items()}
-        submission = parse_submission(to_json({"input": {**asked.rest, **urls}}))
+        submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))
         view = await self._plane.commands.submit(call.endpoint, submission, sync=False)
-        return json_answer(videos.shown(view))
+        return json_answer(videos.video_object(view))
 
     async def _url(self, endpoint: Endpoint, name: str, value: str | videos.SentFile) -> str:
         if isinstance(value, str):
@@ -68,8 +68,8 @@ class VideosOperation:
         return kept.url
 
     async def _retrieve(self, endpoint: Endpoint, job: str) -> Answer:
-        shown = json_answer(videos.shown(await self._plane.queries.status(endpoint, job)))
-        return Answer(shown.body, headers=((b"openai-poll-after-ms", POLL_MS),))
+        answer = json_answer(videos.video_object(await self._plane.queries.status(endpoint, job)))
+        return Answer(answer.body, headers=((b"openai-poll-after-ms", POLL_MS),))
 
     async def _content(self, call: Call, job: str) -> Answer:
         query = parse_qs(call.scope["query_string"].decode("latin-1"))

@@ -47,7 +47,7 @@ from stoker.control.config.sections import (
     TlsSection,
 )
 from stoker.control.rules.needs import Needs
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
@@ -195,7 +195,8 @@ def check_aliases(config: Config, endpoints: Iterable[Endpoint]) -> None:
         if target not in known:
             allowed = ", ".join(sorted(known)) or "there are no endpoints"
             raise ConfigError(
-                f"aliases.{alias} must be the id of an endpoint; got {shown(target)}; allowed: {allowed}"
+                f"aliases.{alias} must be the id of an endpoint; got {abbreviated(target)};"
+                f" allowed: {allowed}"
             )
 
 
@@ -226,7 +227,7 @@ def _message(error: ErrorDetails) -> str:
         return f"{where} is required and missing"
     if error["type"] == "value_error":
         return f"{where + ': ' if where else ''}{error['ctx']['error']}"
-    value = "a secret" if error["loc"][-1] in _SECRETS else shown(error["input"])
+    value = "a secret" if error["loc"][-1] in _SECRETS else abbreviated(error["input"])
     return f"{where}: {error['msg']}; got {value}"
 
 
@@ -303,7 +304,7 @@ def _check_registries(config: Config, file: Path) -> None:
         if wanted is not None and wanted not in known:
             raise ConfigError(
                 f"{file}: containerRegistryAuthId of endpoint {endpoint.id} must be the id of a registry; got"
-                f" {shown(wanted)}; allowed: {', '.join(known) or 'none; add [[registries]]'}"
+                f" {abbreviated(wanted)}; allowed: {', '.join(known) or 'none; add [[registries]]'}"
             )
 
 

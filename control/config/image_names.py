@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 
 LOCAL = "local:"
 FUNCTIONS = f"{LOCAL}stoker.functions"
@@ -65,7 +65,7 @@ def _folder(image: str, field: str, base: Path, roots: tuple[Path, ...]) -> str:
     if not image.startswith(LOCAL) or not local_path:
         raise ImageNameError(
             f'{field} must read "local:<folder>" beside a dockerStartCmd, or name an image by its'
-            f" tag or digest; got {shown(image)}"
+            f" tag or digest; got {abbreviated(image)}"
         )
     path = _allowed(base, local_path, roots, field)
     if not path.is_dir():
@@ -79,7 +79,7 @@ def _handler(image: str, field: str, base: Path, roots: tuple[Path, ...]) -> str
     if not image.startswith(LOCAL) or not local_path.endswith(".py") or not attribute.isidentifier():
         raise ImageNameError(
             f'{field} must read "local:<path>.py:<name>", or "local:<folder>" beside a dockerStartCmd, or'
-            f" name an image by its tag or digest; got {shown(image)}"
+            f" name an image by its tag or digest; got {abbreviated(image)}"
         )
     path = _allowed(base, local_path, roots, field)
     if not path.is_file():
@@ -91,7 +91,7 @@ def _allowed(base: Path, local_path: str, roots: tuple[Path, ...], field: str) -
     try:
         path = (base / local_path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a cycle of links, or no path at all
-        raise ImageNameError(f"{field} names no place: {error}; got {shown(local_path)}") from None
+        raise ImageNameError(f"{field} names no place: {error}; got {abbreviated(local_path)}") from None
     if not any(path.is_relative_to(root) for root in roots):
         allowed = ", ".join(str(root) for root in roots) or "none; add local_roots = [...]"
         raise ImageNameError(

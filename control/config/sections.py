@@ -15,7 +15,7 @@ from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from stoker.control.config.image_names import LOCAL
-from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
+from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, abbreviated, is_http_url
 from stoker.control.rules.ways import WAYS, Way
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
@@ -71,7 +71,7 @@ class S3Section(Section):
         for field in ("endpoint_url", "public_endpoint"):
             value = getattr(self, field)
             if value is not None and not is_http_url(value):
-                raise ValueError(f"{field} must be an http or https URL; got {shown(value)}")
+                raise ValueError(f"{field} must be an http or https URL; got {abbreviated(value)}")
         return self
 
 
@@ -184,7 +184,7 @@ class EndpointSection(Section):
         if self.handler is not None and not contained:
             raise ValueError(
                 'handler is for images; beside "local:" the handler stands in imageName;'
-                f" got {shown(self.handler)}"
+                f" got {abbreviated(self.handler)}"
             )
         if self.preload and (self.dockerStartCmd or contained):
             raise ValueError(
@@ -194,7 +194,7 @@ class EndpointSection(Section):
         if self.containerRegistryAuthId is not None and not contained:
             raise ValueError(
                 "containerRegistryAuthId is for images, which are pulled; got"
-                f" {shown(self.containerRegistryAuthId)}"
+                f" {abbreviated(self.containerRegistryAuthId)}"
             )
         return self
 
@@ -230,7 +230,9 @@ class EndpointSection(Section):
         for name in INIT_TIMEOUT_ENV:
             value = self.env.get(name)
             if value is not None and not (_SECONDS.fullmatch(value) and low <= int(value) <= high):
-                raise ValueError(f"env.{name} must be whole seconds from {low} to {high}; got {shown(value)}")
+                raise ValueError(
+                    f"env.{name} must be whole seconds from {low} to {high}; got {abbreviated(value)}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -232,22 +232,22 @@ class Incoming:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._held: Message | None = None
+        self._message_ahead: Message | None = None
 
     async def receive(self) -> Message:
-        held, self._held = self._held, None
-        return await self._receive() if held is None else held
+        message, self._message_ahead = self._message_ahead, None
+        return await self._receive() if message is None else message
 
     async def left(self) -> None:
         """Returns when the caller has left. Does not return while more of its body is to come."""
-        if self._held is None:
-            self._held = await self._receive()
-        if self._held["type"] == "http.request" and self._held.get("more_body", False):
+        if self._message_ahead is None:
+            self._message_ahead = await self._receive()
+        if self._message_ahead["type"] == "http.request" and self._message_ahead.get("more_body", False):
             await asyncio.Event().wait()
-        while self._held["type"] != "http.disconnect":
+        while self._message_ahead["type"] != "http.disconnect":
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                self._held = message
+                self._message_ahead = message
 
 
 def affinity_of(headers: Mapping[bytes, bytes]) -> choice.Affinity | None:

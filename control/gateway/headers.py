@@ -108,8 +108,8 @@ def to_caller(headers: Sequence[Header], worker: str) -> list[Header]:
 def _named(headers: Sequence[Header]) -> frozenset[bytes]:
     """What Connection names: it is for the next hop alone."""
     lists = [value for name, value in headers if name == b"connection"]
-    return frozenset(word for value in lists for word in _tokens(value)) - _NEVER_NAMED
+    return frozenset(token for value in lists for token in _tokens(value)) - _NEVER_NAMED
 
 
 def _tokens(value: bytes) -> list[bytes]:
-    return [word.strip().lower() for word in value.split(b",")]
+    return [token.strip().lower() for token in value.split(b",")]

@@ -94,8 +94,8 @@ class Reaching:
         raise UpstreamFailed(worker, f"cannot be reached: {why}")
 
     def _node(self, worker: str) -> NodeState | None:
-        held = self._cluster.workers.get(worker)
-        return None if held is None else self._cluster.nodes.get(held.node)
+        placed = self._cluster.workers.get(worker)
+        return None if placed is None else self._cluster.nodes.get(placed.node)
 
     def _failed(self, node: NodeState, way: Way, why: str) -> None:
         before = node.reach

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import ValidationError
 
 from stoker.control.errors import BadRequest
-from stoker.control.rules.submissions import is_http_url, shown
+from stoker.control.rules.submissions import abbreviated, is_http_url
 
 KEPT_SCHEMAS = 256
 MAX_ERRORS = 3
@@ -77,7 +77,7 @@ def _messages(error: ValidationError) -> Iterable[tuple[str, str]]:
         must = _MUST.get(str(error.validator), _must_be_allowed)(schema)
         allowed = _allowed(schema)
         suffix = f"; allowed: {allowed}" if allowed and allowed not in must else ""
-        yield field, f"{field or 'input'} {must}, got {shown(error.instance)}{suffix}"
+        yield field, f"{field or 'input'} {must}, got {abbreviated(error.instance)}{suffix}"
 
 
 def _missing(field: str, value: Any, schema: Schema) -> Iterable[tuple[str, str]]:
@@ -94,7 +94,7 @@ def _unknown(field: str, value: Any, schema: Schema) -> Iterable[tuple[str, str]
         if name not in known:
             path = _join(field, name)
             allowed = ", ".join(known) or "no fields"
-            yield path, f"{path} is not a known field, got {shown(value[name])}; allowed: {allowed}"
+            yield path, f"{path} is not a known field, got {abbreviated(value[name])}; allowed: {allowed}"
 
 
 _MUST: dict[str, Callable[[Schema], str]] = {
@@ -105,7 +105,7 @@ _MUST: dict[str, Callable[[Schema], str]] = {
     "exclusiveMinimum": lambda schema: f"must be more than {schema['exclusiveMinimum']}",
     "exclusiveMaximum": lambda schema: f"must be less than {schema['exclusiveMaximum']}",
     "enum": lambda schema: f"must be {_alternatives(schema['enum'])}",
-    "const": lambda schema: f"must be {shown(schema['const'])}",
+    "const": lambda schema: f"must be {abbreviated(schema['const'])}",
     "minLength": lambda schema: (
         "must not be empty"
         if schema["minLength"] == 1
@@ -186,7 +186,7 @@ def _text(schema: Schema) -> str:
 
 
 def _alternatives(values: Sequence[object]) -> str:
-    return " or ".join(shown(value) for value in values)
+    return " or ".join(abbreviated(value) for value in values)
 
 
 def _name(path: Iterable[object]) -> str:

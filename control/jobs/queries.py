@@ -161,8 +161,8 @@ class JobQueries:
                     yield event
 
     def _node_of(self, worker: str) -> str | None:
-        held = self._cluster.workers.get(worker)
-        return held.node if held is not None and self._live_logs.has_stream(held.node) else None
+        placed = self._cluster.workers.get(worker)
+        return placed.node if placed is not None and self._live_logs.has_stream(placed.node) else None
 
     # -- payloads
 
@@ -185,8 +185,8 @@ class JobQueries:
         """The JSON text that was spilled, or JSON with its URL, size and digest."""
         if ref.size <= INLINE_BYTES:
             return await self._artifacts.get(ref)
-        place = {"output_url": await self._artifacts.url(ref), "size": ref.size, "sha256": ref.sha256}
-        return json.dumps(place).encode()
+        location = {"output_url": await self._artifacts.url(ref), "size": ref.size, "sha256": ref.sha256}
+        return json.dumps(location).encode()
 
     async def _whole_chunk(self, chunk: StoredChunk) -> StoredChunk:
         if chunk.ref is None:

@@ -194,8 +194,8 @@ def _shared_out(conn: Conn, now: float, under_way: dict[str, Requester]) -> list
     return due
 
 
-def full(held: SlotsInUse, account: str) -> list[str] | None:
+def full(in_use: SlotsInUse, account: str) -> list[str] | None:
     """The receivers that get no further slot for this account now; None: no receiver gets one."""
-    if account_is_full(held, account, AT_ONCE):
+    if account_is_full(in_use, account, AT_ONCE):
         return None
-    return [host for one, host in held if one == account and not admits(held, (one, host), AT_ONCE)]
+    return [host for one, host in in_use if one == account and not admits(in_use, (one, host), AT_ONCE)]

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, DEFAULT_TTL_MS
 from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.pod_answers import PodResponse, shown_env, worker_responses
+from stoker.control.management_api.pod_answers import PodResponse, env_response, worker_responses
 from stoker.control.management_api.shapes import (
     CHANGES,
     CREATES,
@@ -32,7 +32,7 @@ from stoker.control.types import Endpoint, Template
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])
 
-_Word = Annotated[str, Field(min_length=1, max_length=191)]
+_Name = Annotated[str, Field(min_length=1, max_length=191)]
 _Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Count = Annotated[int, Field(ge=0, le=10_000)]
 ExecutionTimeout = Annotated[
@@ -49,7 +49,7 @@ Scaler = Literal["QUEUE_DELAY", "REQUEST_COUNT"]
 ScalerValue = Annotated[int, Field(ge=1, le=INT, description=_SCALER)]
 IdleTimeout = Annotated[int, Field(ge=1, le=3600, description="Seconds.")]
 GpuTypes = Annotated[
-    list[_Word],
+    list[_Name],
     Field(
         description="In order of priority: published names, or those of nodes' GPUs.",
         examples=[["NVIDIA A40"]],
@@ -57,13 +57,13 @@ GpuTypes = Annotated[
 ]
 Cuda = Annotated[str, Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$", examples=["12.8"])]
 DataCenters = Annotated[
-    list[_Word],
+    list[_Name],
     Field(
         description="Published names, or those that nodes are labelled with. All: anywhere.",
         examples=[["EU-RO-1"]],
     ),
 ]
-Flavors = Annotated[list[_Word], Field(description="Of a CPU endpoint.", examples=[["cpu3c"]])]
+Flavors = Annotated[list[_Name], Field(description="Of a CPU endpoint.", examples=[["cpu3c"]])]
 Instances = Annotated[
     list[Annotated[str, Field(pattern=r"^cpu[35][cgm]-[1-9][0-9]{0,2}-[1-9][0-9]{0,3}$")]],
     Field(description="Of a CPU endpoint: flavour, virtual CPUs, GB.", examples=[["cpu3c-8-16"]]),
@@ -232,7 +232,7 @@ def endpoint_response(
         allowedCudaVersions=list(needs.cuda_versions),
         cpuFlavorIds=requested.get("cpuFlavorIds"),
         dataCenterIds=list(needs.data_centers or data_centers),
-        env=shown_env(endpoint),
+        env=env_response(endpoint),
         executionTimeoutMs=endpoint.execution_timeout_ms,
         flashboot=requested.get("flashboot"),
         gpuCount=needs.gpu_count,
@@ -272,13 +272,13 @@ async def _response(
     managed: ManagedResources, endpoint: Endpoint, *, template: bool = False, workers: bool = False
 ) -> EndpointResponse:
     made_from = await managed.templates.of(endpoint) if template else None
-    held = worker_responses(managed, endpoint) if workers else None
+    responses = worker_responses(managed, endpoint) if workers else None
     return endpoint_response(
         endpoint,
         managed.catalog.data_centers(),
         on_cpus=managed.endpoints.on_cpus(endpoint),
         template=made_from,
-        workers=held,
+        workers=responses,
     )
 
 

@@ -132,8 +132,8 @@ def _holder(holder: Holder) -> HolderResponse:
     )
 
 
-def _device(held: HeldDevice) -> DeviceResponse:
-    device, sample = held.device, held.sample or DeviceSample(held.device.uuid)
+def _device(known: HeldDevice) -> DeviceResponse:
+    device, sample = known.device, known.sample or DeviceSample(known.device.uuid)
     return DeviceResponse(
         id=device.uuid,
         kind=device.kind,
@@ -147,7 +147,7 @@ def _device(held: HeldDevice) -> DeviceResponse:
         power=sample.power,
         driver=device.driver,
         ill=sample.ill or None,
-        heldBy=[_holder(holder) for holder in held.holders],
+        heldBy=[_holder(holder) for holder in known.holders],
     )
 
 
@@ -167,7 +167,7 @@ def _response(known: KnownNode) -> NodeResponse:
         labels={n.removeprefix(LABEL): value for n, value in record.facts.items() if n.startswith(LABEL)},
         facts={name: value for name, value in record.facts.items() if name not in named},
         reached=None if known.reached is None else ReachedResponse(**asdict(known.reached)),
-        devices=[_device(held) for held in known.devices],
+        devices=[_device(device) for device in known.devices],
     )
 
 

@@ -207,7 +207,7 @@ def _gpu(gpu_type: str, count: int, nano_usd: int | None) -> Gpu | None:
 # ---- workers of endpoints, as pods ----------------------------------------------------------------
 
 
-def shown_env(endpoint: Endpoint) -> dict[str, str]:
+def env_response(endpoint: Endpoint) -> dict[str, str]:
     """Returns the environment, but none of the configuration file, whose values may be secret."""
     return dict(endpoint.run.env) if endpoint.origin == "api" else {}
 
@@ -245,7 +245,7 @@ def worker_response(managed: ManagedResources, worker: EndpointWorker, endpoint:
         version=worker.version,
         slsVersion=worker.version,
         image=run.image or "",
-        env=shown_env(endpoint),
+        env=env_response(endpoint),
         dockerEntrypoint=list(run.entrypoint),
         dockerStartCmd=list(run.command),
         ports=[],

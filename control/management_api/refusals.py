@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from stoker.control.api.answers import unexpected
 from stoker.control.errors import ControlError, Unavailable
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 
 SECRET_FIELDS = frozenset({"password", "value", "env"})
 """The fields whose values no message repeats. Objects and lists may contain one, and are not repeated
@@ -79,4 +79,4 @@ def _message(error: dict[str, Any]) -> str:
 def _plainly(value: Any) -> str:
     if isinstance(value, dict):
         return "an object"
-    return "a list" if isinstance(value, list) else shown(value)
+    return "a list" if isinstance(value, list) else abbreviated(value)

@@ -218,8 +218,8 @@ async def list_templates(
     includeRunpodTemplates: _Flag = False,
 ) -> list[TemplateResponse]:
     """List templates."""
-    shown = TemplateFilter(bound=includeEndpointBoundTemplates, public=includePublicTemplates)
-    return [template_response(one) for one in await managed.templates.list(by.account, shown)]
+    included = TemplateFilter(bound=includeEndpointBoundTemplates, public=includePublicTemplates)
+    return [template_response(one) for one in await managed.templates.list(by.account, included)]
 
 
 @router.get("/{templateId}", responses=READS, response_model_exclude_none=True)

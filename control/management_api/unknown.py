@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
 from stoker.control.errors import BadRequest
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _refusal(parameters: list[str], fields: list[str], known: Iterable[str]) -> 
     if fields:
         return "; ".join(f"{name[:NAME_MOST]} is not a known field" for name in fields[:NAMES_MOST])
     allowed = ", ".join(sorted(known)) or "none"
-    return f"{shown(parameters[0])} is not a known query parameter; allowed: {allowed}"
+    return f"{abbreviated(parameters[0])} is not a known query parameter; allowed: {allowed}"
 
 
 def _names(parameter: Any) -> Iterable[str]:

@@ -35,7 +35,7 @@ from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
-from stoker.control.rules.hello import greeted, held_workers, reach_of
+from stoker.control.rules.hello import assigned_workers, greeted, reach_of
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.ways import Reach, allowed
@@ -233,7 +233,7 @@ class Nodes:
         reach = allowed(reach_of(hello, peer), settings.gateway_ways)
         self._seat(hello, session, workers, reach)
         self._reports.pods_seen(pods)
-        strange = {held.pod for held in hello.pods} - {wanted.pod.id for wanted in pods}
+        strange = {pod.pod for pod in hello.pods} - {wanted.pod.id for wanted in pods}
         if strange:
             assigned.log_once("Hello", f"pod {min(strange)[:80]!r} is not one that control gave to this node")
         session.welcome(
@@ -305,31 +305,31 @@ class Nodes:
         )
         note_samples(opened, node, hello.samples)
         self._cluster.nodes[hello.node] = node
-        known, others = held_workers(hello.workers, workers)
-        for held in known:
-            self._scaling.adopt(self._placed_worker(opened, held))
-        for held in others:
-            why = f"worker {held.worker!r} of endpoint {held.endpoint!r} was not given to it"
+        known, others = assigned_workers(hello.workers, workers)
+        for worker in known:
+            self._scaling.adopt(self._placed_worker(opened, worker))
+        for worker in others:
+            why = f"worker {worker.worker!r} of endpoint {worker.endpoint!r} was not given to it"
             opened.assigned.log_once("Hello", why[:200])
-            if held.worker not in self._cluster.workers:
-                self._scaling.adopt(self._placed_worker(opened, replace(held, endpoint="", version=0)))
+            if worker.worker not in self._cluster.workers:
+                self._scaling.adopt(self._placed_worker(opened, replace(worker, endpoint="", version=0)))
         ours = [attempt for attempt in hello.attempts if opened.assigned.holds(attempt)]
         at_workers = {one.key: one.worker for one in ours if one.phase in ("running", "waiting")}
         self._cluster.settle((), at_workers, self._clock())
-        for endpoint in {held.endpoint for held in known}:
+        for endpoint in {worker.endpoint for worker in known}:
             self._dispatch.mark(endpoint)
 
-    def _placed_worker(self, opened: NodeSession, held: HeldWorker) -> PlacedWorker:
+    def _placed_worker(self, opened: NodeSession, worker: HeldWorker) -> PlacedWorker:
         return PlacedWorker(
-            worker=held.worker,
-            endpoint=held.endpoint,
-            version=held.version,
+            worker=worker.worker,
+            endpoint=worker.endpoint,
+            version=worker.version,
             node=opened.node,
             session=opened.session,
-            state=held.state,
-            devices=held.devices,
-            concurrency=held.slots or 0,
-            serves=held.serves,
+            state=worker.state,
+            devices=worker.devices,
+            concurrency=worker.slots or 0,
+            serves=worker.serves,
             idle_since=self._clock(),
         )
 

@@ -94,11 +94,11 @@ class AssignedToNode:
             self.attempts.pop(key, None)
 
     def worker(self, worker: str) -> AssignedWorker | None:
-        held = self._cluster.workers.get(worker)
-        if held is None or held.node != self._node:
+        placed = self._cluster.workers.get(worker)
+        if placed is None or placed.node != self._node:
             return None
-        slots = held.spec.concurrency if held.spec is not None else 2**32
-        return AssignedWorker(held.endpoint, held.version, slots, held.devices)
+        slots = placed.spec.concurrency if placed.spec is not None else 2**32
+        return AssignedWorker(placed.endpoint, placed.version, slots, placed.devices)
 
     def pod(self, pod: str) -> bool:
         return self._pods(self._node, pod)
@@ -114,12 +114,12 @@ class AssignedToNode:
             which = f"attempt {attempt.attempt} of job {attempt.job[:80]!r}"
             self.log_once("Hello", f"{which} is not one that control gave to this node")
             return False
-        held = self._cluster.workers.get(attempt.worker)
-        if held is not None and held.node != self._node:
+        placed = self._cluster.workers.get(attempt.worker)
+        if placed is not None and placed.node != self._node:
             self.log_once(
                 "Hello", f"worker {attempt.worker[:80]!r} is not one that control gave to this node"
             )
-        return held is not None and held.node == self._node
+        return placed is not None and placed.node == self._node
 
     def log_once(self, kind: str, why: str) -> None:
         """One line for each kind of message and session: a flood of them does not fill the log."""

@@ -109,7 +109,7 @@ def _file(name: str, value: Any) -> str | SentFile:
     return _file(name, SentFile(data, head[1] or "application/octet-stream"))
 
 
-def shown(view: JobView) -> dict[str, Any]:
+def video_object(view: JobView) -> dict[str, Any]:
     """The job as a video. What a job does not record (prompt, size, seconds) is null."""
     return {
         "id": view.id,
@@ -130,10 +130,10 @@ def shown(view: JobView) -> dict[str, Any]:
 
 def _percent(progress: bytes | None) -> int:
     """Of the steps of all chunks; 0 before the first one, and at most 99 before the end."""
-    told: Any = None if progress is None else from_json(progress)
+    reported: Any = None if progress is None else from_json(progress)
     try:
-        done = (told["chunk"] - 1) * told["steps"] + told["step"]
-        return int(max(0, min(99, 100 * done // (told["chunks"] * told["steps"]))))
+        done = (reported["chunk"] - 1) * reported["steps"] + reported["step"]
+        return int(max(0, min(99, 100 * done // (reported["chunks"] * reported["steps"]))))
     except (TypeError, KeyError, ZeroDivisionError):
         return 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stoker.control.errors import BadRequest
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT
@@ -151,7 +151,9 @@ class Catalog:
         known = tuple(allowed)
         for one in requested:
             if one not in known:
-                raise BadRequest(f"{field} must hold names out of: {', '.join(known)}; got {shown(one)}")
+                raise BadRequest(
+                    f"{field} must hold names out of: {', '.join(known)}; got {abbreviated(one)}"
+                )
 
     def check_gpu_types(self, requested: Iterable[str]) -> None:
         self.check("gpuTypeIds", requested, self.gpu_types())

@@ -28,7 +28,7 @@ from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
 from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
@@ -179,8 +179,12 @@ class ManagedEndpoints:
     def on_cpus(self, endpoint: Endpoint) -> bool:
         """Returns whether its workers run on CPUs, or, if it has none, whether they would."""
         nodes = self._cluster.nodes
-        held = [(nodes[one.node], one) for one in self._cluster.of_endpoint(endpoint.id) if one.node in nodes]
-        kinds = {device.kind for node, one in held for device in node.devices if device.uuid in one.devices}
+        workers = [
+            (nodes[one.node], one) for one in self._cluster.of_endpoint(endpoint.id) if one.node in nodes
+        ]
+        kinds = {
+            device.kind for node, one in workers for device in node.devices if device.uuid in one.devices
+        }
         if kinds:
             return kinds == {"cpu"}
         rooms = (NodeRoom(one.node, one.devices, {}, facts=one.facts) for one in nodes.values())
@@ -189,8 +193,8 @@ class ManagedEndpoints:
     def workers(self, endpoint: Endpoint) -> Sequence[EndpointWorker]:
         """Returns the workers on nodes, the oldest first, and then a throttled one for each that has no
         node."""
-        held = sorted(self._cluster.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
-        there = [_worker(one, endpoint, self._cluster.nodes.get(one.node)) for one in held]
+        workers = sorted(self._cluster.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
+        there = [_worker(one, endpoint, self._cluster.nodes.get(one.node)) for one in workers]
         why = self._scaling.why_throttled(endpoint.id)
         return there + [
             EndpointWorker(
@@ -232,7 +236,9 @@ class ManagedEndpoints:
     async def _template(self, account: str, template: str) -> Template:
         found = await self._commits.read(lambda conn: store.get_template(conn, template))
         if found is None or not (found.account == account or found.fields["isPublic"]):
-            raise BadRequest(f"templateId must be the id of a template; there is none of {shown(template)}")
+            raise BadRequest(
+                f"templateId must be the id of a template; there is none of {abbreviated(template)}"
+            )
         self._secrets.check(account, found.fields["env"])
         return found
 
@@ -271,7 +277,9 @@ class ManagedEndpoints:
         field = "networkVolumeId" if requested.get("networkVolumeId") else "networkVolumeIds"
         for volume in volumes:
             if self._volumes.desired.find(account, volume) is None:
-                raise BadRequest(f"{field} must name a network volume; there is none of {shown(volume)}")
+                raise BadRequest(
+                    f"{field} must name a network volume; there is none of {abbreviated(volume)}"
+                )
         if len(volumes) > 1:
             raise BadRequest(
                 f"networkVolumeIds may hold one id, a worker sees one volume; got {len(volumes)}"
@@ -289,13 +297,21 @@ class ManagedEndpoints:
         self._scaling.wake.set()
 
 
-def _worker(held: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> EndpointWorker:
+def _worker(worker: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> EndpointWorker:
     devices = node.devices if node is not None else ()
-    gpus = tuple(one.name for one in devices if one.uuid in held.devices and one.kind != "cpu")
-    stale = held.version != endpoint.version
-    status = "RUNNING" if held.jobs else _STATUS.get(held.state, "EXITED")
+    gpus = tuple(one.name for one in devices if one.uuid in worker.devices and one.kind != "cpu")
+    stale = worker.version != endpoint.version
+    status = "RUNNING" if worker.jobs else _STATUS.get(worker.state, "EXITED")
     return EndpointWorker(
-        held.worker, status, held.reason, stale, held.version, held.node, gpus, held.since, held.log_tail
+        worker.worker,
+        status,
+        worker.reason,
+        stale,
+        worker.version,
+        worker.node,
+        gpus,
+        worker.since,
+        worker.log_tail,
     )
 
 

@@ -148,7 +148,7 @@ class ManagedNodes:
     def _known(self, record: NodeRecord) -> KnownNode:
         connected = self._cluster.nodes.get(record.id)
         holders = self._cluster.on_node(record.id)
-        held = tuple(
+        devices = tuple(
             HeldDevice(
                 device,
                 None if connected is None else connected.samples.get(device.uuid),
@@ -162,9 +162,9 @@ class ManagedNodes:
         )
         state = self._state(record)
         if connected is None:
-            return KnownNode(record, state, leaving=False, devices=held)
+            return KnownNode(record, state, leaving=False, devices=devices)
         ways = choose(connected.reach, self._clock())
-        return KnownNode(record, state, connected.draining, held, ways[0] if ways else None)
+        return KnownNode(record, state, connected.draining, devices, ways[0] if ways else None)
 
 
 def _holder(one: PlacedWorker | PlacedPod, share: float) -> Holder:

@@ -9,7 +9,7 @@ from typing import Any
 from stoker.control.config.image_names import named_image
 from stoker.control.errors import BadRequest
 from stoker.control.rules.pods import PodBody
-from stoker.control.rules.submissions import shown
+from stoker.control.rules.submissions import abbreviated
 
 ENV_MOST = 50
 PORTS_MOST = 50
@@ -121,7 +121,7 @@ def _checked(body: PodBody) -> PodBody:
             f"imageName must be a container image; got {body.image!r}, and local: is for endpoints only"
         )
     if not (named_image(body.image) or named_image(f"{body.image}:latest")):
-        raise BadRequest(f"imageName must name an image, by its tag or digest; got {shown(body.image)}")
+        raise BadRequest(f"imageName must name an image, by its tag or digest; got {abbreviated(body.image)}")
     if len(body.env) > ENV_MOST:
         raise BadRequest(f"env holds at most {ENV_MOST} variables; got {len(body.env)}")
     if len(body.ports) > PORTS_MOST:

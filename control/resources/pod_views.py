@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from stoker.control.resources.endpoints import EndpointWorker
-from stoker.control.rules.pods import Pod, PodStatus, shown_state
+from stoker.control.rules.pods import Pod, PodStatus, public_status
 from stoker.control.rules.volumes import Volume
 from stoker.control.scheduling.cluster_state import NodeState
 from stoker.control.types import Endpoint, Template
@@ -53,7 +53,7 @@ class PodView:
 
 
 def view(pod: Pod, node: NodeState | None) -> PodView:
-    return PodView(pod, shown_state(pod, connected=node is not None or not pod.node), node)
+    return PodView(pod, public_status(pod, connected=node is not None or not pod.node), node)
 
 
 def worker_matches(worker: EndpointWorker, endpoint: Endpoint, data_center: str, wanted: PodFilter) -> bool:

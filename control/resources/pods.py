@@ -139,8 +139,8 @@ class ManagedPods:
                     keys.revoke_key(conn, keys.key_id(fresh.api_key), self._clock())
                 return _put(conn, fresh, after)
 
-            held = known if where is None else self._placed(replace(known, wish="RUNNING"), where)
-            stored = await self._stored(held, change)
+            assigned = known if where is None else self._placed(replace(known, wish="RUNNING"), where)
+            stored = await self._stored(assigned, change)
         if action == "delete":
             self._callers.forget()
         return self._view(stored)
@@ -239,16 +239,16 @@ class ManagedPods:
     async def _stored(self, pod: Pod, change: Callable[[Conn], WantedPod]) -> Pod:
         """Commits with the pod's devices held, so that nothing else is placed there meanwhile; then notifies
         the node."""
-        held = self._cluster.pods
-        before, now = held.get(pod.id), None
+        pods = self._cluster.pods
+        before, now = pods.get(pod.id), None
         if pod.wish == "RUNNING" and pod.node:
-            now = held[pod.id] = PlacedPod(pod.id, pod.node, pod.devices, needs(pod.body))
+            now = pods[pod.id] = PlacedPod(pod.id, pod.node, pod.devices, needs(pod.body))
         try:
             wanted = await self._commits.commit(change)
         except BaseException:
-            if now is not None and held.get(pod.id) is now:  # else a report of its node has replaced it
-                del held[pod.id]
-                held.update({} if before is None else {pod.id: before})
+            if now is not None and pods.get(pod.id) is now:  # else a report of its node has replaced it
+                del pods[pod.id]
+                pods.update({} if before is None else {pod.id: before})
             raise
         self.seen([wanted])
         if wanted.pod.node:

@@ -19,7 +19,7 @@ from stoker.control.rules.validation import (
     checked,
     few,
     no_name,
-    shown,
+    short_repr,
 )
 from stoker.control.rules.ways import NodeGateway, Reach, Way
 from stoker.outbound.refused_addresses import forbidden, is_loopback
@@ -78,7 +78,9 @@ def greeted(hello: Hello) -> Hello:
         if not NAME.fullmatch(fact):
             raise no_name("facts", fact)
         if len(value) > FACT_MAX or "\x00" in value:
-            raise InvalidReport(f"facts[{shown(fact)}] must be at most {FACT_MAX} characters without NUL")
+            raise InvalidReport(
+                f"facts[{short_repr(fact)}] must be at most {FACT_MAX} characters without NUL"
+            )
     _devices(hello)
     return checked(hello)
 
@@ -89,16 +91,16 @@ def _devices(hello: Hello) -> None:
         name = f"devices[{n}]"
         checked(device, f"{name}.")
         if device.uuid in seen:
-            raise InvalidReport(f"{name}.uuid {shown(device.uuid)} is named twice")
+            raise InvalidReport(f"{name}.uuid {short_repr(device.uuid)} is named twice")
         seen.add(device.uuid)
 
 
-def held_workers(
-    held: Iterable[HeldWorker], workers: Mapping[str, AssignedWorker]
+def assigned_workers(
+    reported: Iterable[HeldWorker], workers: Mapping[str, AssignedWorker]
 ) -> tuple[tuple[HeldWorker, ...], tuple[HeldWorker, ...]]:
     """The workers that were assigned to this node, as assigned; and all others."""
     known, others = [], []
-    for worker in held:
+    for worker in reported:
         assigned = workers.get(worker.worker)
         try:
             known.append(_as_assigned(worker, assigned))
@@ -109,7 +111,7 @@ def held_workers(
 
 def _as_assigned(worker: HeldWorker, assigned: AssignedWorker | None) -> HeldWorker:
     if assigned is None or (worker.endpoint, worker.version) != (assigned.endpoint, assigned.version):
-        raise InvalidReport(f"worker {shown(worker.worker)} is not one that control gave to this node")
+        raise InvalidReport(f"worker {short_repr(worker.worker)} is not one that control gave to this node")
     check_slots(worker.slots, assigned)
     return replace(checked(worker), devices=assigned.devices)
 
@@ -122,7 +124,7 @@ def sampled(
     for sample in samples:
         numbers = (sample.memory_used, sample.utilisation, sample.temperature, sample.ecc_uncorrected)
         if sample.uuid not in devices:
-            why = f"samples: device {shown(sample.uuid)} is not one of this node"
+            why = f"samples: device {short_repr(sample.uuid)} is not one of this node"
         elif any(number is not None and not 0 <= number <= NUMBER_MAX for number in numbers):
             why = f"samples: a number of device {sample.uuid} is over {NUMBER_MAX}"
         elif sample.power is not None and not math.isfinite(sample.power):

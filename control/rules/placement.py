@@ -95,16 +95,16 @@ def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
     return known
 
 
-def after(rooms: Sequence[NodeRoom], place: Placement, needs: Needs) -> list[NodeRoom]:
+def after(rooms: Sequence[NodeRoom], placement: Placement, needs: Needs) -> list[NodeRoom]:
     """The rooms once this place is taken."""
-    return [_with(room, place, needs) if room.node == place.node else room for room in rooms]
+    return [_with(room, placement, needs) if room.node == placement.node else room for room in rooms]
 
 
-def _with(room: NodeRoom, place: Placement, needs: Needs) -> NodeRoom:
+def _with(room: NodeRoom, placement: Placement, needs: Needs) -> NodeRoom:
     taken = {
         device.uuid: room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts)
         for device in room.devices
-        if device.uuid in place.devices
+        if device.uuid in placement.devices
     }
     return replace(room, held={**room.held, **taken})
 
@@ -241,8 +241,8 @@ def _why(rooms: Sequence[NodeRoom], needs: Needs) -> str:
     listed = [f"node {lack.node} {lack.lacks}" for lack in lacks[:MAX_NODES]]
     if len(lacks) > MAX_NODES:
         listed.append(f"and {len(lacks) - MAX_NODES} more")
-    word = "no capacity" if all(lack.never for lack in lacks) else "throttled"
-    return f"{word}: no node has {_sought(needs)}: {'; '.join(listed)}"
+    reason = "no capacity" if all(lack.never for lack in lacks) else "throttled"
+    return f"{reason}: no node has {_sought(needs)}: {'; '.join(listed)}"
 
 
 def _sought(needs: Needs) -> str:

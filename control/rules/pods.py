@@ -224,7 +224,7 @@ def after_hello(pod: Pod, found: HeldPod | None) -> Pod:
 # ---- the state over HTTP ------------------------------------------------------------------------
 
 
-def shown_state(pod: Pod, *, connected: bool) -> PodStatus:
+def public_status(pod: Pod, *, connected: bool) -> PodStatus:
     """`connected`: whether its node is. While it is not, its last report is shown."""
     seen = pod.now_seen
     if pod.wish == "TERMINATED":

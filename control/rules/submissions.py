@@ -107,10 +107,10 @@ def refuse_unreachable(submission: Submission, *, allow_private: bool) -> None:
 
 def wrong(field: str, value: object, allowed: str) -> BadRequest:
     """An error that names the field, what it got and what it takes."""
-    return BadRequest(f"{field} must be {allowed}; got {shown(value)}")
+    return BadRequest(f"{field} must be {allowed}; got {abbreviated(value)}")
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     """A wrong value as JSON, cut to a length that fits a sentence."""
     try:
         text = to_json(value).decode()

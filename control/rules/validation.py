@@ -131,7 +131,7 @@ def _chunk(report: Chunk, assigned: Assignments) -> Chunk:
         _ref("ref", report.ref, attempt)
         if report.value:
             raise InvalidReport(
-                f"value must be empty where ref says where it lies, not {shown(report.value)}"
+                f"value must be empty where ref says where it lies, not {short_repr(report.value)}"
             )
     return report
 
@@ -144,7 +144,9 @@ def _of_attempt(report: T, assigned: Assignments) -> T:
 def _outcome(report: Outcome, assigned: Assignments) -> Outcome:
     attempt = _attempt(report, assigned)
     if attempt.worker is not None and report.worker != attempt.worker:
-        raise InvalidReport(f"worker must be the attempt's, {attempt.worker}, not {shown(report.worker)}")
+        raise InvalidReport(
+            f"worker must be the attempt's, {attempt.worker}, not {short_repr(report.worker)}"
+        )
     if report.output_ref is not None:
         _ref("output_ref", report.output_ref, attempt)
     if report.artifacts:
@@ -172,7 +174,7 @@ def _artifacts(artifacts: tuple[Artifact, ...], attempt: AssignedAttempt) -> Non
         if not attempt.own_bucket:
             _key(f"{name}.key", artifact.key, attempt)
         if artifact.key in keys:
-            raise InvalidReport(f"{name}.key {shown(artifact.key)} is named twice")
+            raise InvalidReport(f"{name}.key {short_repr(artifact.key)} is named twice")
         keys.add(artifact.key)
         checked(artifact, f"{name}.")
 
@@ -195,11 +197,11 @@ def _spans(spans: tuple[Span, ...], prices: tuple[Price, ...] | None) -> None:
 def _worker_state(report: WorkerState, assigned: Assignments) -> WorkerState:
     worker = assigned.worker(report.worker)
     if worker is None:
-        raise InvalidReport(f"worker {shown(report.worker)} is not one that control gave to this node")
+        raise InvalidReport(f"worker {short_repr(report.worker)} is not one that control gave to this node")
     if worker.endpoint and (report.endpoint, report.version) != (worker.endpoint, worker.version):
         runs = f"version {worker.version} of endpoint {worker.endpoint}"
         raise InvalidReport(
-            f"endpoint and version must be the worker's, {runs}, not {shown(report.endpoint)}"
+            f"endpoint and version must be the worker's, {runs}, not {short_repr(report.endpoint)}"
         )
     check_slots(report.slots, worker)
     return report
@@ -207,7 +209,7 @@ def _worker_state(report: WorkerState, assigned: Assignments) -> WorkerState:
 
 def _pod_state(report: PodState, assigned: Assignments) -> PodState:
     if not assigned.pod(report.pod):
-        raise InvalidReport(f"pod {shown(report.pod)} is not one that control gave to this node")
+        raise InvalidReport(f"pod {short_repr(report.pod)} is not one that control gave to this node")
     few("ports", report.ports, LISTED_MAX)
     for n, port in enumerate(report.ports):
         checked(port, f"ports[{n}].")
@@ -217,7 +219,7 @@ def _pod_state(report: PodState, assigned: Assignments) -> PodState:
 def _volume_used(report: VolumeUsed, assigned: Assignments) -> VolumeUsed:
     goes = assigned.volume(report.volume)
     if goes is None:
-        raise InvalidReport(f"volume {shown(report.volume)} is not one that control told this node of")
+        raise InvalidReport(f"volume {short_repr(report.volume)} is not one that control told this node of")
     if report.gone and not goes:
         raise InvalidReport(f"gone: nobody asked this node to remove volume {report.volume}")
     return report
@@ -226,7 +228,7 @@ def _volume_used(report: VolumeUsed, assigned: Assignments) -> VolumeUsed:
 def _usage(report: Usage, assigned: Assignments) -> Usage:
     """`paid` finds out who pays, from the store: the worker may be long gone."""
     if report.kind not in _USAGE:
-        raise InvalidReport(f"kind must be one of {', '.join(_USAGE)}, not {shown(report.kind)}")
+        raise InvalidReport(f"kind must be one of {', '.join(_USAGE)}, not {short_repr(report.kind)}")
     if report.state not in _USAGE[report.kind]:
         raise _not_one_of("state", report.state, _USAGE[report.kind])
     few("devices", report.devices, DEVICES_MAX)
@@ -236,12 +238,16 @@ def _usage(report: Usage, assigned: Assignments) -> Usage:
 def paid(span: Usage, owner: AssignedWorker | None) -> None:
     """Whether this node held these devices for that endpoint, or that pod. Raises InvalidReport."""
     if owner is None:
-        raise InvalidReport(f"owner {shown(span.owner)} is not a {span.kind} that control gave to this node")
+        raise InvalidReport(
+            f"owner {short_repr(span.owner)} is not a {span.kind} that control gave to this node"
+        )
     if span.kind == "worker" and (span.endpoint, span.version) != (owner.endpoint, owner.version):
         runs = f"version {owner.version} of endpoint {owner.endpoint}"
-        raise InvalidReport(f"endpoint and version must be the worker's, {runs}, not {shown(span.endpoint)}")
+        raise InvalidReport(
+            f"endpoint and version must be the worker's, {runs}, not {short_repr(span.endpoint)}"
+        )
     if not set(span.devices) <= set(owner.devices) or len(set(span.devices)) != len(span.devices):
-        raise InvalidReport(f"devices must be of {owner.devices}, each once, not {shown(span.devices)}")
+        raise InvalidReport(f"devices must be of {owner.devices}, each once, not {short_repr(span.devices)}")
 
 
 _RULES: Mapping[type[Any], Callable[[Any, Assignments], Any]] = {
@@ -264,7 +270,7 @@ _RULES: Mapping[type[Any], Callable[[Any, Assignments], Any]] = {
 def printed(report: LogLines, node: str, runs_at: str) -> None:
     """Lines of an attempt that a reader follows, from the node that runs it. Raises InvalidReport."""
     if node != runs_at:
-        which = f"attempt {report.attempt} of job {shown(report.job)}"
+        which = f"attempt {report.attempt} of job {short_repr(report.job)}"
         raise InvalidReport(f"{which} is not one that control gave to this node")
     checked(report)
 
@@ -304,7 +310,7 @@ def checked(report: T, where: str = "") -> T:
 def _attempt(report: Any, assigned: Assignments) -> AssignedAttempt:
     attempt = assigned.attempts.get(AttemptKey(report.job, report.attempt))
     if attempt is None:
-        which = f"attempt {report.attempt} of job {shown(report.job)}"
+        which = f"attempt {report.attempt} of job {short_repr(report.job)}"
         raise InvalidReport(f"{which} is not one that control gave to this node")
     return attempt
 
@@ -318,7 +324,7 @@ def _key(name: str, key: str, attempt: AssignedAttempt) -> None:
     """Of one file right below the prefix: a store on a file system would follow `..`."""
     file = key.removeprefix(attempt.prefix) if attempt.prefix and key.startswith(attempt.prefix) else ""
     if not _FILE.fullmatch(file):
-        raise InvalidReport(f"{name} must name a file right below {attempt.prefix!r}, not {shown(key)}")
+        raise InvalidReport(f"{name} must name a file right below {attempt.prefix!r}, not {short_repr(key)}")
 
 
 def check_slots(slots: int | None, worker: AssignedWorker) -> None:
@@ -359,13 +365,13 @@ def few(name: str, values: Collection[Any], most: int) -> None:
 
 def no_name(name: str, value: str) -> InvalidReport:
     allowed = f"1 to {NAME_MAX} characters without control characters"
-    return InvalidReport(f"{name} must be {allowed}, not {shown(value)}")
+    return InvalidReport(f"{name} must be {allowed}, not {short_repr(value)}")
 
 
 def _not_one_of(name: str, value: str, allowed: Collection[str]) -> InvalidReport:
-    return InvalidReport(f"{name} must be one of {', '.join(sorted(allowed))}, not {shown(value)}")
+    return InvalidReport(f"{name} must be one of {', '.join(sorted(allowed))}, not {short_repr(value)}")
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

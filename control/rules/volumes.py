@@ -56,8 +56,8 @@ def unfit(name: str, volume: Volume | None, facts: Mapping[str, str]) -> str:
     if there and volume.data_center and there != volume.data_center:
         return f"is in data center {there}, and volume {name} in {volume.data_center}"
     if volume.used_bytes is not None and volume.used_bytes > volume.size_bytes:
-        held = f"{volume.used_bytes / GB:.1f} GB"
-        return f"is closed to volume {name}, which holds {held} and has a size of {volume.size_gb} GB"
+        used = f"{volume.used_bytes / GB:.1f} GB"
+        return f"is closed to volume {name}, which holds {used} and has a size of {volume.size_gb} GB"
     return ""
 
 

@@ -139,16 +139,16 @@ def _workers_for(sample: ScaleSample, each: float) -> int:
 
 
 def _delay_demand(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:
-    held = min(_workers_for(sample, sample.each), sample.workers)
+    needed = min(_workers_for(sample, sample.each), sample.workers)
     if not sample.workers:
         return min(sample.queued, 1)
     if not _late(sample, policy):
-        return held
+        return needed
     more = _more(sample, policy.scaler_value)
     if memory.late_since is not None and sample.slots:
         stays_late = sample.now - memory.late_since > _horizon(sample, policy.scaler_value)
         more = max(more, int(stays_late))  # who was expected to end the waiting did not
-    return sample.workers + more if more else held
+    return sample.workers + more if more else needed
 
 
 def _late(sample: ScaleSample, policy: ScalePolicy) -> bool:

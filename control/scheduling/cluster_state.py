@@ -198,8 +198,8 @@ class ClusterState:
 
     def remove_node(self, node: str, session: int) -> bool:
         """Forgets the node, unless a newer session has taken it over."""
-        held = self.nodes.get(node)
-        if held is None or held.session != session:
+        state = self.nodes.get(node)
+        if state is None or state.session != session:
             return False
         del self.nodes[node]
         for worker in [w for w in self.workers.values() if w.node == node]:
@@ -237,8 +237,8 @@ class ClusterState:
         for node in self.nodes.values():
             workers = self._on_node.get(node.node, {})
             holders = [worker for name, worker in workers.items() if name != without]
-            held = node.held([*holders, *pods.get(node.node, ())])
-            rooms.append(NodeRoom(node.node, node.devices, held, node.unhealthy, node.facts, node.closed))
+            taken = node.held([*holders, *pods.get(node.node, ())])
+            rooms.append(NodeRoom(node.node, node.devices, taken, node.unhealthy, node.facts, node.closed))
         return rooms
 
     # -- slots
@@ -277,57 +277,57 @@ class ClusterState:
             if worker is not None and worker.session == slot.session:
                 worker.reserved = max(worker.reserved - slot.free, 0)
         for key, name in taken.items():
-            if (held := self.workers.get(name)) is not None:
-                full = len(held.busy) >= held.concurrency and takes_ahead(held.spec)
-                (held.ahead if full else held.busy)[key] = held.last_used = at
-                self.throughputs[held.endpoint].begun += 1
+            if (worker_state := self.workers.get(name)) is not None:
+                full = len(worker_state.busy) >= worker_state.concurrency and takes_ahead(worker_state.spec)
+                (worker_state.ahead if full else worker_state.busy)[key] = worker_state.last_used = at
+                self.throughputs[worker_state.endpoint].begun += 1
                 self._busy_at[key] = name
 
     def release(self, key: AttemptKey, at: float, ran_s: float | None = None) -> str | None:
         """Frees the attempt's slot or place, once; returns the worker's endpoint if there was one to free.
         The first that lay ahead has the slot then. `ran_s`: how long its handler ran, to its end."""
-        held = self.workers.get(self._busy_at.pop(key, ""))
-        if held is None:
+        worker_state = self.workers.get(self._busy_at.pop(key, ""))
+        if worker_state is None:
             return None
-        held.ahead.pop(key, None)
-        held.lay_ahead.pop(key, None)
-        throughput = self.throughputs[held.endpoint]
+        worker_state.ahead.pop(key, None)
+        worker_state.lay_ahead.pop(key, None)
+        throughput = self.throughputs[worker_state.endpoint]
         if ran_s is not None:
             throughput.run_s = averaged(throughput.run_s, ran_s)
-        if key in held.busy:
-            throughput.job_s = averaged(throughput.job_s, at - held.busy.pop(key))
-        if held.ahead and len(held.busy) < held.concurrency:
-            following = next(iter(held.ahead))
-            held.busy[following] = at
-            held.lay_ahead[following] = held.ahead.pop(following)
-        if not held.busy:
-            held.idle_since = at
-        return held.endpoint
+        if key in worker_state.busy:
+            throughput.job_s = averaged(throughput.job_s, at - worker_state.busy.pop(key))
+        if worker_state.ahead and len(worker_state.busy) < worker_state.concurrency:
+            following = next(iter(worker_state.ahead))
+            worker_state.busy[following] = at
+            worker_state.lay_ahead[following] = worker_state.ahead.pop(following)
+        if not worker_state.busy:
+            worker_state.idle_since = at
+        return worker_state.endpoint
 
     # -- requests
 
     def begin_request(self, worker: str, at: float) -> None:
         self._requests[worker] += 1
-        if (held := self.workers.get(worker)) is not None:
-            held.requests += 1
-            held.last_used = at
-            self.throughputs[held.endpoint].begun += 1
+        if (worker_state := self.workers.get(worker)) is not None:
+            worker_state.requests += 1
+            worker_state.last_used = at
+            self.throughputs[worker_state.endpoint].begun += 1
 
     def end_request(self, worker: str, at: float) -> None:
         self._requests[worker] -= 1
         if not self._requests[worker]:
             del self._requests[worker]
-        if (held := self.workers.get(worker)) is not None:
-            held.requests = self._requests.get(worker, 0)
-            if not held.jobs:
-                held.idle_since = at
+        if (worker_state := self.workers.get(worker)) is not None:
+            worker_state.requests = self._requests.get(worker, 0)
+            if not worker_state.jobs:
+                worker_state.idle_since = at
 
     # -- jobs ahead
 
     def lies_ahead(self, key: AttemptKey) -> bool:
         """Whether its worker has not come to it, as far as its node has reported."""
-        held = self.workers.get(self._busy_at.get(key, ""))
-        return held is not None and key in held.ahead
+        worker_state = self.workers.get(self._busy_at.get(key, ""))
+        return worker_state is not None and key in worker_state.ahead
 
     def waiting_ahead(self, endpoint: str) -> dict[AttemptKey, float]:
         """The endpoint's jobs that lie ahead of its workers, and since when."""

@@ -325,9 +325,9 @@ class WorkerScaling:
         """An operator wants nothing new on this node, or something again. Its idle workers are stopped, and
         those that are busy once they have done; others start elsewhere."""
         (self._cluster.drained.add if drained else self._cluster.drained.discard)(node)
-        held = self._cluster.nodes.get(node)
-        if held is not None and held.drained != drained:
-            held.drained = drained
+        state = self._cluster.nodes.get(node)
+        if state is not None and state.drained != drained:
+            state.drained = drained
             if drained:
                 self._give_up(node)
                 self.desired.send(node)

@@ -108,8 +108,8 @@ def needs(parts: Parts, work: Work, placement: MemoryUse) -> int:
     """The most bytes that are on the device at a time."""
     stays = parts.autoencoder + parts.speech_encoder
     if placement is MemoryUse.BY_BLOCKS:
-        held = min(parts.blocks, BLOCKS_AT_ONCE * parts.block)
-        stays += parts.network - parts.blocks + held
+        resident = min(parts.blocks, BLOCKS_AT_ONCE * parts.block)
+        stays += parts.network - parts.blocks + resident
     else:
         stays += parts.network
     working = max(work.sampling, work.coding, ENCODING_SPEECH)

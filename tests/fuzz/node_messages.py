@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 with atheris.instrument_imports(
     include=["stoker.wire", "stoker.control.rules.validation", "stoker.control.rules.hello"]
 ):
-    from stoker.control.rules.hello import greeted, held_workers, sampled
+    from stoker.control.rules.hello import assigned_workers, greeted, sampled
     from stoker.wire.codec import Decoder
 
 from memory_store import memory_store
@@ -103,7 +103,7 @@ class Node:
 
     def greets(self, hello: Hello) -> None:
         with suppress(InvalidReport):
-            held_workers(greeted(hello).workers, {})
+            assigned_workers(greeted(hello).workers, {})
             sampled(hello.samples, {"g"})
             seen["hellos believed"] += 1
 

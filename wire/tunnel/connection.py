@@ -20,8 +20,8 @@ LOW_BYTES = 16 * 1024
 
 
 class Connection(asyncio.Transport):
-    """`wake`: there is something to send. `forget`: the connection is over. `held` is what the reader does
-    not take yet."""
+    """`wake`: there is something to send. `forget`: the connection is over. Bytes that the reader
+    does not take yet are kept."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Connection(asyncio.Transport):
         self._protocol = protocol
         self._wake = wake
         self._forget = forget
-        self._held = bytearray()
+        self._received = bytearray()
         self._ending = False
         self._reading = True
         self._writing = True
@@ -75,7 +75,7 @@ class Connection(asyncio.Transport):
             self.lost(None)
         elif not self._closed:
             self._closed = True
-            self._held.clear()
+            self._received.clear()
             self._multiplexer.close(self._number)
             self._wake()
 
@@ -99,24 +99,24 @@ class Connection(asyncio.Transport):
         self._reading = False
 
     def resume_reading(self) -> None:
-        """What is held follows later: the reader that calls this is not waiting yet."""
+        """What was kept follows later: the reader that calls this is not waiting yet."""
         self._reading = True
-        asyncio.get_running_loop().call_soon(self._pass_on_held)
+        asyncio.get_running_loop().call_soon(self._pass_on_received)
 
-    def _pass_on_held(self) -> None:
-        while self._held and self._reading:
-            data = bytes(self._held[:PIECE_BYTES])
-            del self._held[:PIECE_BYTES]
+    def _pass_on_received(self) -> None:
+        while self._received and self._reading:
+            data = bytes(self._received[:PIECE_BYTES])
+            del self._received[:PIECE_BYTES]
             self._pass_on(data)
-        if self._ending and not self._held:
+        if self._ending and not self._received:
             self.lost(None)
         self._wake()
 
     def received(self, data: bytes) -> None:
-        if self._reading and not self._held:
+        if self._reading and not self._received:
             self._pass_on(data)
         else:
-            self._held += data
+            self._received += data
 
     def _pass_on(self, data: bytes) -> None:
         self._protocol.data_received(data)
@@ -130,7 +130,7 @@ class Connection(asyncio.Transport):
         self._resume_writing()
         if reset:
             self.lost(ConnectionResetError("the other end of the tunnel reset the connection"))
-        elif self._held:
+        elif self._received:
             self._ending = True
         else:
             self.lost(None)
@@ -138,6 +138,6 @@ class Connection(asyncio.Transport):
     def lost(self, error: Exception | None) -> None:
         if not self._lost:
             self._closed = self._lost = True
-            self._held.clear()
+            self._received.clear()
             self._forget(self._number)
             self._protocol.connection_lost(error)

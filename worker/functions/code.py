@@ -99,21 +99,21 @@ def version_content(environ: Mapping[str, str]) -> dict[str, Any] | None:
     return content
 
 
-def deployed_call(functions: list[Mapping[str, str]], given: Any) -> FunctionCall:
+def deployed_call(functions: list[Mapping[str, str]], input_value: Any) -> FunctionCall:
     """The call of a deployed endpoint: its input is the parameters, and `method` if a class has several
     methods. Raises CodeRefused."""
-    if not isinstance(given, dict):
+    if not isinstance(input_value, dict):
         raise CodeRefused("the input must be an object with the parameters of the function")
     if len(functions) == 1:
         (only,) = functions
-        return FunctionCall(only["module"], only["callable"], given)
+        return FunctionCall(only["module"], only["callable"], input_value)
     methods = {one["callable"].rpartition(".")[2]: one for one in functions}
-    found = methods.get(given.get("method", "")) if isinstance(given.get("method"), str) else None
+    found = methods.get(input_value.get("method", "")) if isinstance(input_value.get("method"), str) else None
     if found is None:
         raise CodeRefused(
-            f"method must be one of {', '.join(sorted(methods))}; got {given.get('method')!r:.100}"
+            f"method must be one of {', '.join(sorted(methods))}; got {input_value.get('method')!r:.100}"
         )
-    kwargs = {name: value for name, value in given.items() if name != "method"}
+    kwargs = {name: value for name, value in input_value.items() if name != "method"}
     return FunctionCall(found["module"], found["callable"], kwargs)
 
 
@@ -158,9 +158,9 @@ def _is_below(path: str) -> bool:
 
 
 def _texts(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    given = values.get(name, [])
-    if isinstance(given, list) and all(
-        isinstance(one, str) and len(one) < 1000 and _REQUIREMENT.fullmatch(one) for one in given
+    requirements = values.get(name, [])
+    if isinstance(requirements, list) and all(
+        isinstance(one, str) and len(one) < 1000 and _REQUIREMENT.fullmatch(one) for one in requirements
     ):
-        return tuple(given)
-    raise CodeRefused(f"{name} must be a list of requirements; got {given!r:.200}")
+        return tuple(requirements)
+    raise CodeRefused(f"{name} must be a list of requirements; got {requirements!r:.200}")

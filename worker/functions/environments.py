@@ -56,31 +56,31 @@ class Environments:
         if not dependencies:
             return Environment(sys.executable)
         self._prepare_folder()
-        place = self._folder / name_of(dependencies, os.environ)
-        lock = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        folder = self._folder / name_of(dependencies, os.environ)
+        lock = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            await self._complete(place, lock, dependencies, log)
+            await self._complete(folder, lock, dependencies, log)
         except BaseException:
             os.close(lock)
             raise
-        os.utime(_mark(place))
+        os.utime(_mark(folder))
         self._remove_old()
-        return Environment(str(python_of(place)), lock)
+        return Environment(str(python_of(folder)), lock)
 
-    async def _complete(self, place: Path, lock: int, dependencies: Sequence[str], log: Log) -> None:
+    async def _complete(self, folder: Path, lock: int, dependencies: Sequence[str], log: Log) -> None:
         """Returns with a shared lock of a complete environment."""
         await _locked(lock, fcntl.LOCK_SH, log)
-        while not _mark(place).exists():
+        while not _mark(folder).exists():
             fcntl.flock(lock, fcntl.LOCK_UN)
             await _locked(lock, fcntl.LOCK_EX, log)
-            if not _mark(place).exists():
-                shutil.rmtree(place, ignore_errors=True)
+            if not _mark(folder).exists():
+                shutil.rmtree(folder, ignore_errors=True)
                 try:
-                    await self._make(place, dependencies, log)
+                    await self._make(folder, dependencies, log)
                 except BaseException:
-                    shutil.rmtree(place, ignore_errors=True)
+                    shutil.rmtree(folder, ignore_errors=True)
                     raise
-                _mark(place).touch()
+                _mark(folder).touch()
             await _locked(lock, fcntl.LOCK_SH, log)  # it may be removed meanwhile: that needs no lock
 
     def _prepare_folder(self) -> None:
@@ -93,18 +93,18 @@ class Environments:
             )
 
     def _remove_old(self) -> None:
-        places = sorted(self._folder.glob("*/"), key=_used_at)
-        surplus = len(places) - self._kept
-        for place in places:
-            if surplus <= 0 and _mark(place).exists():
+        folders = sorted(self._folder.glob("*/"), key=_used_at)
+        surplus = len(folders) - self._kept
+        for folder in folders:
+            if surplus <= 0 and _mark(folder).exists():
                 return
-            with open(place.with_suffix(".lock"), "a", encoding="ascii") as file:
+            with open(folder.with_suffix(".lock"), "a", encoding="ascii") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     continue  # a worker uses or makes it
-                _mark(place).unlink(missing_ok=True)
-                shutil.rmtree(place, ignore_errors=True)
+                _mark(folder).unlink(missing_ok=True)
+                shutil.rmtree(folder, ignore_errors=True)
                 surplus -= 1
 
 
@@ -121,26 +121,26 @@ def name_of(dependencies: Sequence[str], environ: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
 
 
-def _mark(place: Path) -> Path:
-    return place / "complete"
+def _mark(folder: Path) -> Path:
+    return folder / "complete"
 
 
-def _used_at(place: Path) -> float:
+def _used_at(folder: Path) -> float:
     """0 if it was never finished."""
     try:
-        return _mark(place).stat().st_mtime
+        return _mark(folder).stat().st_mtime
     except FileNotFoundError:
         return 0.0
 
 
 async def _locked(lock: int, kind: int, log: Log) -> None:
-    told = False
+    reported = False
     while True:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if not told:
+            if not reported:
                 log("waiting for another worker that installs the same dependencies")
-                told = True
+                reported = True
             await asyncio.sleep(LOOK_S)

@@ -94,7 +94,7 @@ def in_container(environ: Mapping[str, str], root: Path = Path("/")) -> bool:
 
 def failure(lines: str, environ: Mapping[str, str]) -> str:
     """Why pip failed, by what it printed."""
-    if any(words in lines for words in _OFFLINE):
+    if any(text in lines for text in _OFFLINE):
         index = urlsplit(environ.get("PIP_INDEX_URL", "https://pypi.org")).hostname  # without a password
         return (
             f"this worker has no access to {index}. Name a mirror by PIP_INDEX_URL, or a folder of wheels by"

@@ -48,12 +48,12 @@ class PrintedLines:
             self._left_out = 0
 
     def _line(self, line: str) -> None:
-        shown = _last_writing(line)[:LINE_MAX]
-        self._left -= len(shown) + 1
+        text = _last_writing(line)[:LINE_MAX]
+        self._left -= len(text) + 1
         if self._left < 0:
             self._left_out += 1
         else:
-            self._send(shown)
+            self._send(text)
 
 
 def _last_writing(line: str) -> str:

@@ -83,30 +83,32 @@ def bind(function: Callable[..., Any], names: Mapping[str, str], request: Reques
     """The arguments of the function by name. Raises BadCall, 422, which names the parameter."""
     signature = inspect.signature(function)
     hints = _hints(function)
-    given: dict[str, Any] = {name: _converted(name, text, hints.get(name)) for name, text in names.items()}
+    arguments: dict[str, Any] = {
+        name: _converted(name, text, hints.get(name)) for name, text in names.items()
+    }
     repeated: dict[str, list[str]] = {}
     for name, text in parse_qsl(request.query, keep_blank_values=True):
         repeated.setdefault(name, []).append(text)
     for name, texts in repeated.items():
-        if name in signature.parameters and name not in given:
-            given[name] = _from_query(name, texts, hints.get(name))
+        if name in signature.parameters and name not in arguments:
+            arguments[name] = _from_query(name, texts, hints.get(name))
     named = [one.name for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    given |= _from_body(request, [name for name in named if name not in given], hints)
+    arguments |= _from_body(request, [name for name in named if name not in arguments], hints)
     try:
-        signature.bind(**given)
+        signature.bind(**arguments)
     except TypeError as error:
         raise BadCall(422, f"{getattr(function, '__qualname__', function)}: {error}") from None
-    return given
+    return arguments
 
 
 def bind_request(function: Callable[..., Any], message: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of the function for the request in a message of the worker. Raises BadCall."""
-    given = message["request"]
-    body = base64.b64decode(given["body"])
+    request = message["request"]
+    body = base64.b64decode(request["body"])
     return bind(
         function,
         message["names"],
-        Request(given["method"], given["path"], given["query"], given["headers"], body),
+        Request(request["method"], request["path"], request["query"], request["headers"], body),
     )
 
 

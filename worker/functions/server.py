@@ -98,15 +98,15 @@ class App:
         if code.url:
             packed = await asyncio.to_thread(_downloaded, code.url)
             code = replace(code, url="", packed=packed)
-        given = values.get("request")
+        request = values.get("request")
         try:
-            assert isinstance(given, dict)
+            assert isinstance(request, dict)
             inner = Request(
-                str(given["method"]),
-                str(given["path"]),
-                str(given["query"]),
-                {str(name): str(value) for name, value in given["headers"].items()},
-                base64.b64decode(given["body"], validate=True),
+                str(request["method"]),
+                str(request["path"]),
+                str(request["query"]),
+                {str(name): str(value) for name, value in request["headers"].items()},
+                base64.b64decode(request["body"], validate=True),
             )
         except (AssertionError, KeyError, TypeError, AttributeError, binascii.Error, ValueError):
             raise BadCall(422, "request must have method, path, query, headers and body (base64)") from None
@@ -126,13 +126,13 @@ class App:
             raise
         except HandlerError as error:
             answer = _error(500, str(error))
-        told = {
+        reported = {
             "status": answer.status,
             "headers": {"content-type": answer.media_type},
             "body": base64.b64encode(answer.body).decode(),
             "lines": [*installing, *printed],
         }
-        return Response(200, json.dumps(told).encode())
+        return Response(200, json.dumps(reported).encode())
 
     async def _route(
         self,

@@ -44,11 +44,11 @@ class Targets:
 def arguments(target: Callable[..., Any], name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The decoded arguments. Raises BadCall if the function does not take them."""
     try:
-        given = {key: decode(value, _read, where=key) for key, value in kwargs.items()}
-        inspect.signature(target).bind(**given)
+        decoded = {key: decode(value, _read, where=key) for key, value in kwargs.items()}
+        inspect.signature(target).bind(**decoded)
     except (TypeError, ValueRefused) as error:
         raise BadCall(422, f"{name}: {error}") from None
-    return given
+    return decoded
 
 
 def result(value: Any, name: str, scratch: str) -> Any:

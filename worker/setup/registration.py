@@ -126,13 +126,13 @@ def _check_modifier(marked: Any, own: Any, target: Any, name: str) -> None:
     modifier = marked if own is None else own
     if modifier is None:
         return
-    shown = MODIFIER if own is None else f"{name}.{MODIFIER}"
+    label = MODIFIER if own is None else f"{name}.{MODIFIER}"
     if not callable(modifier):
-        raise RegistrationError(f"{shown} is {modifier!r:.80}, not a function")
+        raise RegistrationError(f"{label} is {modifier!r:.80}, not a function")
     is_method = own is not None and inspect.isfunction(inspect.getattr_static(target, MODIFIER))
-    _require_arguments(modifier, shown, "the current number", bound=not is_method)
+    _require_arguments(modifier, label, "the current number", bound=not is_method)
     if inspect.iscoroutinefunction(_function_of(modifier)):
-        raise RegistrationError(f"{shown} must not be async: it is asked between two jobs")
+        raise RegistrationError(f"{label} must not be async: it is asked between two jobs")
 
 
 def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bound: bool) -> None:
@@ -146,8 +146,8 @@ def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bo
         signature.bind(*arguments)
     except TypeError:
         wanted = what if bound else f"self and {what}"
-        shown = signature.replace(return_annotation=signature.empty)
-        raise RegistrationError(f"{name}{shown} must take {wanted}, and nothing else") from None
+        parameters = signature.replace(return_annotation=signature.empty)
+        raise RegistrationError(f"{name}{parameters} must take {wanted}, and nothing else") from None
 
 
 def _required(target: type) -> list[str]:

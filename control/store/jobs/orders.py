@@ -16,7 +16,7 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
-from stoker.control.store.jobs.reads import shown, view
+from stoker.control.store.jobs.reads import view, view_of_row
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.types import Changed, JobView
 from stoker.wire.messages import AttemptKey
@@ -135,7 +135,7 @@ def newest(conn: Conn, endpoint: str) -> int:
 
 
 def _ended(conn: Conn, row: Any, now: float, error: str | None = None) -> Changed:
-    ended = shown(row, now, error=error)
+    ended = view_of_row(row, now, error=error)
     node, seq = row[13], row[14]
     if ended.webhook is not None:
         note_end(conn, seq, ended, ended.webhook, now)

@@ -31,7 +31,7 @@ def view(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobVi
     row = conn.run("view", values).fetchone()
     if row is None:
         return None
-    return shown(
+    return view_of_row(
         row,
         now,
         output=row[13],
@@ -41,7 +41,7 @@ def view(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobVi
     )
 
 
-def shown(row: Any, now: float, **rest: Any) -> JobView:
+def view_of_row(row: Any, now: float, **rest: Any) -> JobView:
     """A view from a row that begins with the columns of `view` in statements.sql, and the `rest` of it."""
     state = JobState(row[2])
     waits = state is JobState.IN_QUEUE
@@ -122,7 +122,7 @@ def list_jobs(
     }
     deepest, created_at = conn.run(_DEEPEST, values).fetchone() or (None, 0.0)
     rows = conn.run(_LIST, values | {"deepest": deepest or 0}).fetchall()
-    views = tuple(shown(row, now, error=_error(conn, row)) for row in rows[: wanted.limit])
+    views = tuple(view_of_row(row, now, error=_error(conn, row)) for row in rows[: wanted.limit])
     if len(rows) > wanted.limit:
         return Page(views, rows[wanted.limit - 1][13])
     late = wanted.since is not None and created_at < wanted.since - LATE_S

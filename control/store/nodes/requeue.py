@@ -18,7 +18,7 @@ from stoker.control.store.database.schema import jobs, nodes
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK
 from stoker.control.store.jobs.orphan_objects import prefixes
-from stoker.control.store.jobs.reads import shown
+from stoker.control.store.jobs.reads import view_of_row
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
@@ -126,7 +126,7 @@ def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
     row = conn.run(_GIVE_UP, values).fetchone()
     if row is None:
         return []
-    ended = shown(row, values["now"], error=why)
+    ended = view_of_row(row, values["now"], error=why)
     seq, account, first = row[13:]
     conn.run("insert_result", {"seq": seq, "output": None, "error": why, **NO_REF})
     conn.run("count", {"account": account, "endpoint": ended.endpoint, "name": "failed", "by": 1})

@@ -84,8 +84,8 @@ class Portrait:
         window = self._mouth_window()
         inside, colours = self._mouth(pose, columns[window], rows[window])
         found = self._sampled(columns, rows)
-        shown = found[:, window[0], window[1]]
-        shown += torch.from_numpy(inside) * (torch.from_numpy(colours) - shown)
+        mouth = found[:, window[0], window[1]]
+        mouth += torch.from_numpy(inside) * (torch.from_numpy(colours) - mouth)
         frame = self._image.clone()
         height, width = columns.shape
         frame[:, self._top : self._top + height, self._left : self._left + width] = found

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.05
 
 
-class _NobodyLeft(Exception):
+class _AllCancelled(Exception):
     """All images of a batch have ended; raised to stop the pipeline."""
 
 
@@ -70,15 +70,15 @@ class Batches:
         self._pipeline = pipeline
         self._changed = threading.Condition()
         self._tickets: list[_Ticket] = []
-        self._held: list[_Ticket] = []
+        self._admitted: list[_Ticket] = []
         self._running = False
         self._thread = ThreadPoolExecutor(1, "batches")
 
     def slots(self) -> int:
         """How many jobs the worker takes at once from now on."""
         with self._changed:
-            held = [ticket.waiting.group for ticket in self._held]
-        return rules.slots(held, self.batching.most_at, self.batching.largest)
+            groups = [ticket.waiting.group for ticket in self._admitted]
+        return rules.slots(groups, self.batching.most_at, self.batching.largest)
 
     def make(
         self,
@@ -92,7 +92,7 @@ class Batches:
         it or `raise_if_cancelled` raises."""
         ticket = _Ticket(parameters, on_step, alone=alone)
         with self._changed:
-            self._held.append(ticket)
+            self._admitted.append(ticket)
             self._tickets.append(ticket)
             self._changed.notify()
             if not self._running:
@@ -107,7 +107,7 @@ class Batches:
             raise
         finally:
             with self._changed:
-                self._held.remove(ticket)
+                self._admitted.remove(ticket)
 
     def _run(self) -> None:
         """Until nothing waits."""
@@ -129,7 +129,7 @@ class Batches:
                 now_s = time.monotonic()
                 decision = rules.next_batch(waiting, now_s, self.batching.most_at)
                 if isinstance(decision, rules.Begin):
-                    found = [self._tickets[place] for place in decision.positions]
+                    found = [self._tickets[position] for position in decision.positions]
                     self._tickets = [ticket for ticket in self._tickets if ticket not in found]
                     return found
                 if decision.until_s is None:
@@ -141,11 +141,11 @@ class Batches:
         def on_step(number: int, step: Step) -> None:
             batch[number].step(step)
             if all(ticket.made.done() for ticket in batch):
-                raise _NobodyLeft
+                raise _AllCancelled
 
         try:
             images = self._images([ticket.parameters for ticket in batch], on_step)
-        except _NobodyLeft:
+        except _AllCancelled:
             return
         except BaseException as error:  # the library's; SystemExit too ends no more than the job
             self._failed(batch, error)

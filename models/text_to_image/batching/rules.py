@@ -88,7 +88,7 @@ def next_batch(waiting: Sequence[Waiting], now_s: float, most: Callable[[int], i
     room = most(oldest.group.pixels)
     if room < 2:
         return Begin((0,), "batches of this size do not pay")
-    positions = tuple(place for place, one in enumerate(waiting) if one.group == oldest.group)[:room]
+    positions = tuple(position for position, one in enumerate(waiting) if one.group == oldest.group)[:room]
     if len(positions) == room:
         return Begin(positions, "it is full")
     if now_s >= oldest.since_s + WAIT_S:
@@ -96,12 +96,12 @@ def next_batch(waiting: Sequence[Waiting], now_s: float, most: Callable[[int], i
     return Wait(oldest.since_s + WAIT_S)
 
 
-def slots(held: Sequence[Group | None], most: Callable[[int], int], largest: int) -> int:
+def slots(groups: Sequence[Group | None], most: Callable[[int], int], largest: int) -> int:
     """How many jobs a worker takes at once which holds images of these groups: as many as make one batch of
     them, `largest` if it holds none, and no more than it has while they do not fit together. Other jobs are
     better off at another worker."""
-    if not held:
+    if not groups:
         return largest
-    first = held[0]
-    room = 1 if first is None or len(set(held)) > 1 else most(first.pixels)
-    return max(room, len(held))
+    first = groups[0]
+    room = 1 if first is None or len(set(groups)) > 1 else most(first.pixels)
+    return max(room, len(groups))

@@ -154,14 +154,14 @@ class DiffusersPipeline:
         first = batch[0]
 
         def report(number: int, of: int, estimate: Callable[[], torch.Tensor]) -> None:
-            for place in range(len(batch)):
-                on_step(place, Step(number, of, functools.partial(picture, estimate, place)))
+            for index in range(len(batch)):
+                on_step(index, Step(number, of, functools.partial(picture, estimate, index)))
 
-        def picture(estimate: Callable[[], torch.Tensor], place: int) -> torch.Tensor:
-            return self.unpacked(estimate()[place : place + 1], first.height, first.width)
+        def picture(estimate: Callable[[], torch.Tensor], index: int) -> torch.Tensor:
+            return self.unpacked(estimate()[index : index + 1], first.height, first.width)
 
         generators = [torch.Generator("cpu").manual_seed(parameters.seed) for parameters in batch]
-        if self._loras.ask(first.loras) and isinstance(self.pipe.encode_prompt, PromptCache):
+        if self._loras.request(first.loras) and isinstance(self.pipe.encode_prompt, PromptCache):
             self.pipe.encode_prompt.forget()  # a LoRA may be of a text encoder, too
         with (
             torch.inference_mode(),
@@ -268,10 +268,12 @@ def _watched(pipe: Any, report: Report) -> Iterator[None]:
         if not sigmas and getattr(scheduler, "order", 1) == 1:
             sigmas.extend(float(sigma) for sigma in getattr(scheduler, "sigmas", ()))
         of = getattr(pipe, "_num_timesteps", len(scheduler.timesteps))
-        place = len(scheduler.timesteps) - of + done
+        position = len(scheduler.timesteps) - of + done
         done += 1
-        known = done < of and place + 1 < len(sigmas)
-        report(done, of, _estimate(before, found[0], (sigmas[place], sigmas[place + 1]) if known else None))
+        known = done < of and position + 1 < len(sigmas)
+        report(
+            done, of, _estimate(before, found[0], (sigmas[position], sigmas[position + 1]) if known else None)
+        )
         return found
 
     scheduler.step = watch

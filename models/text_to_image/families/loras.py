@@ -29,7 +29,7 @@ class Loras:
         """Loads the LoRA of each folder, from its one file of safetensors. Raises ValueError for one that is
         not for this pipeline."""
         self._pipe = pipe
-        self._asked: tuple[Lora, ...] = ()
+        self._requested: tuple[Lora, ...] = ()
         adapters = {name: f"lora_{number}" for number, name in enumerate(folders)}
         for name, folder in folders.items():
             _load(pipe, name, folder, adapters[name])
@@ -43,17 +43,17 @@ class Loras:
         """One of them, to try a network with LoRAs; None if there is none."""
         return next((Lora(name, 1.0) for name in self._scales), None)
 
-    def ask(self, loras: tuple[Lora, ...]) -> bool:
+    def request(self, loras: tuple[Lora, ...]) -> bool:
         """The next image is made with these. Returns whether the last was made with others."""
-        if loras == self._asked:
+        if loras == self._requested:
             return False
         scales = {lora.name: lora.scale for lora in loras}
         for name, tensors in self._scales.items():
             for tensor, full in tensors:
                 tensor.fill_(full * scales.get(name, 0.0))
-        if bool(loras) != bool(self._asked):
+        if bool(loras) != bool(self._requested):
             (self._pipe.enable_lora if loras else self._pipe.disable_lora)()
-        self._asked = loras
+        self._requested = loras
         return True
 
 

@@ -56,7 +56,7 @@ async def main():
             looks, used = await asyncio.gather(sampler.read(), sampler.memory_used(question[1]))
             say(repr(looks[0].seen), used)
         elif question[0] == "held":
-            say(await sampler.memory_held(question[1], [int(pid) for pid in question[2:]]))
+            say(await sampler.memory_of_processes(question[1], [int(pid) for pid in question[2:]]))
         else:
             say(await sampler.memory_used(question[1]))
     os._exit(0)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stoker.control.api.forms import form_fields
 from stoker.control.errors import BadRequest
-from stoker.control.openai.videos import SentFile, parse_video, shown
+from stoker.control.openai.videos import SentFile, parse_video, video_object
 from stoker.control.rules.events import JobState
 from stoker.control.streams import StreamEvent
 from stoker.control.types import JobView
@@ -245,7 +245,7 @@ def test_any_fields_are_a_request_or_a_clear_refusal(fields: dict[str, Any]) -> 
 )
 def test_progress_is_a_percentage_whatever_was_reported(progress: Any) -> None:
     view = JobView("j", "e", JobState.IN_PROGRESS, 0.0, progress=json.dumps(progress).encode())
-    assert 0 <= shown(view)["progress"] <= 99
+    assert 0 <= video_object(view)["progress"] <= 99
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ MUTANTS = {
             """facts.get("gpu_sharing", "").startswith("no"):""",
         ),
         "an engine that cannot is asked": ("if device.uuid in room.unfit or takes", "if takes"),
-        "nothing is for ever": ('word = "no capacity" if all(', 'word = "no capacity" if not all('),
+        "nothing is for ever": ('reason = "no capacity" if all(', 'word = "no capacity" if not all('),
         "every name is enough": ("if count == 1 or not devices:", "if True:"),
     },
     "cluster_state": {

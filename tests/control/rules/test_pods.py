@@ -22,7 +22,7 @@ from stoker.control.rules.pods import (
     after_report,
     changed,
     placed,
-    shown_state,
+    public_status,
 )
 from stoker.wire.messages import HeldPod, PodState, PortMapping
 
@@ -45,7 +45,7 @@ def does(pod: Pod, action: str, at: float = 6.0) -> Pod:
 
 
 def reading(pod: Pod, *, connected: bool = True) -> tuple[str, str]:
-    found = shown_state(pod, connected=connected)
+    found = public_status(pod, connected=connected)
     return found.desired, found.status
 
 
@@ -167,12 +167,12 @@ def test_what_it_reads_while_its_node_is_away() -> None:
     assert reading(does(running, "stop"), connected=False) == ("EXITED", "ERROR")
     assert reading(says(does(running, "stop"), "exited"), connected=False) == ("EXITED", "EXITED")
     assert reading(does(running, "delete"), connected=False) == ("TERMINATED", "TERMINATED")
-    assert shown_state(running, connected=False).reason.startswith("node node-1 is not connected")
+    assert public_status(running, connected=False).reason.startswith("node node-1 is not connected")
 
 
 def test_why_is_reported_in_the_nodes_text_or_in_ours() -> None:
     def why(pod: Pod) -> str:
-        return shown_state(pod, connected=True).reason
+        return public_status(pod, connected=True).reason
 
     assert why(says(POD, "exited", exit_code=3)) == "its container ended by itself with exit code 3"
     assert why(says(POD, "exited", exit_code=0)) == "its container ended by itself with exit code 0"
@@ -258,7 +258,7 @@ def _after(pod: Pod, event: object, now: float) -> Pod:
 
 def _check(pod: Pod) -> None:
     for connected in (True, False):
-        found = shown_state(pod, connected=connected)
+        found = public_status(pod, connected=connected)
         assert isinstance(found, PodStatus)
         assert (found.desired == "TERMINATED") == (pod.wish == "TERMINATED")
         if pod.wish == "EXITED":

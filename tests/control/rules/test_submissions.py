@@ -2,7 +2,7 @@
 
 import json
 
-from stoker.control.rules.submissions import S3Config, Submission, parse_submission, shown
+from stoker.control.rules.submissions import S3Config, Submission, abbreviated, parse_submission
 
 
 def parsed(**fields: object) -> Submission:
@@ -62,4 +62,4 @@ def test_numbers_and_characters_arrive_as_they_were_sent() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    assert len(shown("x" * 500)) == 100
+    assert len(abbreviated("x" * 500)) == 100

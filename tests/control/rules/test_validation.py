@@ -16,7 +16,7 @@ from mutants import mutant
 from vocabulary import instances
 
 from stoker.control.rules import validation
-from stoker.control.rules.hello import greeted, held_workers, sampled
+from stoker.control.rules.hello import assigned_workers, greeted, sampled
 from stoker.control.rules.validation import AssignedAttempt, AssignedWorker, InvalidReport, json_flaw
 from stoker.wire import codec
 from stoker.wire.messages import (
@@ -331,7 +331,7 @@ def test_only_workers_that_were_given_are_known(held: list[HeldWorker], slots: d
     assigned = {name: AssignedWorker("echo", 1, most) for name, most in slots.items()}
     held += [HeldWorker(name, "echo", 1, "ready", slots=most) for name, most in slots.items()]
     held += [HeldWorker(name, "echo", 1, "ready", slots=most + 1) for name, most in slots.items()]
-    known, others = held_workers(held, assigned)
+    known, others = assigned_workers(held, assigned)
     assert len(known) + len(others) == len(held)
     for worker in known:
         assert worker.worker in assigned

@@ -23,7 +23,7 @@ _GROUPS: Final = {
     "o": "oO",
     "u": "uUwyYW",
 }
-_OF_LETTER: Final = {letter: group for group, letters in _GROUPS.items() for letter in letters}
+_OF_SYMBOL: Final = {symbol: group for group, symbols in _GROUPS.items() for symbol in symbols}
 _VOWELS: Final = frozenset("aeiou")
 
 
@@ -33,7 +33,7 @@ def visemes_of(phoneme: str) -> tuple[str, ...]:
         return ("sh",)
     if phoneme[:2] in ("ts", "dz"):
         return ("sz",)
-    groups = [_OF_LETTER[letter] for letter in phoneme if letter in _OF_LETTER]
+    groups = [_OF_SYMBOL[symbol] for symbol in phoneme if symbol in _OF_SYMBOL]
     if not groups:
         return ("sil",)
     if len(groups) > 1 and groups[0] in _VOWELS and groups[1] in _VOWELS and groups[0] != groups[1]:
