@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from function_apps import join_watchers
+from function_apps import joined_watchers
 
 from stoker.worker.functions.handler import Functions
 from stoker.worker.sdk import Device
@@ -29,10 +29,10 @@ async def functions(
         await handler.setup(Device())
         return handler
 
-    yield make
-    for handler in made:
-        await handler.close()
-    join_watchers()
+    with joined_watchers():
+        yield make
+        for handler in made:
+            await handler.close()
 
 
 @pytest.fixture

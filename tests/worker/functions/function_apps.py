@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,15 @@ def write_wheel(folder: Path, name: str, version: str, source: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-def join_watchers() -> None:
-    """asyncio waits for each process in a thread, which lives a moment longer than the process."""
-    for thread in threading.enumerate():
+@contextlib.contextmanager
+def joined_watchers() -> Iterator[None]:
+    """asyncio waits for each process in a thread, which lives a moment longer than the process. Those of
+    processes that were there before are not waited for: servers that many tests share."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("asyncio-waitpid-"):
-            thread.join()
+            thread.join(30)
 
 
 async def run(handler: Functions, request: dict[str, Any], **more: Any) -> LocalJob:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from function_apps import App, join_watchers
+from function_apps import App, joined_watchers
 
 from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
@@ -87,13 +87,13 @@ def serving(content: dict[str, Any] | None) -> Iterator[Server]:
     server.daemon_threads = False  # its close waits for them
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        join_watchers()
+    with joined_watchers():
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
 
 @pytest.fixture
