@@ -77,7 +77,7 @@ def fit(rows: Sequence[Row], room: int) -> list[int]:
     """The width of each column: the widest are narrowed first, none below its longest word."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
-    least = [max(_longest_part(text) for text in column) for column in columns]
+    least = [max(_longest_word(text) for text in column) for column in columns]
     over = sum(widths) + GAP * (len(widths) - 1) - room
     while over > 0:
         loose = [index for index, width in enumerate(widths) if width > least[index]]
@@ -89,5 +89,5 @@ def fit(rows: Sequence[Row], room: int) -> list[int]:
     return widths
 
 
-def _longest_part(text: str) -> int:
-    return max((cell_len(part) for part in text.split()), default=0)
+def _longest_word(text: str) -> int:
+    return max((cell_len(word) for word in text.split()), default=0)

@@ -50,7 +50,7 @@ def run(
 ) -> None:
     """Saves the files of the output in `out`. Raises CliError if the job fails."""
     entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
-    job, stages = _timed(handler, typed, device, shown=not as_json)
+    job, stages = _timed(handler, typed, device, show=not as_json)
     output = save_files(job.result(), out)
     record = _record(entry, device, handler, {"set-up": set_up_s, **stages}, len(job.progress)) | {
         "output": output
@@ -70,8 +70,8 @@ def bench(
 ) -> None:
     """One job warms the pipeline up; the median of the others is printed. Raises CliError if a job fails."""
     entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
-    _timed(handler, typed, device, shown=False)
-    found = [_timed(handler, typed, device, shown=False) for _ in range(runs)]
+    _timed(handler, typed, device, show=False)
+    found = [_timed(handler, typed, device, show=False) for _ in range(runs)]
     medians = {stage: statistics.median(stages[stage] for _, stages in found) for stage in STAGES}
     totals = [sum(stages.values()) for _, stages in found]
     record = _record(entry, device, handler, {"set-up": set_up_s, **medians}, len(found[0][0].progress))
@@ -108,14 +108,14 @@ def _check_profile() -> None:
 
 
 def _timed(
-    handler: Any, typed: Mapping[str, Any], device: Device, *, shown: bool
+    handler: Any, typed: Mapping[str, Any], device: Device, *, show: bool
 ) -> tuple[LocalJob, dict[str, float]]:
     """The job and the seconds of its stages. Raises CliError if it fails."""
     times: list[float] = []
 
     def on_progress(value: Any) -> None:
         times.append(time.perf_counter())
-        if shown:
+        if show:
             print("  ".join(f"{field} {number}" for field, number in value.items()), file=sys.stderr)
 
     job = LocalJob(

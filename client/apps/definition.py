@@ -45,7 +45,7 @@ class DefinitionError(ValueError):
 class Definition:
     """The options of one endpoint, checked.
 
-    `name` is "" if none was given. `gpu`: None if none was asked for, an empty tuple for any GPU, else the
+    `name` is "" if none was set. `gpu`: None if none was requested, an empty tuple for any GPU, else the
     names of GPUs, best first. `cpu`: None, a number of virtual CPUs, or instances such as "cpu3c-8-16".
     `workers`: the fewest and the most. `idle_timeout` is in seconds; `execution_timeout_ms` is 0 for the
     platform's default. `volume` is the id of a network volume.

@@ -54,7 +54,7 @@ class _Module:
                 yield from self._decorated(node)
         for variable, routes in self._routes.items():
             if not routes:
-                continue  # what is wrong with them is told already
+                continue  # their errors are reported already
             call = self._variables[variable]
             yield self._endpoint(variable, call, call.lineno, "load_balanced", routes=tuple(routes))
         for variable in self._variables.keys() - self._used:

@@ -38,7 +38,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether the worker has not closed it, nor sent what nobody asked for."""
+        """Whether the worker has not closed it, nor sent anything unrequested."""
         return not (self.writer.is_closing() or self.reader.at_eof() or self.reader._buffer)  # type: ignore[attr-defined]
 
     def close(self) -> None:

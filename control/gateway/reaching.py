@@ -3,7 +3,7 @@
     worker ──its node──> ways, in order ──the first that answers──> CONNECT worker ──200──> bytes both ways
                            └─ fails: noted; the next                  └─ anything else ──> UpstreamFailed
 
-A node that answers and refuses the worker is not asked again in another way: it would say the same.
+A node that answers and refuses the worker is not called again in another way: it would answer the same.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _context(certificate: bytes) -> ssl.SSLContext:
     """Trusts this certificate and no other. Raises ssl.SSLError, an OSError, where it is none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # its key is what was told, and not its name
+    context.check_hostname = False  # its key was reported, and not its name
     context.load_verify_locations(cadata=certificate)
     return context
 

@@ -142,7 +142,7 @@ class _Caller:
         return CallerFacts(address, scheme, prefix)
 
     async def _handshake(self, connection: Connection) -> h11.InformationalResponse | None:
-        """The worker's 101; None where it declined, which the caller was told then."""
+        """The worker's 101; None where it declined, which was then sent to the caller."""
         declined, body = h11.Response(status_code=502, headers=[]), bytearray()
         while True:
             match event := connection.http.next_event():

@@ -254,7 +254,7 @@ class Nodes:
     async def _stored(self, hello: Hello, token: str) -> Opened | str:
         """Opens the node's session in the store, in one transaction with all that its Hello changes there.
         A sentence where the store refuses it."""
-        held = {attempt.key for attempt in hello.attempts}
+        reported = {attempt.key for attempt in hello.attempts}
         now = self._clock()
 
         def open_session(conn: Conn) -> Opened | str:
@@ -271,7 +271,7 @@ class Nodes:
             if isinstance(session, str):
                 return session
             comes_back(conn, token, hello.node, now)
-            found = store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
+            found = store.reconcile(conn, node=hello.node, session=session, reported=reported, now=now)
             store.noted(conn, found.changed)
             workers = store.workers_of_node(conn, hello.node)
             return session, found, store.reconcile_pods(conn, hello.node, hello.pods), workers

@@ -129,9 +129,9 @@ class AssignedToNode:
 
 
 class NodeSession:
-    """`given` is what this node may speak about. `handle` commits one message's reports and returns once they
-    may be acknowledged. `draining`: the node said that it is about to go. `closed`, for whoever serves it to
-    set: it is over, and the store knows."""
+    """`assigned` is what this node may report about. `handle` commits one message's reports and returns once
+    they may be acknowledged. `draining`: the node reported that it is about to go. `closed`: set by its
+    server when it is over, and the store knows."""
 
     def __init__(
         self,

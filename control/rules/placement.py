@@ -29,13 +29,13 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """One connected node. `held`: the part of each device that workers and pods take, 1.0 being all of it.
+    """One connected node. `taken`: the part of each device that workers and pods take, 1.0 being all of it.
     `unhealthy` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as
     the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>."""
 
     node: str
     devices: tuple[Device, ...]
-    held: Mapping[str, float]
+    taken: Mapping[str, float]
     unhealthy: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     closed: str = ""
@@ -96,17 +96,17 @@ def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
 
 
 def after(rooms: Sequence[NodeRoom], placement: Placement, needs: Needs) -> list[NodeRoom]:
-    """The rooms once this place is taken."""
+    """The rooms once this placement is made."""
     return [_with(room, placement, needs) if room.node == placement.node else room for room in rooms]
 
 
 def _with(room: NodeRoom, placement: Placement, needs: Needs) -> NodeRoom:
     taken = {
-        device.uuid: room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts)
+        device.uuid: room.taken.get(device.uuid, 0.0) + takes(device, needs, room.facts)
         for device in room.devices
         if device.uuid in placement.devices
     }
-    return replace(room, held={**room.held, **taken})
+    return replace(room, taken={**room.taken, **taken})
 
 
 def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
@@ -145,15 +145,15 @@ def _found(
     if room.closed or _node_lacks(room, needs, wish):
         return
     free = [device for device in room.devices if wish.suits(device) and _takes_more(room, device, needs)]
-    taken = sum(room.held.values())
+    taken = sum(room.taken.values())
     for name in dict.fromkeys(device.name for device in free):
         same = [device for device in free if device.name == name]
         if needs.share < 1.0:
-            same.sort(key=lambda device: -room.held.get(device.uuid, 0.0))
+            same.sort(key=lambda device: -room.taken.get(device.uuid, 0.0))
         chosen = same[: _count(needs, wish)]
         if len(chosen) == _count(needs, wish):
             first = chosen[0]
-            fullest = -room.held.get(first.uuid, 0.0) if needs.share < 1.0 else 0.0
+            fullest = -room.taken.get(first.uuid, 0.0) if needs.share < 1.0 else 0.0
             rank = (fullest, taken, room.node, first.index, first.uuid)
             yield rank, Placement(room.node, tuple(device.uuid for device in chosen))
 
@@ -171,7 +171,7 @@ def _whole(room: NodeRoom, device: Device, needs: Needs) -> bool:
 
 
 def _is_free(room: NodeRoom, device: Device, needs: Needs) -> bool:
-    return room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts) <= 1.0 + _ROUNDING
+    return room.taken.get(device.uuid, 0.0) + takes(device, needs, room.facts) <= 1.0 + _ROUNDING
 
 
 def _node_lacks(room: NodeRoom, needs: Needs, wish: _Wish) -> str:
@@ -326,7 +326,7 @@ def _taken(room: NodeRoom, enough: Sequence[Device], needs: Needs) -> str:
 
 def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
     """What is left, in the unit that is asked for; parts are rounded down."""
-    left = max((1.0 - room.held.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
+    left = max((1.0 - room.taken.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
     vcpus = _number(room.facts.get("vcpus", ""))
     if needs.compute == "CPU" and needs.vcpus is not None and vcpus:
         return f"{int(max(left, 0.0) * vcpus * 100) / 100:g}" if left * vcpus >= 0.01 else "none"

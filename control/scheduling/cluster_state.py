@@ -145,7 +145,7 @@ class NodeState:
             return "is about to go"
         return "is drained" if self.drained else ""
 
-    def held(self, holders: Iterable[PlacedWorker | PlacedPod]) -> dict[str, float]:
+    def shares_taken(self, holders: Iterable[PlacedWorker | PlacedPod]) -> dict[str, float]:
         """How much of each device these take."""
         devices = {device.uuid: device for device in self.devices}
         taken: defaultdict[str, float] = defaultdict(float)
@@ -237,7 +237,7 @@ class ClusterState:
         for node in self.nodes.values():
             workers = self._on_node.get(node.node, {})
             holders = [worker for name, worker in workers.items() if name != without]
-            taken = node.held([*holders, *pods.get(node.node, ())])
+            taken = node.shares_taken([*holders, *pods.get(node.node, ())])
             rooms.append(NodeRoom(node.node, node.devices, taken, node.unhealthy, node.facts, node.closed))
         return rooms
 

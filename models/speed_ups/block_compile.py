@@ -76,7 +76,7 @@ def _blocks(network: Any) -> list[Any]:
 
 
 def cache_folder() -> Path:
-    """Where compiled code is kept: STOKER_COMPILE_CACHE, by default a folder beside the weights."""
+    """Where compiled code is kept: STOKER_COMPILE_CACHE, by default a folder next to the weights."""
     return Path(os.environ.get(ENVIRONMENT) or weights.weights_folder() / ".compiled")
 
 

@@ -24,7 +24,7 @@ GIB: Final = 2**30
 RESERVE: Final = GIB // 2
 """For the device's libraries, and for fragmentation."""
 WORK: Final = 2 * GIB
-"""An upper estimate of what a step, or decoding in tiles, takes beside weights at 1536 x 1536."""
+"""An upper estimate of what a step, or decoding in tiles, takes in addition to the weights at 1536 x 1536."""
 ENCODING: Final = GIB // 4
 """The same for encoding a prompt."""
 BLOCKS_AT_ONCE: Final = 2

@@ -323,12 +323,12 @@ def a_webhook_is_given_up_at_once(patch: Patch) -> None:
 
 @planted
 def a_worker_that_stops_holds_no_device(patch: Patch) -> None:
-    real = NodeState.held
+    real = NodeState.shares_taken
 
-    def held(self: NodeState, holders: Any) -> dict[str, float]:
+    def shares_taken(self: NodeState, holders: Any) -> dict[str, float]:
         return real(self, [one for one in holders if getattr(one, "state", "") != "stopping"])
 
-    patch(NodeState, "held", held)
+    patch(NodeState, "shares_taken", shares_taken)
 
 
 @planted

@@ -156,7 +156,7 @@ async def test_what_is_held_of_tiny_pieces_takes_no_more_than_its_bytes() -> Non
     tiny = Piece(1, data=b"xy")
     await at_control.send(TunnelPieces(None, (Piece(1, "open"), *[tiny] * (WINDOW_BYTES // 2))))
     reader, writer = await accepted.get()
-    held = writer.transport._held  # type: ignore[attr-defined]
+    held = writer.transport._received  # type: ignore[attr-defined]
     assert 0 < sys.getsizeof(held) < WINDOW_BYTES
     assert await reader.readexactly(WINDOW_BYTES) == b"xy" * (WINDOW_BYTES // 2)
     at_control.end()

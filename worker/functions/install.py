@@ -131,7 +131,7 @@ async def _run(command: Sequence[str], log: Log) -> str | None:
     )
     last: deque[str] = deque(maxlen=_LINES)
     try:
-        assert process.stdout is not None  # a pipe was asked for
+        assert process.stdout is not None  # a pipe was requested
         async for data in _lines(process.stdout):
             last.append(data.decode("utf-8", "replace").rstrip())
             log(last[-1])

@@ -106,21 +106,23 @@ RETURNING endpoint
 """
 
 
-def reconcile(conn: Conn, *, node: str, session: int, held: Collection[AttemptKey], now: float) -> Reconciled:
+def reconcile(
+    conn: Conn, *, node: str, session: int, reported: Collection[AttemptKey], now: float
+) -> Reconciled:
     """Current attempts that the node holds go on, also from the queue; the node's others go back to it."""
     if not _is_current(conn, node, session):
-        return Reconciled(stop=tuple(held))
+        return Reconciled(stop=tuple(reported))
     rows = conn.run(_HELD, {"node": node}).fetchall()
     current = {AttemptKey(job, attempt): state for job, attempt, state in rows}
     changed: list[Changed] = []
     for key, state in current.items():
-        if key not in held:
+        if key not in reported:
             changed += put_back(conn, node, key, now)
         elif state == JobState.IN_QUEUE:
             changed += _resume(conn, node, key)
-    keep = tuple(key for key in held if key in current)
-    stop = tuple(key for key in held if key not in current)
-    assigned = {key: attempt for key in held if (attempt := _assigned(conn, node, key)) is not None}
+    keep = tuple(key for key in reported if key in current)
+    stop = tuple(key for key in reported if key not in current)
+    assigned = {key: attempt for key in reported if (attempt := _assigned(conn, node, key)) is not None}
     return Reconciled(keep, stop, tuple(changed), assigned)
 
 

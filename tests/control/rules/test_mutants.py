@@ -201,8 +201,8 @@ MUTANTS = {
         "a full device takes one more": ("needs, room.facts) <= 1.0 + _ROUNDING", "needs, room.facts) < 2.0"),
         "rounding counts": ("_ROUNDING = 1e-9", "_ROUNDING = 0.0"),
         "every CPU worker is the same": ("if needs.vcpus is None or not vcpus else", "if True else"),
-        "shares spread": ("key=lambda device: -room.held", "key=lambda device: room.held"),
-        "the emptiest is shared first": ("fullest = -room.held", "fullest = room.held"),
+        "shares spread": ("key=lambda device: -room.taken", "key=lambda device: room.taken"),
+        "the emptiest is shared first": ("fullest = -room.taken", "fullest = room.taken"),
         "the fullest node first": ("taken = sum(", "taken = -sum("),
         "versions are text": ("tuple(int(part) for part in parts)", "tuple(parts)"),
         "the minimum is too little": (
@@ -223,7 +223,7 @@ MUTANTS = {
             """facts.get("gpu_sharing", "").startswith("no"):""",
         ),
         "an engine that cannot is asked": ("if device.uuid in room.unfit or takes", "if takes"),
-        "nothing is for ever": ('reason = "no capacity" if all(', 'word = "no capacity" if not all('),
+        "nothing is for ever": ('reason = "no capacity" if all(', 'reason = "no capacity" if not all('),
         "every name is enough": ("if count == 1 or not devices:", "if True:"),
     },
     "cluster_state": {

@@ -405,7 +405,7 @@ def satisfies(room: NodeRoom, devices: tuple[Device, ...], needs: Needs) -> bool
         plain = plain and not (needs.min_cuda or needs.cuda_versions)
         vcpus = room.facts.get("vcpus")
         part = needs.vcpus / float(vcpus) if needs.vcpus and vcpus else 1 / CPU_WORKERS
-        fits = room.held[devices[0].uuid] + part <= 1
+        fits = room.taken[devices[0].uuid] + part <= 1
         return len(devices) == 1 and fits and (needs.compute == "CPU" or (needs.compute == "" and plain))
     if needs.compute == "CPU" or len(devices) != needs.gpu_count or len({d.name for d in devices}) > 1:
         return False
@@ -427,7 +427,7 @@ def _gpus_satisfy(room: NodeRoom, devices: tuple[Device, ...], needs: Needs) -> 
         return False
     least = needs.gpu_memory_bytes or 0
     enough = all(not least or (d.memory_total or 0) >= least for d in devices)
-    return enough and all(room.held[d.uuid] + needs.share <= 1 for d in devices)
+    return enough and all(room.taken[d.uuid] + needs.share <= 1 for d in devices)
 
 
 def choices(rooms: list[NodeRoom], needs: Needs) -> list[tuple[Device, ...]]:
@@ -469,12 +469,12 @@ def test_no_device_ever_holds_more_than_it_has(rooms: list[NodeRoom], wanted: li
         if isinstance(found, Placement):
             at = next(n for n, room in enumerate(rooms) if room.node == found.node)
             there = rooms[at]
-            held = dict(there.held)
+            taken = dict(there.taken)
             for device in there.devices:
                 if device.uuid in found.devices:
-                    held[device.uuid] += takes(device, needs, there.facts)
-                    assert held[device.uuid] <= 1.0 + 1e-6
-            rooms[at] = replace(there, held=held)
+                    taken[device.uuid] += takes(device, needs, there.facts)
+                    assert taken[device.uuid] <= 1.0 + 1e-6
+            rooms[at] = replace(there, taken=taken)
 
 
 @given(fleets(), NEEDS)
@@ -483,5 +483,5 @@ def test_throttled_is_reported_only_where_others_hold_or_bad_health_bars_what_wo
 ) -> None:
     found = place(rooms, needs)
     if isinstance(found, NoPlacement):
-        emptied = [replace(room, held=dict.fromkeys(room.held, 0.0), unhealthy={}) for room in rooms]
+        emptied = [replace(room, taken=dict.fromkeys(room.taken, 0.0), unhealthy={}) for room in rooms]
         assert found.why.startswith("throttled: ") == isinstance(place(emptied, needs), Placement), found.why

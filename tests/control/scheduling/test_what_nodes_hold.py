@@ -35,20 +35,20 @@ def only(made: ClusterState) -> NodeRoom:
 
 def test_workers_and_pods_hold_their_part_of_each_of_their_devices() -> None:
     made = cluster(NodeState("n", 1, (GPU, OTHER)))
-    assert only(made).held == {}
+    assert only(made).taken == {}
     made.add_worker(worker("w1", "GPU-0", needs=Needs(share=0.25)))
     made.add_worker(worker("w2", "GPU-0", needs=Needs(share=0.5)))
     made.pods["p"] = PlacedPod("p", "n", ("GPU-1", "GPU-0"), Needs(gpu_count=2, share=0.25))
     made.pods["q"] = PlacedPod("q", "another", ("GPU-1",))
-    assert only(made).held == {"GPU-0": 1.0, "GPU-1": 0.25}
+    assert only(made).taken == {"GPU-0": 1.0, "GPU-1": 0.25}
     made.remove_worker("w2")
-    assert only(made).held == {"GPU-0": 0.5, "GPU-1": 0.25}
+    assert only(made).taken == {"GPU-0": 0.5, "GPU-1": 0.25}
 
 
 def test_a_worker_of_which_nothing_is_known_holds_all_of_its_device() -> None:
     made = cluster(NodeState("n", 1, (GPU,)))
     made.add_worker(worker("w1", "GPU-0", "GPU-gone"))
-    assert only(made).held == {"GPU-0": 1.0}
+    assert only(made).taken == {"GPU-0": 1.0}
 
 
 def test_a_pod_holds_its_devices_while_its_node_is_away() -> None:
@@ -57,13 +57,13 @@ def test_a_pod_holds_its_devices_while_its_node_is_away() -> None:
     made.remove_node("n", 1)
     assert made.rooms() == []
     made.nodes["n"] = NodeState("n", 2, (GPU,))
-    assert only(made).held == {"GPU-0": 1.0}
+    assert only(made).taken == {"GPU-0": 1.0}
 
 
 def test_processors_are_held_by_the_node_s_own_count() -> None:
     made = cluster(NodeState("n", 1, (CPU,), {"vcpus": "8"}))
     made.add_worker(worker("w1", "cpu", needs=Needs(vcpus=2)))
-    assert only(made).held == {"cpu": 0.25}
+    assert only(made).taken == {"cpu": 0.25}
 
 
 def test_a_node_reports_why_it_is_closed_and_which_devices_are_unhealthy() -> None:

@@ -90,7 +90,7 @@ class Bench:
 
     def reconcile(self, now: float, held: Sequence[AttemptKey], node: str = "n1") -> Reconciled:
         return self.do(
-            lambda conn: store.reconcile(conn, node=node, session=self.sessions[node], held=held, now=now)
+            lambda conn: store.reconcile(conn, node=node, session=self.sessions[node], reported=held, now=now)
         )
 
     def requeue(

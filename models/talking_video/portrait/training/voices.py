@@ -57,10 +57,10 @@ class Voices:
         kind = ctypes.CFUNCTYPE(
             ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
         )
-        self._callback = kind(self._heard)
+        self._callback = kind(self._received)
         self._library.espeak_SetSynthCallback(self._callback)
 
-    def _heard(self, wave: Any, samples: int, events: Any) -> int:
+    def _received(self, wave: Any, samples: int, events: Any) -> int:
         if wave and samples:
             self._waves.append(np.ctypeslib.as_array(wave, (samples,)).copy())
         n = 0
