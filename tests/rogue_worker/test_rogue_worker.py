@@ -102,7 +102,7 @@ def refused(rule: Field) -> Iterator[tuple[str, object]]:
 
 def rows_of(kind: str, word: FrameRule) -> Iterator[Row]:
     if word.program:
-        yield Row(kind, "not a worker's to say", "which no worker may say", frame_of(kind, word))
+        yield Row(kind, "not a worker's to say", "which no worker may send", frame_of(kind, word))
         return
     yield from of_its_fields(kind, word)
     if word.job == "must":
@@ -173,11 +173,11 @@ def of_its_descriptor(kind: str, word: FrameRule) -> Iterator[Row]:
 
 ROWS = [row for kind, word in FRAME_RULES.items() for row in rows_of(kind, word)]
 BREAKERS = [
-    Row("stranger", "an unknown word", "which no worker may say", {"header": '{"t":"sudo"}'}),
+    Row("stranger", "an unknown word", "which no worker may send", {"header": '{"t":"sudo"}'}),
     Row(
         "stranger",
         "the agent's own word",
-        "which no worker may say",
+        "which no worker may send",
         {"header": '{"t":"run","job":"JOB","attempt":1}'},
     ),
     Row("stranger", "no word", "not a JSON object with a kind", {"header": "{}"}),

@@ -87,7 +87,7 @@ def loaded(folder: Path) -> TalkingVideo:
     import torch
 
     torch.set_num_threads(1)
-    os.environ["STOKER_WEIGHTS_DIR"] = str(folder / "weights")
+    os.environ |= {"STOKER_WEIGHTS_DIR": str(folder / "weights"), "STOKER_PIPELINE": "talk-tiny"}
     sizes.BUCKETS = {"480p": (sizes.Bucket(64, 64),)}
     model = TalkingVideo()
     model.setup(Device())

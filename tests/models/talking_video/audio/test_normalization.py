@@ -511,7 +511,7 @@ import sys
 from pathlib import Path
 from stoker.models.talking_video.limits import VideoLimits
 from stoker.models.talking_video.audio.normalization import normalized
-voice = decoded(Path(sys.argv[1]), Path(sys.argv[2]))
+voice = normalized(Path(sys.argv[1]), Path(sys.argv[2]))
 peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
 print(voice.frames, peak)
 """
