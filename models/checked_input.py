@@ -121,7 +121,7 @@ def _allowed(rule: Mapping[str, Any]) -> str:
     if "format" in rule:
         return "an http or https URL"
     if rule["type"] == "string":
-        return "text with at least one letter that is not white space" if "pattern" in rule else "text"
+        return "text with at least one character that is not white space" if "pattern" in rule else "text"
     kind = "an integer" if rule["type"] == "integer" else "a number"
     step = f", divisible by {rule['multipleOf']}" if "multipleOf" in rule else ""
     return f"{kind} from {_low(rule)} to {_high(rule)}{step}"

@@ -25,7 +25,7 @@ INPUT_URL_LENGTH = 8_192
 
 NOT_BLANK = r"\S"
 """The one pattern that has words of its own: text that is more than white space."""
-_INK = "at least one letter that is not white space"
+_VISIBLE = "at least one character that is not white space"
 
 Schema = Mapping[str, Any]
 
@@ -115,7 +115,7 @@ _MUST: dict[str, Callable[[Schema], str]] = {
     "minItems": lambda schema: f"must have at least {schema['minItems']} items",
     "maxItems": lambda schema: f"must have at most {schema['maxItems']} items",
     "pattern": lambda schema: (
-        f"must have {_INK}" if schema["pattern"] == NOT_BLANK else f"must match {schema['pattern']}"
+        f"must have {_VISIBLE}" if schema["pattern"] == NOT_BLANK else f"must match {schema['pattern']}"
     ),
     "format": lambda schema: _format(schema["format"]),
 }
@@ -177,7 +177,7 @@ def _text(schema: Schema) -> str:
         return "an http or https URL"
     low, high = schema.get("minLength"), schema.get("maxLength")
     if schema.get("pattern") == NOT_BLANK:
-        return _INK if high is None else f"a string of {low or 1} to {high} characters, {_INK}"
+        return _VISIBLE if high is None else f"a string of {low or 1} to {high} characters, {_VISIBLE}"
     if low is not None and high is not None:
         return f"a string of {low} to {high} characters"
     if low is not None:

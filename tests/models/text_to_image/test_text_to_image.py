@@ -239,10 +239,10 @@ def test_the_throttle_shows_the_first_and_the_last() -> None:
         ),
         ({"num_inference_steps": 51}, "num_inference_steps: 51 is not allowed"),
         ({"image_format": "gif"}, 'image_format: "gif" is not allowed; it must be png or jpeg'),
-        ({"prompt": ""}, 'prompt: "" is not allowed; it must be text with at least one letter that is'),
+        ({"prompt": ""}, 'prompt: "" is not allowed; it must be text with at least one character that is'),
         (
             {"prompt": "   "},
-            'prompt: "   " is not allowed; it must be text with at least one letter that is not white space',
+            'prompt: "   " is not allowed; it must be text with at least one character that is not white space',
         ),
     ],
 )
