@@ -8,7 +8,9 @@ from stoker.control import store
 from stoker.control.errors import ControlError, Unavailable
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.nodes.signable import refusal
+from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
+from stoker.control.types import UploadRight
 from stoker.wire.messages import SignAnswer, SignAsk
 
 log = logging.getLogger(__name__)
@@ -25,9 +27,13 @@ class Signing:
 
     async def answer(self, node: str, request: SignAsk) -> SignAnswer:
         """Raises Unavailable where nobody can tell now what the node holds."""
-        right = await self._commits.read(
-            lambda conn: store.upload_right(conn, node, request.job, request.attempt)
-        )
+
+        def find(conn: Conn) -> UploadRight | None:
+            return store.upload_right(conn, node, request.job, request.attempt)
+
+        right = await self._commits.read(find)
+        if right is None:  # an attempt is sent while its submission is still being written: look behind that
+            right = await self._commits.commit(find)
         if why := refusal(request, right):
             self._log_once(node, why)
             return SignAnswer(request.number, refusal=why)

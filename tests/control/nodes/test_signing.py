@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from collections.abc import Callable
+from typing import Any
 
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
+from stoker.control.nodes.signing import Signing
 from stoker.control.rules.submissions import Submission
+from stoker.control.store import Conn
 from stoker.wire.messages import Assign, FromAgent, Outcome, SignAnswer, SignAsk, Wanted
 
 
@@ -108,3 +112,27 @@ async def test_answers_are_not_lost_where_others_are_being_sent() -> None:
             while len(answered) < 50:
                 answered += [answer.number for answer in (await agent.receive()).answers]
         assert answered == list(range(100, 150))
+
+
+class StillWritten:
+    """The committer of a store whose readers do not see yet what the writer is about to put on the disk."""
+
+    def __init__(self, w: World) -> None:
+        self._inner = w.commits
+
+    async def read(self, fn: Callable[[Conn], Any]) -> None:
+        return None
+
+    async def commit(self, fn: Callable[[Conn], Any]) -> Any:
+        return await self._inner.read(fn)
+
+
+@story
+async def test_an_attempt_whose_submission_is_still_written_is_found_behind_it() -> None:
+    """It is sent before its COMMIT has ended."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent, assign = await holding(w, tasks)
+        signing = Signing(StillWritten(w), w.plane.artifacts)  # type: ignore[arg-type]
+        request = SignAsk(7, assign.job, 1, (put(f"echo/{assign.job}/1/0-a.png"),))
+        assert (await signing.answer(agent.node, request)).refusal == ""
+        assert (await signing.answer("rogue", request)).refusal
