@@ -242,7 +242,7 @@ def test_the_throttle_shows_the_first_and_the_last() -> None:
         ({"prompt": ""}, 'prompt: "" is not allowed; it must be text with at least one character that is'),
         (
             {"prompt": "   "},
-            'prompt: "   " is not allowed; it must be text with at least one character that is not white space',
+            'prompt: "   " is not allowed; it must be text with at least one character that is not',
         ),
     ],
 )
