@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from stoker.models.interface import VideoFrames, VideoParameters, VideoStep
+from stoker.models.talking_video.sampling.chunks import FPS
 from stoker.worker import HandlerError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from stoker.models.talking_video.portrait.drawing import Pose
     from stoker.models.talking_video.portrait.landmarks import Face
 
-FPS: Final = 25
+
 VISEMES: Final = "visemes.safetensors"
 SIDE_MOST: Final = 0.62
 """A face that is turned further shows half a mouth."""

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-FPS: Final = 25
+from stoker.models.talking_video.sampling.chunks import FPS
+
 BLINK: Final = np.array([0.35, 0.9, 1.0, 0.8, 0.45, 0.15], np.float32)
 """How far the eyes are closed in the frames of a blink."""
 
