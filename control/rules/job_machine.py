@@ -97,6 +97,7 @@ NAMES: dict[type, JobState] = {
 class Job:
     """A job's facts, its state, and what was counted: failures are those after which it was tried again.
 
+    `refused` are all attempts that an agent handed back; `backoffs` those of them after which it had to wait.
     `assigned_before` and `first_attempt` tell what lay before its caller's last wish to try it again.
     `reason`: why its last attempt failed, while it waits for the next; or why it was cancelled.
     """
@@ -111,6 +112,7 @@ class Job:
     failures: int = 0
     handler_failures: int = 0
     refused: int = 0
+    backoffs: int = 0
     assigned_before: int = 0
     first_attempt: int = 1
     reason: str | None = None
@@ -278,8 +280,9 @@ def _terminal(event: Ended) -> Completed | Failed | TimedOut | Cancelled:
 def _refuse(job: Job, event: AttemptRefused) -> Stepped:
     if not _may(job, "refuse", event.node, event.attempt):
         return job, ()
-    again = after_refusal(job.refused, event.why, event.at, at_once=event.at_once)
-    return _again(replace(job, refused=job.refused + 1), again, event.at)
+    again = after_refusal(job.backoffs, event.why, event.at, at_once=event.at_once)
+    backoffs = job.backoffs + (not event.at_once)
+    return _again(replace(job, refused=job.refused + 1, backoffs=backoffs), again, event.at)
 
 
 def _lose(job: Job, event: Dropped | NodeLost) -> Stepped:
@@ -333,6 +336,7 @@ def _reopen(job: Job, at: float) -> Stepped:
         state=Queued(at),
         failures=0,
         handler_failures=0,
+        backoffs=0,
         assigned_before=job.attempt - job.refused,
         first_attempt=job.attempt + 1,
     )

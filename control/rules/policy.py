@@ -76,10 +76,10 @@ def _gave_up(why: str, counted: int) -> str:
     return f"{why}; gave up after {counted} attempt{'s' if counted > 1 else ''}"
 
 
-def after_refusal(refused: int, why: str, at: float, *, at_once: bool = False) -> Again:
-    """`refused` attempts were refused before this one. Never given up: the ttl bounds it. With
+def after_refusal(backoffs: int, why: str, at: float, *, at_once: bool = False) -> Again:
+    """It was made to wait by `backoffs` refusals before this one. Never given up: the ttl bounds it. With
     `at_once` nobody has to be waited for: its node is leaving, or another worker can have it."""
-    wait = 0.0 if at_once else min(REFUSED_BACKOFF_S * 2 ** min(refused, 16), REFUSED_BACKOFF_MAX_S)
+    wait = 0.0 if at_once else min(REFUSED_BACKOFF_S * 2 ** min(backoffs, 16), REFUSED_BACKOFF_MAX_S)
     return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
 
 

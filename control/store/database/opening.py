@@ -1,4 +1,4 @@
-"""Opens the store: its database, its tables, its version, the key to its secrets; and the connections to it.
+"""Opens the store: its database, its tables, their version, the key to its secrets; and connections to it.
 
 Where the tables lie is a `Database`: a file of SQLite's (`sqlite`) or a PostgreSQL database
 (`postgres`). Transactions are explicit: the holder of a `Conn` begins and ends them
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import Executable, insert, select
+from sqlalchemy import Executable, insert, select, update
 
 from stoker.control.errors import UncertainCommit
 from stoker.control.store.database import schema
@@ -25,6 +25,7 @@ from stoker.control.store.database.postgres import DatabaseInUse, PostgresDataba
 from stoker.control.store.database.secrets import Encryption, SecretKeyError, load_secrets, random_secrets
 from stoker.control.store.database.sqlite import MEMORY, SqliteFile
 from stoker.control.store.database.statements import Dialect, Written
+from stoker.control.store.database.upgrades import upgrade
 
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"
@@ -260,12 +261,16 @@ def _create(conn: Conn, now: float) -> None:
 
 
 def _check_version(conn: Conn, database: Database) -> None:
-    found = _meta(conn, "schema_version").decode()
-    if found != str(schema.SCHEMA_VERSION):
+    found, wanted = _meta(conn, "schema_version").decode(), str(schema.SCHEMA_VERSION)
+    if found == wanted:
+        return
+    if not found.isdecimal() or not upgrade(conn.sql, int(found)):
         raise StoreError(
             f"the database {database.name} has schema version {found}, and this Stoker works with version "
-            f"{schema.SCHEMA_VERSION}: start the Stoker that wrote it, or {database.instead}"
+            f"{wanted}: start the Stoker that wrote it, or {database.instead}"
         )
+    version = update(schema.meta).where(schema.meta.c.name == "schema_version")
+    conn.execute(version.values(value=wanted.encode()))
 
 
 def _check_key(conn: Conn) -> None:

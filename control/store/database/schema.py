@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 metadata = MetaData()
 
@@ -265,6 +265,7 @@ jobs = _table(
     _int("failures", 0),
     _int("handler_failures", 0),
     _int("refused", 0),
+    _int("backoffs", 0),  # refusals after which it had to wait: others handed it back for another worker
     _int("given_before", 0),  # how often it was given out before its caller's last retry
     _int("first_attempt", 1),  # the first since then: what earlier ones left was noted already
     Column("reason", Text),  # why the last attempt failed, or why it was cancelled

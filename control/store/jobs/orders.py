@@ -148,9 +148,9 @@ def _ended(conn: Conn, row: Any, now: float, error: str | None = None) -> Change
 _REOPEN = f"""
 UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
     rank = CASE WHEN low = 1 THEN {RANK[True, True]} ELSE {RANK[False, True]} END,
-    failures = 0, handler_failures = 0, given_before = attempt - refused, first_attempt = attempt + 1,
-    reason = NULL, claimed_at = NULL, ended_at = NULL, node = NULL, worker = NULL, delay_ms = NULL,
-    execution_ms = NULL
+    failures = 0, handler_failures = 0, backoffs = 0, given_before = attempt - refused,
+    first_attempt = attempt + 1, reason = NULL, claimed_at = NULL, ended_at = NULL, node = NULL,
+    worker = NULL, delay_ms = NULL, execution_ms = NULL
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
 RETURNING seq, attempt
 """

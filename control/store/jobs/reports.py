@@ -264,15 +264,15 @@ def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, n
 # ---- failures that are tried again ----------------------------------------------------------------
 
 _OPEN = f"""
-SELECT seq, account, endpoint, low, own_bucket, refused,
+SELECT seq, account, endpoint, low, own_bucket, refused, backoffs,
        failures, handler_failures, max_attempts, handler_retries
 FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 """
 
 _REQUEUE = f"""
 UPDATE jobs SET state = 'IN_QUEUE', node = NULL, suspect = 0, uploading = 0, not_before = :not_before,
-    failures = :failures, handler_failures = :handler_failures, refused = :refused, rank = :rank,
-    reason = :reason
+    failures = :failures, handler_failures = :handler_failures, refused = :refused, backoffs = :backoffs,
+    rank = :rank, reason = :reason
 WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 """
 
@@ -284,11 +284,11 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, low, own_bucket, refused, *counted = row
+    seq, account, endpoint, low, own_bucket, refused, backoffs, *counted = row
     again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*counted), now)
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
-    _requeue(conn, values, again, counts, refused, low)
+    _requeue(conn, values, again, counts, refused, backoffs, low)
     keep_log(conn, seq, outcome)
     bill(conn, node, outcome, _executed(outcome), account, endpoint, now)
     if not own_bucket:
@@ -298,7 +298,7 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
 
 
 def _requeue(
-    conn: Conn, values: dict[str, Any], again: Again, counts: Counts, refused: int, low: int
+    conn: Conn, values: dict[str, Any], again: Again, counts: Counts, refused: int, backoffs: int, low: int
 ) -> None:
     conn.run(
         _REQUEUE,
@@ -308,6 +308,7 @@ def _requeue(
             "failures": counts.failures,
             "handler_failures": counts.handler_failures,
             "refused": refused,
+            "backoffs": backoffs,
             "rank": RANK[bool(low), True],
             "reason": again.why,
         },
@@ -315,16 +316,17 @@ def _requeue(
 
 
 def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered) -> None:
-    """Back to the queue, uncounted."""
+    """Back to the queue, uncounted; after a wait, unless it was handed back for another worker to have."""
     key = AttemptKey(report.job, report.attempt)
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         done.stale[key] = None
         return
-    _, _, endpoint, low, _, refused, *counted = row
-    again = after_refusal(refused, report.reason, now, at_once=report.at_once)
-    _requeue(conn, values, again, Counts(*counted), refused + 1, low)
+    _, _, endpoint, low, _, refused, backoffs, *counted = row
+    again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
+    backoffs += not report.at_once
+    _requeue(conn, values, again, Counts(*counted), refused + 1, backoffs, low)
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
 
 

@@ -175,6 +175,29 @@ def test_refusals_are_not_counted_and_do_not_show() -> None:
     assert job_machine.after_refusal(1000, "", 0.0) == job_machine.Again(30.0, "the agent refused it")
 
 
+def test_only_refusals_that_it_waited_for_make_it_wait_longer() -> None:
+    job = play()
+    for attempt in range(1, 9):  # handed back, as what lay ahead of a worker is
+        job, _ = job_machine.step(job, claimed(attempt * 100.0))
+        back = job_machine.AttemptRefused(attempt * 100.0, "n1", attempt, "busy", at_once=True)
+        job, _ = job_machine.step(job, back)
+        assert job.state == job_machine.Queued(attempt * 100.0)
+    job, _ = job_machine.step(job, claimed(900.0))
+    job, _ = job_machine.step(job, job_machine.AttemptRefused(900.0, "n1", 9, "no worker"))
+    assert job.state == job_machine.Queued(900.1)
+    assert (job.refused, job.backoffs, job.retries) == (9, 1, 0)
+
+
+def test_a_callers_retry_begins_the_back_off_anew() -> None:
+    job = play(
+        claimed(100.0), job_machine.AttemptRefused(100.0, "n1", 1), claimed(200.0), ended("timed_out", 2)
+    )
+    job, _ = job_machine.step(job, job_machine.RetryRequested(300.0))
+    job, _ = job_machine.step(job, claimed(300.0))
+    job, _ = job_machine.step(job, job_machine.AttemptRefused(300.0, "n1", 3))
+    assert job.state == job_machine.Queued(300.1)
+
+
 # ---- nodes come and go ------------------------------------------------------------------------------
 
 LOST = job_machine.NodeLost(160.0, "n1", "no word from it for 60 s")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect, text, update
 
 from stoker.control import store
 from stoker.control.rules.submissions import S3Config
+from stoker.control.store.database.opening import _check
 from stoker.control.store.database.schema import SCHEMA_VERSION, metadata
 from stoker.control.store.database.secrets import (
     FILE,
@@ -21,6 +23,7 @@ from stoker.control.store.database.secrets import (
     load_secrets,
     random_secrets,
 )
+from stoker.control.store.database.upgrades import ADDED
 from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Price
 
@@ -43,6 +46,41 @@ def test_another_schema_version_is_refused_with_a_message(tmp_path: Path) -> Non
     conn.close()
     with pytest.raises(store.StoreError, match=f"schema version 99.*version {SCHEMA_VERSION}.*--data-dir"):
         store.open_store(path)
+
+
+def test_tables_of_an_earlier_version_get_the_columns_that_they_lack(bench: Any) -> None:
+    """They are then those that a fresh store has, and what they hold is still there."""
+    running, fresh = bench.running(10.0), columns(bench)
+    first, added = min(ADDED), [column for step in ADDED.values() for column in step]
+
+    def take_back(conn: store.Conn) -> None:
+        for column in added:
+            conn.execute(text(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}"))
+        version = update(metadata.tables["meta"]).values(value=str(first).encode())
+        conn.execute(version.where(metadata.tables["meta"].c.name == "schema_version"))
+
+    bench.do(take_back)
+    assert columns(bench) != fresh
+    for _ in range(2):
+        _check(bench.store, 20.0)
+        assert columns(bench) == fresh
+    assert bench.rows("SELECT id, attempt, backoffs FROM jobs") == [(running.job, 1, 0)]
+
+
+def columns(bench: Any) -> dict[str, set[tuple[str, ...]]]:
+    """By table: the name, type, default and nullability of each column."""
+    found = inspect(bench.store.writer.sql)
+    return {
+        table: {
+            (column["name"], str(column["type"]), str(column["default"]), str(column["nullable"]))
+            for column in found.get_columns(table)
+        }
+        for table in found.get_table_names()
+    }
+
+
+def test_each_version_leads_to_the_next() -> None:
+    assert sorted(ADDED) == list(range(min(ADDED), SCHEMA_VERSION))
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:

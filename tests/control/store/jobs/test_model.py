@@ -45,8 +45,8 @@ STORIES = {"sqlite": 40, "postgres": 10}
 WALKS = {"sqlite": 90, "postgres": 20}
 
 ROWS = (
-    "SELECT id, state, attempt, failures, handler_failures, refused, suspect, node, not_before, expires_at, "
-    "ttl_at, given_before, first_attempt, reason, error "
+    "SELECT id, state, attempt, failures, handler_failures, refused, backoffs, suspect, node, not_before, "
+    "expires_at, ttl_at, given_before, first_attempt, reason, error "
     "FROM jobs LEFT JOIN results USING (seq) ORDER BY jobs.seq"
 )
 LOGS = "SELECT jobs.id, logs.attempt FROM logs JOIN jobs USING (seq)"
@@ -417,6 +417,7 @@ def _row(job: str, known: Any) -> tuple[Any, ...]:
         known.failures,
         known.handler_failures,
         known.refused,
+        known.backoffs,
         int(suspect),
         # A stopped job's node may still report what it had cost: the machine has no use for that.
         _ANY if known.name in (JobState.CANCELLED, JobState.TIMED_OUT) else job_machine.holder(known),
@@ -560,6 +561,7 @@ ELSEWHERE = {
         "handler_failures",
     ),
     "a retry keeps the handler's failures": (store_orders, "_REOPEN", "handler_failures = 0, ", ""),
+    "a retry keeps the back-off": (store_orders, "_REOPEN", "backoffs = 0, ", ""),
     "a retry does not get its ttl back": (store_orders, "_REOPEN", "expires_at = ttl_at,", ""),
     "a retry stands behind": (store_orders, "_REOPEN", "THEN 2 ELSE 0 END", "THEN 3 ELSE 1 END"),
     "a retry forgets what was given": (store_orders, "_REOPEN", "given_before = attempt - refused,", ""),
@@ -578,6 +580,7 @@ ELSEWHERE = {
     "a cancelled job is kept for ever": (store_orders, "_CANCEL", ", expires_at = {kept}", ""),
     "a life is lengthened": (store_orders, "_SHORTEN", "AND ttl_at > :until", ""),
     "a handler's failures are not counted": (store_reports, "_REQUEUE", "= :handler_failures", "= 0"),
+    "no refusal is waited for longer": (store_reports, "_REQUEUE", "= :backoffs", "= 0"),
     "nobody knows why it waits": (store_reports, "_REQUEUE", "reason = :reason", "reason = NULL"),
     "what lay ahead of a lost node is closed": (store_requeue, "_LOSE", ":lost = 1", ":suspect = 1"),
     "nor after its node was lost": (store_requeue, "_LOSE", "reason = :reason", "reason = NULL"),

@@ -1,0 +1,30 @@
+"""Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
+
+    version 8 ── jobs.backoffs ──> version 9
+
+Columns are added, each with a default that is true of the rows that are there: no row is written, and a
+process of the earlier version that has the tables open works on. There is no way back, and none from a
+version before the first one here.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy
+from sqlalchemy import Column
+from sqlalchemy.schema import CreateColumn
+
+from stoker.control.store.database.schema import SCHEMA_VERSION, jobs
+
+ADDED: dict[int, tuple[Column[int], ...]] = {8: (jobs.c.backoffs,)}
+"""The columns that the tables of each version lack, compared with the next version."""
+
+
+def upgrade(sql: sqlalchemy.Connection, found: int) -> bool:
+    """In the caller's transaction. False, and nothing changed, where no way leads from version `found`."""
+    steps = range(found, SCHEMA_VERSION)
+    if not steps or not all(version in ADDED for version in steps):
+        return False
+    for column in (column for version in steps for column in ADDED[version]):
+        declared = CreateColumn(column).compile(dialect=sql.dialect)
+        sql.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {declared}")
+    return True
