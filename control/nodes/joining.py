@@ -24,10 +24,10 @@ from typing import Any
 from sqlalchemy import delete, select, update
 
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import keys as key_rows
-from stoker.control.store.database.schema import nodes
 from stoker.control.store.resources import keys
 from stoker.control.store.resources.keys import Entropy, note_use
+from stoker.control.store.tables.accounts import keys as key_rows
+from stoker.control.store.tables.nodes import nodes
 
 UNKNOWN = "this join token is not known, or was revoked: make one with `stoker key create --join`"
 OUT = (

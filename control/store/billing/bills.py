@@ -28,8 +28,9 @@ from stoker.control.billing import (
     space,
 )
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import bills, pods, spaces, volumes
 from stoker.control.store.database.secrets import Encryption
+from stoker.control.store.tables.billing import bills, spaces
+from stoker.control.store.tables.resources import pods, volumes
 from stoker.wire.messages import Span
 
 LOCAL = "local:"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import counters
+from stoker.control.store.tables.billing import counters
 from stoker.control.types import Counted, QueueSample
 
 SAMPLED = 10_000

@@ -19,13 +19,14 @@ import sqlalchemy
 from sqlalchemy import Executable, insert, select, update
 
 from stoker.control.errors import UncertainCommit
-from stoker.control.store.database import schema
 from stoker.control.store.database.failures import driver_error
 from stoker.control.store.database.postgres import DatabaseInUse, PostgresDatabase, is_url
 from stoker.control.store.database.secrets import Encryption, SecretKeyError, load_secrets, random_secrets
 from stoker.control.store.database.sqlite import MEMORY, SqliteFile
 from stoker.control.store.database.statements import Dialect, Written
 from stoker.control.store.database.upgrades import upgrade
+from stoker.control.store.tables import schema
+from stoker.control.store.tables.accounts import meta
 
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"
@@ -253,7 +254,7 @@ def _check(store: Store, now: float) -> None:
 def _create(conn: Conn, now: float) -> None:
     schema.metadata.create_all(conn.sql, checkfirst=False)
     conn.execute(
-        insert(schema.meta),
+        insert(meta),
         {"name": "schema_version", "value": str(schema.SCHEMA_VERSION).encode()},
         {"name": "secret_check", "value": conn.secrets.seal(_CHECK)},
     )
@@ -269,7 +270,7 @@ def _check_version(conn: Conn, database: Database) -> None:
             f"the database {database.name} has schema version {found}, and this Stoker works with version "
             f"{wanted}: start the Stoker that wrote it, or {database.instead}"
         )
-    version = update(schema.meta).where(schema.meta.c.name == "schema_version")
+    version = update(meta).where(meta.c.name == "schema_version")
     conn.execute(version.values(value=wanted.encode()))
 
 
@@ -279,5 +280,5 @@ def _check_key(conn: Conn) -> None:
 
 
 def _meta(conn: Conn, name: str) -> bytes:
-    value = conn.execute(select(schema.meta.c.value).where(schema.meta.c.name == name)).scalar()
+    value = conn.execute(select(meta.c.value).where(meta.c.name == name)).scalar()
     return bytes(value or b"")

@@ -13,7 +13,8 @@ import sqlalchemy
 from sqlalchemy import Column
 from sqlalchemy.schema import CreateColumn
 
-from stoker.control.store.database.schema import SCHEMA_VERSION, jobs
+from stoker.control.store.tables.jobs import jobs
+from stoker.control.store.tables.schema import SCHEMA_VERSION
 
 ADDED: dict[int, tuple[Column[int], ...]] = {8: (jobs.c.backoffs,)}
 """The columns that the tables of each version lack, compared with the next version."""

@@ -19,9 +19,9 @@ from sqlalchemy import select
 from stoker.control.rules.events import JobState
 from stoker.control.rules.webhook_retries import next_try_at
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import webhooks
 from stoker.control.store.jobs.orphan_objects import release
 from stoker.control.store.resources.keys import Entropy
+from stoker.control.store.tables.jobs import webhooks
 from stoker.control.types import Delivery, JobView
 from stoker.wire.messages import Ref
 

@@ -14,7 +14,10 @@ from sqlalchemy.engine import Row
 
 from stoker.control.rules.events import JobState
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import jobs, keys, nodes, pods
+from stoker.control.store.tables.accounts import keys
+from stoker.control.store.tables.jobs import jobs
+from stoker.control.store.tables.nodes import nodes
+from stoker.control.store.tables.resources import pods
 from stoker.wire.messages import Device
 
 

@@ -18,9 +18,9 @@ from sqlalchemy import select, update
 from stoker.control.rules.events import JobState
 from stoker.control.rules.validation import AssignedAttempt
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import nodes
 from stoker.control.store.database.statements import guard
 from stoker.control.store.nodes.requeue import put_back
+from stoker.control.store.tables.nodes import nodes
 from stoker.control.types import Changed, Reconciled, UploadRight
 from stoker.wire.messages import AttemptKey, Device, Hello
 from stoker.wire.names import attempt_prefix

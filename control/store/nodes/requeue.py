@@ -14,12 +14,13 @@ from sqlalchemy import bindparam, exists, select, update
 from stoker.control.rules.events import JobState
 from stoker.control.rules.policy import Counts, after_drop, after_loss
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import jobs, nodes
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK
 from stoker.control.store.jobs.orphan_objects import prefixes
 from stoker.control.store.jobs.reads import view_of_row
 from stoker.control.store.jobs.webhook_outbox import note_end
+from stoker.control.store.tables.jobs import jobs
+from stoker.control.store.tables.nodes import nodes
 from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import delete, insert, select, update
 
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import audit
+from stoker.control.store.tables.accounts import audit
 from stoker.control.types import AuditLine
 
 

@@ -14,7 +14,8 @@ from sqlalchemy import insert, select, update
 from stoker.control.rules.events import JobState
 from stoker.control.rules.needs import Needs
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import endpoint_versions, endpoints, jobs
+from stoker.control.store.tables.jobs import jobs
+from stoker.control.store.tables.resources import endpoint_versions, endpoints
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 

@@ -22,7 +22,7 @@ from sqlalchemy import insert, select, update
 
 from stoker.control.rules.access import ALL, Access, Caller
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn
-from stoker.control.store.database.schema import keys
+from stoker.control.store.tables.accounts import keys
 from stoker.control.types import KeyRecord
 
 Kind = Literal["key", "join", "node"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, insert, select, update
 
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import secrets
+from stoker.control.store.tables.resources import secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from sqlalchemy import insert, select, update
 
 from stoker.control.rules.pods import ContainerReport, Pod, PodBody, WantedPod, after_hello, after_report
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import pods
 from stoker.control.store.resources.registries import registry_login
+from stoker.control.store.tables.resources import pods
 from stoker.wire.messages import HeldPod, PodState, PortMapping
 
 API_KEY = "api_key"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, insert, select
 
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import registries
+from stoker.control.store.tables.resources import registries
 from stoker.wire.messages import RegistryAuth
 
 

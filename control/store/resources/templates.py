@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import templates
+from stoker.control.store.tables.resources import templates
 from stoker.control.types import Template
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import delete, insert, select, update
 
 from stoker.control.rules.volumes import Volume
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.schema import volumes
+from stoker.control.store.tables.resources import volumes
 
 REMEMBERED_S = 30 * 86_400.0
 """How long nodes are sent the removal of a volume's folder."""

@@ -14,8 +14,8 @@ from memory_store import memory_store
 
 from stoker.control import store
 from stoker.control.store.database.commits import run_batch
-from stoker.control.store.database.schema import metadata
 from stoker.control.store.database.secrets import random_secrets
+from stoker.control.store.tables.schema import metadata
 from stoker.control.types import (
     Changed,
     Claimed,

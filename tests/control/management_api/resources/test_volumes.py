@@ -12,8 +12,8 @@ from plane_world import endpoint, story
 from scripted_agent import ScriptedAgent
 from sqlalchemy import update
 
-from stoker.control.store.database.schema import volumes
 from stoker.control.store.resources.volumes import REMEMBERED_S, list_volumes
+from stoker.control.store.tables.resources import volumes
 from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Desired, RegistryAuth, VolumeSpec, VolumeUsed
 

@@ -14,7 +14,6 @@ from sqlalchemy import inspect, text, update
 from stoker.control import store
 from stoker.control.rules.submissions import S3Config
 from stoker.control.store.database.opening import _check
-from stoker.control.store.database.schema import SCHEMA_VERSION, metadata
 from stoker.control.store.database.secrets import (
     FILE,
     VARIABLE,
@@ -24,6 +23,7 @@ from stoker.control.store.database.secrets import (
     random_secrets,
 )
 from stoker.control.store.database.upgrades import ADDED
+from stoker.control.store.tables.schema import SCHEMA_VERSION, metadata
 from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Price
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from stoker.control import store
 from stoker.control.rules.events import JobState
 from stoker.control.rules.submissions import S3Config
-from stoker.control.store.database.schema import spans
+from stoker.control.store.tables.billing import spans
 from stoker.control.streams import Cursor
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused, Span, Uploading
 

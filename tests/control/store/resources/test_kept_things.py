@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import update
 
 from stoker.control import store
-from stoker.control.store.database.schema import volumes
 from stoker.control.store.resources.volumes import REMEMBERED_S, Volume
+from stoker.control.store.tables.resources import volumes
 from stoker.wire.messages import RegistryAuth, Report, VolumeUsed
 
 VOLUME = Volume("v1", "default", "data", "EU-RO-1", 50, 100.0)

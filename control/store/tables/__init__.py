@@ -1,0 +1,1 @@
+"""The tables of the database, defined once for SQLite and PostgreSQL alike. No queries."""
