@@ -17,6 +17,7 @@ from stoker.agent.alarm import Alarm
 from stoker.agent.attempts import events as ev
 from stoker.agent.attempts.attempt_machine import begin, phase, step, wake_at
 from stoker.agent.attempts.log_follow import LogFollow
+from stoker.agent.attempts.memory_after_stop import MemoryAfterStop
 from stoker.agent.attempts.running_attempt import RunningAttempt
 from stoker.agent.attempts.states import Cancelling, Running
 from stoker.agent.attempts.transfers import Move, fetched, uploaded
@@ -36,9 +37,6 @@ from stoker.worker.frames import Frame, FrameError
 REMEMBERED = 4096
 """How many attempts are remembered after their end, so that an Assign that is sent twice is run once."""
 
-MEASURE_FIRST_S, MEASURE_LONGEST_S = 0.01, 0.2
-"""How often a worker's device memory is measured after a job on it was stopped."""
-
 
 class Attempts:
     """`workers` are those of this node, by name. `spawn` runs a coroutine in the agent's task group. `moved`
@@ -56,18 +54,18 @@ class Attempts:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         cancel_s: float,
     ) -> None:
+        self._attempts: dict[AttemptKey, RunningAttempt] = {}
         self._reports = reports
         self._objects = objects
         self._scratch = scratch
         self._workers = workers
-        self._memory = memory
+        self._memory = MemoryAfterStop(self._attempts, memory, spawn, self.on_message)
         self._spawn = spawn
         self._cancel_s = cancel_s
         self._time = asyncio.get_running_loop().time
         self._updates = Updates(
             reports=reports, objects=objects, scratch=scratch, inputs=inputs, spawn=spawn, step=self._step
         )
-        self._attempts: dict[AttemptKey, RunningAttempt] = {}
         self._waiting = WaitingAttempts(self._attempts, self._step, self._prepare)
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._outcomes: dict[int, AttemptKey] = {}
@@ -95,7 +93,7 @@ class Attempts:
             self._refuse(assign, "the input is in an object store for which there is no grant")
             return
         if (why := worker.occupy(key, now)) is not None:
-            self._refuse(assign, why, at_once=not worker.ready)  # control has been told of its state
+            self._refuse(assign, why, at_once=not worker.ready)  # control received its state
             return
         waits, timeout_s = key in worker.waiting, assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=fetch, waits=waits)
@@ -193,9 +191,10 @@ class Attempts:
         stopped = isinstance(attempt.state, Cancelling)
         try:
             match message:
-                case worker_frames.Done() | worker_frames.Failed() if stopped and self._must_measure(attempt):
-                    attempt.ended, attempt.unclean = attempt.ended or self._time(), ""
-                    self._spawn(self._when_clean(attempt, message), f"memory after {attempt.assign.job}")
+                case worker_frames.Done() | worker_frames.Failed() if (
+                    stopped and self._memory.must_be_measured(attempt)
+                ):
+                    self._memory.delay_end(attempt, message)
                 case worker_frames.Failed() if isinstance(attempt.state, Running) and worker.ending_because:
                     self._worker_gone(attempt, worker.ending_because)
                 case worker_frames.Done() | worker_frames.Failed():
@@ -249,29 +248,6 @@ class Attempts:
         if isinstance(attempt.state, Running):
             attempt.started = self._time()
             self._step(attempt, ev.Begun(attempt.started))
-
-    # -- what a stopped job leaves behind
-
-    def _must_measure(self, attempt: RunningAttempt) -> bool:
-        """Whether the end of a stopped job waits until its worker's memory was measured."""
-        worker = attempt.worker
-        if any(self._attempts[key].sent_ahead for key in worker.waiting):
-            return False  # it was not withdrawn: it has begun, and takes memory
-        return attempt.unclean is None and self._memory.checks(worker, worker.spec.devices)
-
-    async def _when_clean(
-        self, attempt: RunningAttempt, message: worker_frames.Done | worker_frames.Failed
-    ) -> None:
-        """The time to SIGTERM runs on: a worker whose memory is not free in time counts as not stopped."""
-        wait_s = MEASURE_FIRST_S
-        while isinstance(attempt.state, Cancelling):
-            devices = attempt.worker.spec.devices
-            attempt.unclean = await self._memory.unclean(attempt.worker.name, devices)
-            if not attempt.unclean:
-                self.on_message(attempt.worker, message)
-                return
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, MEASURE_LONGEST_S)
 
     # -- the machine
 

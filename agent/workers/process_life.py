@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
+from stoker.agent.alarm import loop_time
 from stoker.agent.interfaces import SpawnFailed, WorkerProcess
 from stoker.agent.workers import process_machine, restarts
 from stoker.agent.workers.recycling import RecycleWatch
-from stoker.agent.workers.runs_ahead import RunsAhead
+from stoker.agent.workers.runs_ahead import AHEAD_MOST, RunsAhead
+from stoker.agent.workers.worker_context import WorkerContext
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -21,14 +24,15 @@ WAITING_MOST = 8
 
 @dataclass(slots=True)
 class ProcessLife:
-    """`recycling` is None where the endpoint limits neither its jobs nor its growth. `jobs` have ended on it.
-    `setup_ended`: it has reported how its setup ended. `known` are the jobs that it received and has not
-    ended. `broken`: it broke the worker protocol, and its messages are ignored. `context_lost`: the context
-    of its device is unusable. `serves`: what it reports that it runs. `unfit`: why an http worker is out of
-    rotation. `ahead`: its runs that were sent before their turn."""
+    """`device`: the first of those that it uses. `recycling`: None where the endpoint limits neither its jobs
+    nor its growth. `jobs` have ended on it. `setup_ended`: it has reported how its setup ended. `known` are
+    the jobs that it received and has not ended. `broken`: it broke the worker protocol, and its messages are
+    ignored. `context_lost`: the context of its device is unusable. `serves`: what it reports that it runs.
+    `unfit`: why an http worker is out of rotation. `ahead`: its runs that were sent before their turn."""
 
     state: process_machine.State
     process: WorkerProcess
+    device: Device | None = None
     recycling: RecycleWatch | None = None
     jobs: int = 0
     slots: int = 1
@@ -44,6 +48,18 @@ class ProcessLife:
     def room_ahead(self) -> int:
         return self.ahead.room if isinstance(self.state, process_machine.Ready) else 0
 
+    @property
+    def ready_slots(self) -> int | None:
+        """None unless the process is ready."""
+        return self.slots if isinstance(self.state, process_machine.Ready) else None
+
+    def became_ready(self, slots: int, ahead: int, serves: str) -> None:
+        """`ahead`: how many runs it takes before their turn."""
+        self.setup_ended = True
+        self.slots = slots
+        self.ahead.most = min(ahead, AHEAD_MOST)
+        self.serves = serves
+
     def may_begin(self, key: AttemptKey) -> bool:
         """Whether the process can run it, or may have: what was sent ahead to one that has ended is in doubt
         until it is withdrawn."""
@@ -58,6 +74,12 @@ class ProcessLife:
         withdrawn = self.ahead.withdraw()
         self.known.difference_update(withdrawn)
         return withdrawn
+
+    def close(self) -> None:
+        """The process has ended, or the agent ends."""
+        self.ahead.close()
+        if self.recycling is not None:
+            self.recycling.close()
 
 
 class KnownSecrets:
@@ -81,8 +103,24 @@ class KnownSecrets:
         return chain(self._of_environment, self._of_jobs)
 
 
+def begin(
+    spec: WorkerSpec,
+    process: WorkerProcess,
+    devices: Sequence[Device],
+    context: WorkerContext[Any],
+    retire: Callable[[str], None],
+) -> tuple[ProcessLife, Sequence[process_machine.Command]]:
+    """`retire` is called with the reason when the process has reached a limit of its endpoint."""
+    state, commands = process_machine.begin(loop_time(), spec.start_timeout_s)
+    recycling = None
+    if spec.max_jobs is not None or spec.max_growth_bytes is not None:
+        recycling = RecycleWatch(spec, devices, lambda: process.pid, context.measure, context.spawn, retire)
+    ahead = RunsAhead(enabled=runs_ahead(spec))
+    return ProcessLife(state, process, devices[0] if devices else None, recycling, ahead=ahead), commands
+
+
 def may_wait(spec: WorkerSpec) -> bool:
-    """Whether attempts may wait for a worker of this kind: it runs one at a time. A program asks for each job
+    """Whether attempts may wait for a worker of this kind: it runs one at a time. A program requests each job
     itself."""
     return spec.kind == "python" and spec.concurrency == 1
 
@@ -102,16 +140,16 @@ def found_devices(names: Iterable[str], find: Callable[[str], Device | None]) ->
     return devices
 
 
-def setup_frame(spec: WorkerSpec, device: Device | None, ahead: RunsAhead) -> Frame:
+def setup_frame(spec: WorkerSpec, life: ProcessLife) -> Frame:
     about = None
-    if device is not None:
+    if (device := life.device) is not None:
         about = {"uuid": device.uuid, "kind": device.kind, "name": device.name, "index": device.index}
     fields: dict[str, object] = {
         "handler": spec.handler,
         "device": about,
         "concurrency": spec.concurrency,
     }
-    return Frame("setup", fields, fd=ahead.fd)
+    return Frame("setup", fields, fd=life.ahead.fd)
 
 
 def restart_event(

@@ -277,6 +277,12 @@ def why_closed(state: State) -> str | None:
             return None
 
 
+def signalled_because(state: State) -> str:
+    """Why the process was sent a signal; empty where it was not. The signal also reaches what its handlers
+    started, so an error that they report afterwards need not be their own."""
+    return state.why if isinstance(state, Terminating | Killed) else ""
+
+
 def _starting(state: Starting, event: Event, ladder: StopLadder) -> Stepped:
     match event:
         case BecameReady(at):

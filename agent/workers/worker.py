@@ -20,16 +20,15 @@ from stoker.agent.workers.process_life import (
     WAITING_MOST,
     KnownSecrets,
     ProcessLife,
+    begin,
     found_devices,
     may_wait,
     restart_event,
-    runs_ahead,
     setup_frame,
 )
-from stoker.agent.workers.recycling import RecycleWatch
-from stoker.agent.workers.runs_ahead import AHEAD_MOST, RunsAhead
+from stoker.agent.workers.reported_state import ReportedState
 from stoker.agent.workers.worker_context import WorkerContext
-from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
+from stoker.wire.messages import AttemptKey, HeldWorker, WorkerSpec
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
@@ -48,8 +47,7 @@ class Worker:
         self.wanted = True
         self.secrets = KnownSecrets(redaction.secrets_of(spec.env, spec.hidden))
         self._context = context
-        self._phase: WorkerPhase = "starting"
-        self._reason = ""
+        self._reported = ReportedState(spec, context.report)
         self._history = restarts.History()
         self._life: ProcessLife | None = None
         self._waits_for_device = False
@@ -66,10 +64,8 @@ class Worker:
 
     @property
     def ending_because(self) -> str:
-        """Why its process was sent a signal; empty where it was not. The signal also reaches what its
-        handlers started, so an error that they report now need not be their own."""
-        state = None if self._life is None else self._life.state
-        return state.why if isinstance(state, process_machine.Terminating | process_machine.Killed) else ""
+        """Why its process was sent a signal, or empty."""
+        return "" if self._life is None else process_machine.signalled_because(self._life.state)
 
     @property
     def room_ahead(self) -> int:
@@ -78,19 +74,11 @@ class Worker:
 
     def held(self) -> HeldWorker:
         """For Hello."""
-        spec, life = self.spec, self._life
-        serves = "" if life is None else life.serves
-        return HeldWorker(
-            spec.worker, spec.endpoint, spec.version, self._phase, spec.devices, self._slots(), serves
-        )
+        return self._reported.held(self._life)
 
     @property
     def ready(self) -> bool:
         return self._life is not None and isinstance(self._life.state, process_machine.Ready)
-
-    def _slots(self) -> int | None:
-        """None unless a process is ready."""
-        return self._life.slots if self._life is not None and self.ready else None
 
     def redacted(self, text: str) -> str:
         """The text without its secrets."""
@@ -102,7 +90,7 @@ class Worker:
         """Gives the attempt a slot, or lets it wait for one. Returns why it can do neither, or None."""
         life = self._life
         if life is None or not isinstance(life.state, process_machine.Ready):
-            return f"worker {self.name} is {self._phase}"
+            return f"worker {self.name} is {self._reported.phase}"
         if not life.process.alive:
             return f"the process of worker {self.name} has ended"
         if len(self.running) < life.slots:
@@ -144,7 +132,7 @@ class Worker:
         return [] if self._life is None else self._life.withdraw()
 
     def printed(self) -> None:
-        """One of its jobs has printed something."""
+        """One of its jobs has printed."""
         if self._life is not None:
             self._life.ahead.prints = True
 
@@ -153,8 +141,8 @@ class Worker:
             self._life.process.send(frame)
 
     def release(self, key: AttemptKey, at: float, *, job_ended: bool = False) -> AttemptKey | None:
-        """The attempt's slot, or its place, is free. Returns the one that has the slot now, if one waited
-        that the process may begin or have begun. `job_ended`: the process has reported the job's end."""
+        """Frees the slot of the attempt, or removes it from those that wait. Returns the one that has it now,
+        if one waited that the process may begin or have begun. `job_ended`: the process reported its end."""
         if key in self.waiting:
             del self.waiting[key]
             return None
@@ -185,10 +173,7 @@ class Worker:
 
     def hold(self, key: AttemptKey, *, paused: bool) -> None:
         """Its socket is not read while an attempt has too much that waits: all its attempts share it."""
-        if paused:
-            self._paused_by.add(key)
-        else:
-            self._paused_by.discard(key)
+        (self._paused_by.add if paused else self._paused_by.discard)(key)
         self.pause_or_resume()
 
     def pause_or_resume(self) -> None:
@@ -197,16 +182,16 @@ class Worker:
             (self._life.process.pause if paused else self._life.process.resume)()
 
     def terminate(self, why: str) -> None:
-        """SIGTERM now, and SIGKILL when the ladder says so."""
+        """Sends SIGTERM now, and SIGKILL after the time of `StopLadder`."""
         self._step(process_machine.TerminateNow(loop_time(), why))
 
     def kill(self, why: str) -> None:
         self._step(process_machine.KillNow(loop_time(), why))
 
-    # -- what control wants
+    # -- what control desires
 
     def keep(self) -> None:
-        """It is wanted again: a process that is stopping already is followed by another."""
+        """Control desires it again: a process that is stopping already is followed by another."""
         self.wanted = True
         self._step(process_machine.Keep(loop_time()))
 
@@ -222,7 +207,7 @@ class Worker:
         self.wanted = False
         if self._life is None:
             self._alarm.set(None)
-            self._announce("gone", event.why)
+            self._reported.change(None, "gone", event.why)
             self._context.on_gone(self)
         else:
             self._step(event)
@@ -233,14 +218,12 @@ class Worker:
         self._alarm.set(None)
         self._metering.discard()
         if self._life is not None:
-            self._life.ahead.close()
-            if self._life.recycling is not None:
-                self._life.recycling.close()
+            self._life.close()
 
     # -- its process
 
     def start_if_pending(self) -> None:
-        """Starts its process if that waited for its device, which may be used now."""
+        """Starts its process if it waited for its device, which may be used now."""
         if self._waits_for_device and self._life is None and self.wanted:
             self.start()
 
@@ -251,23 +234,17 @@ class Worker:
             return
         try:
             devices = found_devices(names, context.find_device)
-            device = devices[0] if devices else None
-            process = context.spawner.spawn(self.spec, device, self)
+            process = context.spawner.spawn(self.spec, devices[0] if devices else None, self)
         except (SpawnFailed, OSError) as error:
             self._after_exit(restarts.StartFailed(loop_time(), str(error)), ())
             return
         context.devices.started(self.name, names)
         self._metering.began()
-        state, commands = process_machine.begin(loop_time(), self.spec.start_timeout_s)
-        self._life = ProcessLife(state, process, ahead=RunsAhead(enabled=runs_ahead(self.spec)))
-        if (self.spec.max_jobs, self.spec.max_growth_bytes) != (None, None):
-            self._life.recycling = RecycleWatch(
-                self.spec, devices, lambda: process.pid, context.measure, context.spawn, self._replace
-            )
+        self._life, commands = begin(self.spec, process, devices, context, self._replace)
         if context.paused():
             process.pause()
         try:
-            self._perform(self._life, commands, device)
+            self._perform(self._life, commands)
         except OSError as error:  # no descriptor is left
             why = f"its setup could not be sent: {error.strerror}"
             self._step(process_machine.KillNow(loop_time(), why, planned=False))
@@ -284,13 +261,11 @@ class Worker:
         if self._life is not None:
             self._alarm.set(process_machine.wake_at(self._life.state))
 
-    def _perform(
-        self, life: ProcessLife, commands: Sequence[process_machine.Command], device: Device | None = None
-    ) -> None:
+    def _perform(self, life: ProcessLife, commands: Sequence[process_machine.Command]) -> None:
         for command in commands:
             match command:
                 case process_machine.SendSetup():
-                    life.process.send(setup_frame(self.spec, device, life.ahead))
+                    life.process.send(setup_frame(self.spec, life))
                 case process_machine.SendStop():
                     life.process.send(Frame("stop"))
                 case process_machine.Terminate():
@@ -298,7 +273,7 @@ class Worker:
                 case process_machine.Kill():
                     life.process.kill()
                 case process_machine.Announce(state, reason):
-                    self._announce(state, reason)
+                    self._reported.change(life, state, reason)
 
     def _on_alarm(self, at: float) -> None:
         if self._life is not None:
@@ -352,15 +327,12 @@ class Worker:
         if life is not None and not life.broken:
             life.broken = True
             log.warning("worker %s broke the worker protocol and is ended: %s", self.name, why)
-            reason = f"broke the worker protocol ({why}) and was killed"
-            self._step(process_machine.KillNow(loop_time(), reason, planned=False))
+            why = f"broke the worker protocol ({why}) and was killed"
+            self._step(process_machine.KillNow(loop_time(), why, planned=False))
 
     def _ready(self, life: ProcessLife, message: worker_frames.Ready) -> None:
-        life.setup_ended = True
-        life.slots = self._allowed(message.concurrency)
-        life.ahead.most = min(message.ahead, AHEAD_MOST)
-        if message.serves:
-            life.serves = self.redacted(message.serves)
+        life.became_ready(self._allowed(message.concurrency), message.ahead, self.redacted(message.serves))
+        if life.serves:
             log.info("worker %s of endpoint %s runs %s", self.name, self.spec.endpoint, life.serves)
         self._step(process_machine.BecameReady(loop_time()))
         self._context.devices.ready(self.name, self.spec.devices)
@@ -374,14 +346,14 @@ class Worker:
         """An http worker leaves the rotation, or is back in it."""
         life.unfit = unfit
         if isinstance(life.state, process_machine.Ready):
-            self._announce("ready", "")
+            self._reported.change(life, "ready", "")
 
     def _set_slots(self, life: ProcessLife, slots: int) -> None:
         """Attempts beyond a lower number may end."""
         if life.slots != self._allowed(slots):
             life.slots = self._allowed(slots)
             if isinstance(life.state, process_machine.Ready):
-                self._announce("ready", self._reason)
+                self._reported.change(life, "ready", self._reported.reason)
 
     def _allowed(self, slots: int) -> int:
         return max(1, min(self.spec.concurrency, slots))
@@ -407,35 +379,19 @@ class Worker:
         self._metering.ended()
         self._life = None
         self._alarm.set(None)
-        if life.recycling is not None:
-            life.recycling.close()
         unbegun = life.withdraw()
-        life.ahead.close()
+        life.close()
         log_tail = attempt_log.last_lines(exit.log_tail, self.secrets)
-        after = restart_event(exited, life, self.running)
-        self._after_exit(after, log_tail, is_cause=exited.is_cause)
+        self._after_exit(restart_event(exited, life, self.running), log_tail, is_cause=exited.is_cause)
         self._context.on_exit(self, exited.why, exited.planned, unbegun)
 
     def _after_exit(self, event: restarts.Event, log_tail: tuple[str, ...], *, is_cause: bool = True) -> None:
         if not self.wanted:
-            self._announce("gone", event.why)
+            self._reported.change(None, "gone", event.why)
             self._context.on_gone(self)
             return
         self._history, decision = restarts.decide(self._history, event)
         wait_s = max(decision.at - loop_time(), 0.0)
         log.info("worker %s starts again in %.1f s: %s", self.name, wait_s, decision.why)
-        if decision.unhealthy:
-            self._announce("unhealthy", restarts.crash_reason(decision.why, is_cause, log_tail), log_tail)
-        else:
-            self._announce("starting", decision.why, log_tail)
+        self._reported.will_restart(decision, log_tail, is_cause=is_cause)
         self._alarm.set(decision.at)
-
-    def _announce(self, phase: WorkerPhase, reason: str, log_tail: tuple[str, ...] = ()) -> None:
-        if phase == "ready" and self._life is not None and self._life.unfit:
-            phase, reason = "unhealthy", self._life.unfit
-        self._phase, self._reason = phase, reason
-        spec = self.spec
-        slots = self._slots() if phase == "ready" else None
-        serves = "" if self._life is None else self._life.serves
-        state = WorkerState(spec.worker, spec.endpoint, spec.version, phase, reason, log_tail, slots, serves)
-        self._context.report(state)

@@ -26,7 +26,7 @@ from stoker.control.store.database.sqlite import MEMORY, SqliteFile
 from stoker.control.store.database.statements import Dialect, Written
 from stoker.control.store.database.upgrades import upgrade
 from stoker.control.store.tables import schema
-from stoker.control.store.tables.accounts import meta
+from stoker.control.store.tables.accounts import accounts, meta
 
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"
@@ -258,7 +258,7 @@ def _create(conn: Conn, now: float) -> None:
         {"name": "schema_version", "value": str(schema.SCHEMA_VERSION).encode()},
         {"name": "secret_check", "value": conn.secrets.seal(_CHECK)},
     )
-    conn.execute(insert(schema.accounts), {"id": DEFAULT_ACCOUNT, "created_at": now})
+    conn.execute(insert(accounts), {"id": DEFAULT_ACCOUNT, "created_at": now})
 
 
 def _check_version(conn: Conn, database: Database) -> None:

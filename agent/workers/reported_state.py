@@ -1,0 +1,49 @@
+"""What control knows of a worker: its phase and the reason for it, its slots, and what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.agent.workers import restarts
+from stoker.agent.workers.process_life import ProcessLife
+from stoker.wire.messages import HeldWorker, WorkerPhase, WorkerSpec, WorkerState
+
+
+class ReportedState:
+    """The last phase that was reported. `report` sends a message to control. `life` is None where the worker
+    has no process."""
+
+    def __init__(self, spec: WorkerSpec, report: Callable[[WorkerState], object]) -> None:
+        self._spec, self._report = spec, report
+        self.phase: WorkerPhase = "starting"
+        self.reason = ""
+
+    def change(
+        self, life: ProcessLife | None, phase: WorkerPhase, reason: str, log_tail: tuple[str, ...] = ()
+    ) -> None:
+        """Reports a ready http worker that is out of rotation as unhealthy."""
+        if phase == "ready" and life is not None and life.unfit:
+            phase, reason = "unhealthy", life.unfit
+        self.phase, self.reason = phase, reason
+        spec = self._spec
+        slots = life.ready_slots if life is not None and phase == "ready" else None
+        serves = "" if life is None else life.serves
+        state = WorkerState(spec.worker, spec.endpoint, spec.version, phase, reason, log_tail, slots, serves)
+        self._report(state)
+
+    def will_restart(
+        self, decision: restarts.RestartDecision, log_tail: tuple[str, ...], *, is_cause: bool
+    ) -> None:
+        """`is_cause`: the reason is the cause of the process's end, so its last lines need not explain it."""
+        if decision.unhealthy:
+            reason = restarts.crash_reason(decision.why, is_cause, log_tail)
+            self.change(None, "unhealthy", reason, log_tail)
+        else:
+            self.change(None, "starting", decision.why, log_tail)
+
+    def held(self, life: ProcessLife | None) -> HeldWorker:
+        """For Hello."""
+        spec = self._spec
+        slots = None if life is None else life.ready_slots
+        serves = "" if life is None else life.serves
+        return HeldWorker(spec.worker, spec.endpoint, spec.version, self.phase, spec.devices, slots, serves)
