@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -22,6 +22,7 @@ from stoker.models.speed_ups import (
     attention,
     block_compile,
     float8,
+    guidance,
     layers,
     placement,
     prompt_cache,
@@ -38,10 +39,16 @@ EXACT, FAST, LOW_MEMORY = "exact", "fast", "low-memory"
 
 
 def _speed_up(
-    name: str, apply: Apply, changes: Changes, *, gpu_only: bool = True, bound: int = 0
+    name: str,
+    apply: Apply,
+    changes: Changes,
+    *,
+    gpu_only: bool = True,
+    bound: int = 0,
+    alone: bool = False,
 ) -> tuple[str, SpeedUp]:
-    about = (apply.__doc__ or "").strip().partition("\n\n")[0]
-    return name, SpeedUp(name, " ".join(about.split()), changes, apply, gpu_only=gpu_only, bound=bound)
+    about = " ".join((apply.__doc__ or "").strip().partition("\n\n")[0].split())
+    return name, SpeedUp(name, about, changes, apply, gpu_only=gpu_only, bound=bound, alone=alone)
 
 
 SPEED_UPS: Final[Mapping[str, SpeedUp]] = MappingProxyType(
@@ -58,9 +65,16 @@ SPEED_UPS: Final[Mapping[str, SpeedUp]] = MappingProxyType(
             _speed_up("planned-placement", placement.planned_placement, Changes.PICTURE, gpu_only=False),
             _speed_up("vae-tiling", placement.vae_tiling, Changes.PICTURE, gpu_only=False),
             _speed_up("block-compile", block_compile.block_compile, Changes.ROUNDING, bound=2),
-            _speed_up("first-block-cache", step_caches.first_block_cache, Changes.PICTURE, gpu_only=False),
+            _speed_up(
+                "first-block-cache",
+                step_caches.first_block_cache,
+                Changes.PICTURE,
+                gpu_only=False,
+                alone=True,
+            ),
             _speed_up("mag-cache", step_caches.mag_cache, Changes.PICTURE, gpu_only=False),
             _speed_up("taylor-seer", step_caches.taylor_seer, Changes.PICTURE, gpu_only=False),
+            _speed_up("apg", guidance.apg, Changes.PICTURE, gpu_only=False),
         )
     )
 )
@@ -128,6 +142,11 @@ def chosen(entry: PipelineEntry, value: str | None = None) -> str:
     Raises ValueError."""
     found = parse(os.environ.get(ENVIRONMENT, "") if value is None else value)
     return found.get(entry.name) or found.get("") or entry.profile
+
+
+def makes_alone(applied: Iterable[str]) -> str:
+    """The first of these speed-ups with which images are made alone; empty if there is none."""
+    return next((name for name in applied if name in SPEED_UPS and SPEED_UPS[name].alone), "")
 
 
 def apply(wanted: Sequence[str], loaded: Loaded) -> dict[str, str]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from stoker.models.interface import ImageDefaults, VideoFrames, VideoParameters, VideoStep
 from stoker.models.speed_ups import block_compile, profiles
-from stoker.models.speed_ups.speed_up import Loaded
+from stoker.models.speed_ups.speed_up import Loaded, NotHere
 from stoker.models.talking_video import loading
 from stoker.models.talking_video.pipeline import Scene, Step, encode_prompts, encode_scene, generate, run_once
 from stoker.models.talking_video.sampling.chunks import count
+from stoker.models.talking_video.sampling.schedule import Projection, forwards
 from stoker.models.talking_video.sampling.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -57,6 +59,17 @@ class InfiniteTalk:
         )
         rest = [name for name in profiles.names(self.profile) if name != profiles.AT_LOAD]
         self.speed_ups = {**self.speed_ups, **profiles.apply(rest, loaded)}
+
+    def project_guidance(self) -> str:
+        """From now on the guidance is projected (see `sampling.projected_guidance`). Raises NotHere where
+        there is none."""
+        if len(forwards(self.settings.guidance)) == 1:
+            raise NotHere("the pipeline has no guidance")
+        projection = Projection()
+        self.settings = replace(
+            self.settings, guidance=replace(self.settings.guidance, projection=projection)
+        )
+        return f"momentum {projection.momentum:g}, norm at most {projection.norm_most:g}"
 
     @property
     def shrink(self) -> int:

@@ -8,6 +8,7 @@ rest is denoised towards them. Latents are float32 whatever the network's dtype 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from stoker.models.speed_ups import step_caches
+from stoker.models.talking_video.sampling.projected_guidance import ProjectedGuidance
 from stoker.models.talking_video.sampling.schedule import Forward, Guidance, combine
 
 TIME_SCALE = 1000.0
@@ -85,6 +87,12 @@ def denoised(
         if not go_on():
             raise Stopped
 
+    projection = guidance.projection
+    guided = (
+        functools.partial(combine, guidance)
+        if projection is None
+        else ProjectedGuidance(guidance, projection).combine
+    )
     latents, kept = noise.clone(), known.shape[2]
     latents[:, :, :kept] = known
     for done, (now, later) in enumerate(pairwise(levels), start=1):
@@ -101,7 +109,7 @@ def denoised(
                 )
             return found.float()
 
-        latents = latents + (later - now) * combine(guidance, velocity)
+        latents = latents + (later - now) * guided(velocity)
         latents[:, :, :kept] = known
         if not on_step(done):
             raise Stopped

@@ -23,11 +23,23 @@ Forward: TypeAlias = Literal["all", "audio", "text", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
+class Projection:
+    """The numbers of adaptive projected guidance (see `projected_guidance`), by default as InfiniteTalk's
+    authors have them. `momentum`: the share of the steps before in each difference of two forwards;
+    `norm_most`: a larger difference is scaled down to this norm."""
+
+    momentum: float = -0.75
+    norm_most: float = 55.0
+
+
+@dataclass(frozen=True, slots=True)
 class Guidance:
-    """The factors on the effect of the prompt and of the audio; 1 is no guidance."""
+    """The factors on the effect of the prompt and of the audio; 1 is no guidance. With a `projection` it is
+    projected."""
 
     text: float = 5.0
     audio: float = 4.0
+    projection: Projection | None = None
 
 
 def levels(steps: int, shift: float) -> list[float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from stoker.models.interface import BatchPipeline, ImageParameters, PipelineEntry, Step
+from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image.batching.gain import Batching, Times, best, decide, job_seconds
 from stoker.worker.between_jobs.device_cache import empty_cache
 
@@ -31,6 +32,8 @@ def measure(pipeline: Any, entry: PipelineEntry, clock: Callable[[], float] = ti
     """Never raises for a batch that fails: then all images are made alone."""
     if not hasattr(pipeline, "generate_batch"):
         return Batching("the pipeline makes one image at a time")
+    if name := profiles.makes_alone(getattr(pipeline, "speed_ups", ())):
+        return Batching(f"with {name} an image would depend on the others of its batch")
     import torch
 
     found: list[Times] = []

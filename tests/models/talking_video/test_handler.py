@@ -24,8 +24,10 @@ from media_files import Sound, lag, read_sound, tone, video_file_without_sound, 
 from open_files import open_files
 from PIL import Image
 
+from stoker.models.interface import ImageDefaults
 from stoker.models.talking_video import safety_training
 from stoker.models.talking_video.handler import TalkingVideo, seed_of
+from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
 from stoker.models.talking_video.safety import Finding
 from stoker.models.talking_video.video import video_file
@@ -261,6 +263,21 @@ def test_the_video_file_has_metadata_about_its_making(made: Result) -> None:
         "weights": f"sha256:{read_lock().entry('talk-tiny').digest}",
         "device": "cpu",
     }
+
+
+def test_the_video_file_names_projected_guidance(
+    model: TalkingVideo, short: dict[str, Any], talk_tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = InfiniteTalk(talk_tiny, "cpu", "tiny", "exact+apg")
+    pipeline.warm([], ImageDefaults(steps=1))
+    pipeline.settings = replace(pipeline.settings, shrink=10)
+    monkeypatch.setattr(model, "pipeline", pipeline)
+    message = video_file.about(path_of(run(model, short).job))
+    assert message is not None
+    assert (message["profile"], message["speed_ups"]["apg"]) == (
+        "exact+apg",
+        "momentum -0.75, norm at most 55",
+    )
 
 
 def test_a_job_has_a_seed_of_its_own() -> None:
