@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from stoker.agent.uploads.signed_objects import PART, SignedObjects, Signer
 from stoker.agent.uploads.store_calls import AT_ONCE, Calls
 from stoker.outbound.errors import ObjectStoreRefused
-from stoker.outbound.file_body import UploadStopped
-from stoker.outbound.objects import Found, ObjectStore, ObjectStoreConfig
-from stoker.outbound.s3_styles import region_of
+from stoker.outbound.s3.file_body import UploadStopped
+from stoker.outbound.s3.objects import Found, ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.styles import region_of
 from stoker.wire.messages import Artifact, Grant, Ref
 
 _STORES_MAX = 16

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from stoker.agent.uploads.store_calls import Calls
 from stoker.outbound.errors import OutboundError
-from stoker.outbound.file_body import measure
-from stoker.outbound.presigned import ByteRange, SignedRequest, SignedRequests
+from stoker.outbound.s3.file_body import measure
+from stoker.outbound.s3.presigned import ByteRange, SignedRequest, SignedRequests
 from stoker.wire.messages import WANTED_MOST, Artifact, Grant, Ref, Signed, Wanted
 
 log = logging.getLogger(__name__)

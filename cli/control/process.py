@@ -56,8 +56,8 @@ from stoker.control.store.database.commits import Commits, Committer
 from stoker.control.store.resources import keys
 from stoker.control.types import Endpoint
 from stoker.outbound.guard import Guard
-from stoker.outbound.local_s3 import LocalS3
-from stoker.outbound.objects import ObjectStoreConfig
+from stoker.outbound.s3.local_server import LocalS3
+from stoker.outbound.s3.objects import ObjectStoreConfig
 
 log = logging.getLogger(__name__)
 

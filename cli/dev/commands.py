@@ -44,7 +44,7 @@ def dev(
 ) -> None:
     """Serves the app in this folder, and runs its functions on the platform's workers."""
     from stoker.cli.dev import dev as shell
-    from stoker.cli.dev.display import Display
+    from stoker.cli.dev.local_server.display import Display
 
     logging.basicConfig(level=logging.WARNING, format="stoker: %(levelname)s: %(message)s")
     options = shell.DevOptions(url, data_dir, host, port, reload, auto_provision, yes, local)

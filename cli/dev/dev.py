@@ -16,16 +16,16 @@ import typer
 
 from stoker.cli.access import RESENDS, ca_file, client_errors
 from stoker.cli.dev import platform
-from stoker.cli.dev.calls import Calls
-from stoker.cli.dev.display import Display
-from stoker.cli.dev.listening import listen
+from stoker.cli.dev.live_endpoints.plan import question
+from stoker.cli.dev.live_endpoints.provisioning import Provisioning
+from stoker.cli.dev.local_server.calls import Calls
+from stoker.cli.dev.local_server.display import Display
+from stoker.cli.dev.local_server.listening import listen
+from stoker.cli.dev.local_server.routing import local_routes
+from stoker.cli.dev.local_server.server import LocalServer
+from stoker.cli.dev.local_server.serving import serving, url_of
 from stoker.cli.dev.project import Project, checked, load
-from stoker.cli.dev.provisioning import Provisioning
-from stoker.cli.dev.provisioning_plan import question
 from stoker.cli.dev.reloading import reload_after_changes
-from stoker.cli.dev.routing import local_routes
-from stoker.cli.dev.server import LocalServer
-from stoker.cli.dev.serving import serving, url_of
 from stoker.cli.errors import CliError
 from stoker.cli.stopping import on_first_signal
 from stoker.client import AsyncClient, httpx_adapter

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.cli.access import RESENDS, ca_file, client_errors, find_key
-from stoker.cli.dev.display import Display
+from stoker.cli.dev.local_server.display import Display
 from stoker.cli.dev.project import load
 from stoker.cli.errors import CliError
 from stoker.cli.short_ids import resolve_id

@@ -145,7 +145,7 @@ def _row(record: KeyRecord, *, join: bool) -> tuple[str, ...]:
 
 def _api_record(record: KeyRecord) -> dict[str, Any]:
     """The key as in the API."""
-    from stoker.control.management_api.keys import KeyResponse, fields_of
+    from stoker.control.management_api.operations.keys import KeyResponse, fields_of
 
     return KeyResponse(**fields_of(record)).model_dump(mode="json", exclude_none=True)
 

@@ -144,7 +144,7 @@ def _mirror(
         return folder, lambda: None
     from stoker.cli.control import s3_settings
     from stoker.control.config.config import load_config
-    from stoker.outbound.objects import ObjectStore
+    from stoker.outbound.s3.objects import ObjectStore
 
     bucket, _, prefix = mirror.removeprefix(S3).partition("/")
     known = s3_settings.from_config(load_config(config)) or s3_settings.from_environment(environ)

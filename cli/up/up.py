@@ -36,7 +36,7 @@ from stoker.client import dotenv
 from stoker.control.config.config import load_config
 from stoker.control.types import Endpoint
 from stoker.models.weights import weights_folder
-from stoker.outbound.local_s3 import LocalS3
+from stoker.outbound.s3.local_server import LocalS3
 
 CONTROL, AGENT = "control", "agent"
 OF_CONTROL = ("STOKER_S3_", "STOKER_TLS_", "STOKER_BEHIND_PROXY", API_KEY)

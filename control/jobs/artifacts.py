@@ -25,7 +25,7 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     OutboundError,
 )
-from stoker.outbound.objects import ObjectHeaders, ObjectStore, ObjectStoreConfig, refuse_short_credentials
+from stoker.outbound.s3.objects import ObjectHeaders, ObjectStore, ObjectStoreConfig, refuse_short_credentials
 from stoker.wire.messages import Grant, Ref, Signed, Wanted
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from stoker.control.api.answers import unexpected
 from stoker.control.api.explorer import add_explorer
 from stoker.control.errors import ControlError
-from stoker.control.management_api import (
+from stoker.control.management_api.gate import Gate
+from stoker.control.management_api.operations import (
     audit,
     billing,
     endpoints,
@@ -35,7 +36,6 @@ from stoker.control.management_api import (
     templates,
     volumes,
 )
-from stoker.control.management_api.gate import Gate
 from stoker.control.management_api.published import published
 from stoker.control.management_api.refusals import refused, rendered, why_invalid
 from stoker.control.management_api.rights_and_audit import Audited

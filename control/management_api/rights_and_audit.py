@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.errors import ControlError, Unauthorized
-from stoker.control.management_api.caller import READING, known
+from stoker.control.management_api.operations.caller import READING, known
 from stoker.control.management_api.refusals import refused
 from stoker.control.plane import Plane
 from stoker.control.resources.audit import Audit

@@ -30,7 +30,7 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
-from stoker.outbound.s3_peers import PeerRefused
+from stoker.outbound.s3.peers import PeerRefused
 
 _FULL_CODES = {
     "InsufficientStorage",

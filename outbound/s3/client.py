@@ -19,7 +19,7 @@ from botocore.configprovider import ConfigValueStore, ConstantProvider
 from botocore.loaders import Loader
 from botocore.session import Session
 
-from stoker.outbound.s3_peers import refuse_private_peers
+from stoker.outbound.s3.peers import refuse_private_peers
 
 _opening = threading.Lock()  # a session is not thread-safe; the clients that it makes are
 

@@ -34,9 +34,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stoker.outbound.disk import RESERVE_BYTES, refuse_if_full
 from stoker.outbound.errors import LocalS3Failed
-from stoker.outbound.objects import ObjectStoreConfig
+from stoker.outbound.s3.disk import RESERVE_BYTES, refuse_if_full
+from stoker.outbound.s3.objects import ObjectStoreConfig
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@
   notice nothing. Stores the file's sha256 as metadata and compares it with the bytes that were sent.
 - Raises only `outbound.errors`. The secret is in no message, log line or repr.
 - Works with servers that expect the bucket in the host and with those that expect it in the path, however the
-  endpoint is written (`s3_styles`), and remembers which one the server accepted.
+  endpoint is written (`styles`), and remembers which one the server accepted.
 - Signs URLs for `public_endpoint` with SigV4, in the style of the store, valid for up to 7 days.
 
 Does not retry beyond boto3's own retry, list objects for users, or set bucket policies.
@@ -26,7 +26,6 @@ from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from stoker.outbound.disk import refuse_if_full
 from stoker.outbound.errors import (
     FileChanged,
     ObjectDamaged,
@@ -35,10 +34,11 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     TooLarge,
 )
-from stoker.outbound.file_body import FileBody, measure
-from stoker.outbound.s3_answers import explain
-from stoker.outbound.s3_client import open_client, transfer_config
-from stoker.outbound.s3_styles import Style, public_style, styles
+from stoker.outbound.s3.answers import explain
+from stoker.outbound.s3.client import open_client, transfer_config
+from stoker.outbound.s3.disk import refuse_if_full
+from stoker.outbound.s3.file_body import FileBody, measure
+from stoker.outbound.s3.styles import Style, public_style, styles
 
 T = TypeVar("T")
 Found: TypeAlias = MutableMapping[tuple[str, str], Style]

@@ -23,8 +23,8 @@ import httpx
 from botocore.exceptions import ClientError
 
 from stoker.outbound.errors import FileChanged, ObjectDamaged, ObjectStoreDown, TooLarge
-from stoker.outbound.file_body import UploadStopped
-from stoker.outbound.s3_answers import explain
+from stoker.outbound.s3.answers import explain
+from stoker.outbound.s3.file_body import UploadStopped
 
 _CHUNK_BYTES = 1 << 20
 _ERROR_MAX_BYTES = 64 << 10

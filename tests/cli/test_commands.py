@@ -26,7 +26,7 @@ from stoker.control.config.config import load_config
 from stoker.control.config.sections import Config
 from stoker.control.store import list_audit
 from stoker.control.types import AuditLine
-from stoker.outbound.objects import ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStoreConfig
 
 
 @pytest.fixture(autouse=True)

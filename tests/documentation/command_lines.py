@@ -21,8 +21,8 @@ from fake_plane import FakePlane
 from pages import Block
 from rich.console import Console
 
+from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.project import load
-from stoker.cli.dev.routing import local_routes
 from stoker.cli.dev.starter import write_project
 from stoker.cli.main import app
 from stoker.control.api.app import make_app

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from stoker.outbound.local_s3 import LocalS3
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.local_server import LocalS3
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

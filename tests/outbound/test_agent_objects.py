@@ -22,7 +22,7 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
-from stoker.outbound.objects import Found, ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.objects import Found, ObjectStore, ObjectStoreConfig
 from stoker.testing.fake_objects import FakeObjects
 from stoker.wire.messages import Artifact, Grant, Ref, Signed, Wanted
 

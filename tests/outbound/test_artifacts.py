@@ -19,8 +19,8 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     OutboundError,
 )
-from stoker.outbound.local_s3 import LocalS3
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.local_server import LocalS3
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 from stoker.testing.fake_objects import FakeObjects
 from stoker.wire.messages import Grant
 

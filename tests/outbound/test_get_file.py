@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.outbound.errors import ObjectMissing
-from stoker.outbound.objects import ObjectStore
+from stoker.outbound.s3.objects import ObjectStore
 
 
 def test_an_object_of_several_chunks_arrives_whole(store: ObjectStore, tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from kept_port import kept_port
 
-from stoker.outbound import local_s3
 from stoker.outbound.errors import LocalS3Failed, ObjectStoreDown, ObjectStoreFull
-from stoker.outbound.local_s3 import LocalS3
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3 import local_server
+from stoker.outbound.s3.local_server import LocalS3
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -145,7 +145,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     """A parent that is killed runs no `finally`. Its child's end shows in a pidfd."""
     code = (
         "import asyncio, sys\n"
-        "from stoker.outbound.local_s3 import LocalS3\n"
+        "from stoker.outbound.s3.local_server import LocalS3\n"
         "async def main():\n"
         "    async with LocalS3(sys.argv[1]) as s3:\n"
         "        print(s3.pid, flush=True)\n"
@@ -197,7 +197,7 @@ async def test_a_kept_port_is_waited_for_while_an_earlier_store_is_just_ending(
     async with LocalS3(tmp_path) as s3:
         before = s3.config
     earlier = socket.create_server(("127.0.0.1", int(before.endpoint_url.rpartition(":")[2])))
-    listen = local_s3._listen
+    listen = local_server._listen
 
     def record_taken(port: int) -> socket.socket:
         try:
@@ -206,7 +206,7 @@ async def test_a_kept_port_is_waited_for_while_an_earlier_store_is_just_ending(
             earlier.close()
             raise
 
-    monkeypatch.setattr(local_s3, "_listen", record_taken)
+    monkeypatch.setattr(local_server, "_listen", record_taken)
     with earlier:
         async with LocalS3(tmp_path, port_patience_s=3600.0) as s3:
             assert s3.config == before
@@ -220,7 +220,7 @@ async def test_a_program_that_ends_at_once_is_reported_with_its_last_line(
     program = tmp_path / "rclone"
     program.write_text("#!/bin/sh\necho 'I cannot' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(local_s3, "_rclone", lambda: str(program))
+    monkeypatch.setattr(local_server, "_rclone", lambda: str(program))
     with pytest.raises(LocalS3Failed, match="ended before it answered: I cannot"):
         async with LocalS3(tmp_path / "data"):
             pass
@@ -230,7 +230,7 @@ async def test_a_program_that_never_answers_is_ended(tmp_path: Path, monkeypatch
     program = tmp_path / "rclone"
     program.write_text("#!/bin/sh\nexec cat /dev/zero >/dev/null\n")
     program.chmod(0o755)
-    monkeypatch.setattr(local_s3, "_rclone", lambda: str(program))
+    monkeypatch.setattr(local_server, "_rclone", lambda: str(program))
     with pytest.raises(LocalS3Failed, match=r"did not answer within 0\.3 s"):
         async with LocalS3(tmp_path / "data", start_timeout_s=0.3):
             pass
@@ -251,7 +251,7 @@ async def test_a_cancelled_start_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     os.mkfifo(fifo)
     program.write_text(f"#!/bin/sh\necho $$ > {fifo}\nexec cat /dev/zero >/dev/null\n")
     program.chmod(0o755)
-    monkeypatch.setattr(local_s3, "_rclone", lambda: str(program))
+    monkeypatch.setattr(local_server, "_rclone", lambda: str(program))
 
     async def enter() -> None:
         async with LocalS3(tmp_path / "data"):

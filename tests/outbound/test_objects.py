@@ -20,7 +20,6 @@ import botocore.auth
 import httpx
 import pytest
 
-from stoker.outbound.disk import refuse_if_full
 from stoker.outbound.errors import (
     FileChanged,
     ObjectDamaged,
@@ -31,13 +30,14 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     TooLarge,
 )
-from stoker.outbound.file_body import UploadStopped
-from stoker.outbound.objects import (
+from stoker.outbound.s3.disk import refuse_if_full
+from stoker.outbound.s3.file_body import UploadStopped
+from stoker.outbound.s3.objects import (
     ObjectStore,
     ObjectStoreConfig,
     refuse_short_credentials,
 )
-from stoker.outbound.s3_styles import region_of
+from stoker.outbound.s3.styles import region_of
 
 PART = 5 << 20
 KEY = "echo/job-1/1/0-clip.mp4"
@@ -477,7 +477,7 @@ async def test_nothing_is_sent_to_a_refused_peer(http: Any, config: ObjectStoreC
 def test_importing_the_client_needs_no_surroundings() -> None:
     """A process with an empty environment can import and configure it, and touches no network."""
     code = (
-        "from stoker.outbound.objects import ObjectStore, ObjectStoreConfig\n"
+        "from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig\n"
         "c = ObjectStoreConfig('http://127.0.0.1:1', '', 'us-east-1', 'bucket', 'id', 'secret')\n"
         "s = ObjectStore(c); s.warm(); print(s.presign_get('a/b')); s.close()"
     )

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from stoker.agent.uploads.objects import S3Objects
 from stoker.agent.uploads.signing_requests import SigningRequests
-from stoker.outbound import local_s3
 from stoker.outbound.errors import ObjectStoreRefused
-from stoker.outbound.local_s3 import LocalS3
-from stoker.outbound.objects import Found, ObjectStore, ObjectStoreConfig
-from stoker.outbound.s3_styles import Style, public_style, styles
+from stoker.outbound.s3 import local_server
+from stoker.outbound.s3.local_server import LocalS3
+from stoker.outbound.s3.objects import Found, ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.styles import Style, public_style, styles
 from stoker.wire.messages import Grant
 
 BUCKET = "callers"
@@ -89,9 +89,9 @@ async def by_host(
 ) -> AsyncIterator[ObjectStoreConfig]:
     """At `s3.test`; its bucket is there by no other host than `callers.s3.test`."""
     program = tmp_path / "rclone"
-    program.write_text(f'#!/bin/sh\nexec {local_s3._rclone()} "$@" --force-path-style=false\n')
+    program.write_text(f'#!/bin/sh\nexec {local_server._rclone()} "$@" --force-path-style=false\n')
     program.chmod(0o755)
-    monkeypatch.setattr(local_s3, "_rclone", lambda: str(program))
+    monkeypatch.setattr(local_server, "_rclone", lambda: str(program))
     async with LocalS3(tmp_path / "data", bucket=BUCKET) as s3:
         endpoint = s3.config.endpoint_url.replace("127.0.0.1", "s3.test")
         yield dataclasses.replace(s3.config, endpoint_url=endpoint, public_endpoint="", attempts=1)

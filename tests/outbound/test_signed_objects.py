@@ -28,8 +28,8 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
-from stoker.outbound.presigned import ByteRange, SignedRequest, SignedRequests
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.presigned import ByteRange, SignedRequest, SignedRequests
 from stoker.wire.messages import Grant, Ref, SignAsk, Signed, Wanted
 
 PREFIX = "echo/job-1/2/"

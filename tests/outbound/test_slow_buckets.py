@@ -16,7 +16,7 @@ from stoker.agent.uploads.objects import S3Objects
 from stoker.agent.uploads.store_calls import AT_ONCE
 from stoker.control.jobs.artifacts import sign
 from stoker.outbound.errors import ObjectStoreDown
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 from stoker.wire.messages import Grant, Signed, Wanted
 
 PREFIX = "echo/job-1/1/"

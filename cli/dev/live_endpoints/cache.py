@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.cli.data_folder import write_private
-from stoker.cli.dev.provisioning_plan import Cached
+from stoker.cli.dev.live_endpoints.plan import Cached
 from stoker.cli.errors import CliError
 
 FORMAT = 1

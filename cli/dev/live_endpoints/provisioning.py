@@ -1,4 +1,4 @@
-"""Live endpoints on the platform: found, created, updated, replaced and removed, as `provisioning_plan` says.
+"""Live endpoints on the platform: found, created, updated, replaced and removed, as `plan` says.
 
 One endpoint is provisioned once at a time, and three endpoints at most. What came of it is kept in the local
 file (`cache`) and in `states`, which tells the caller why an endpoint failed. It goes on if its caller
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stoker.cli.dev import cache
+from stoker.cli.dev.live_endpoints import cache
+from stoker.cli.dev.live_endpoints.plan import Action, Cached, Existing, Wanted, decide, stale
 from stoker.cli.dev.project import AppEndpoint
-from stoker.cli.dev.provisioning_plan import Action, Cached, Existing, Wanted, decide, stale
 from stoker.cli.errors import CliError
 from stoker.client import AsyncClient, ClientError, NotFound
 from stoker.client.apps.resources import (

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
-from stoker.cli.dev.display import Display
+from stoker.cli.dev.live_endpoints.provisioning import Provisioning
+from stoker.cli.dev.local_server.display import Display
 from stoker.cli.dev.project import AppEndpoint
-from stoker.cli.dev.provisioning import Provisioning
 from stoker.cli.jobs import text as job_text
 from stoker.cli.jobs.watch import watch
 from stoker.client import AsyncClient, ClientError, Event, JobRecord, NotFound, Unreachable

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from stoker.cli.dev.routing import LocalRoute
+from stoker.cli.dev.local_server.routing import LocalRoute
 from stoker.cli.tables import print_table
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.resources import LIVE_PREFIX

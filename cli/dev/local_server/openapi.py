@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker import __version__
-from stoker.cli.dev.routing import LocalRoute
+from stoker.cli.dev.local_server.routing import LocalRoute
 from stoker.client.apps.scanned import Parameter
 
 TYPES: dict[str, dict[str, Any]] = {

@@ -27,11 +27,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from stoker.cli.dev import openapi
-from stoker.cli.dev.calls import Calls
+from stoker.cli.dev.local_server import openapi
+from stoker.cli.dev.local_server.calls import Calls
+from stoker.cli.dev.local_server.requests import BodyRefused, arguments
+from stoker.cli.dev.local_server.routing import LocalRoute
 from stoker.cli.dev.project import Project
-from stoker.cli.dev.requests import BodyRefused, arguments
-from stoker.cli.dev.routing import LocalRoute
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import text as job_text
 from stoker.client import ClientError, Unreachable

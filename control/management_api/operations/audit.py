@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.shapes import LISTS, ResponseBody
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.shapes import LISTS, ResponseBody
 from stoker.control.types import AuditLine
 
 router = APIRouter(prefix="/audit", tags=["audit"])

@@ -15,8 +15,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from stoker.control.billing import NANO, BillRecord, BucketSize
 from stoker.control.errors import BadRequest
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.shapes import LISTS, ResponseBody
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.shapes import LISTS, ResponseBody
 from stoker.control.store import BillQuery
 
 router = APIRouter(prefix="/billing", tags=["billing"])

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, DEFAULT_TTL_MS
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.pod_answers import PodResponse, env_response, worker_responses
-from stoker.control.management_api.shapes import (
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.pod_answers import PodResponse, env_response, worker_responses
+from stoker.control.management_api.operations.shapes import (
     CHANGES,
     CREATES,
     DELETES,
@@ -24,7 +24,7 @@ from stoker.control.management_api.shapes import (
     ResponseBody,
     id_in_path,
 )
-from stoker.control.management_api.templates import TemplateResponse, template_response
+from stoker.control.management_api.operations.templates import TemplateResponse, template_response
 from stoker.control.resources import ManagedResources, blueprint
 from stoker.control.resources.blueprint import INT
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS

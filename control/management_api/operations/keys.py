@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
 
 from stoker.control.errors import BadRequest, Unauthorized
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.shapes import (
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.shapes import (
     CHANGES,
     CREATES,
     DELETES,

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
 from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
 from stoker.control.rules.ways import Way
 from stoker.wire.messages import DeviceSample

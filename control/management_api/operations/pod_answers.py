@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from stoker.control.management_api.shapes import ResponseBody
-from stoker.control.management_api.templates import TemplateResponse, template_response
-from stoker.control.management_api.volumes import NetworkVolumeResponse, volume_response
+from stoker.control.management_api.operations.shapes import ResponseBody
+from stoker.control.management_api.operations.templates import TemplateResponse, template_response
+from stoker.control.management_api.operations.volumes import NetworkVolumeResponse, volume_response
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.endpoints import EndpointWorker
 from stoker.control.resources.pod_views import PodView

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from stoker.control.errors import NotFound
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.pod_answers import PodResponse, pod_response, worker_response
-from stoker.control.management_api.shapes import (
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.pod_answers import PodResponse, pod_response, worker_response
+from stoker.control.management_api.operations.shapes import (
     CHANGES,
     CREATES,
     DELETES,
@@ -22,7 +22,7 @@ from stoker.control.management_api.shapes import (
     id_in_path,
     refusals,
 )
-from stoker.control.management_api.templates import Command, Env, Gigabytes, MountPath, Ports
+from stoker.control.management_api.operations.templates import Command, Env, Gigabytes, MountPath, Ports
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.blueprint import INT
 from stoker.control.resources.pod_fields import DEFAULTS, ENV_MOST

@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.shapes import CREATES, DELETES, LISTS, RequestBody, ResponseBody
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.shapes import CREATES, DELETES, LISTS, RequestBody, ResponseBody
 from stoker.control.resources.secrets import VALUE_BYTES
 from stoker.control.store import NamedSecret
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from stoker.control.config.sections import HANDLER, INIT_TIMEOUT_S, MODULE, LimitsSection
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.shapes import (
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.shapes import (
     CHANGES,
     CREATES,
     DELETES,

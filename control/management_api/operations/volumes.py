@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, JsonValue
 
-from stoker.control.management_api.caller import By, Managed
-from stoker.control.management_api.shapes import (
+from stoker.control.management_api.operations.caller import By, Managed
+from stoker.control.management_api.operations.shapes import (
     CHANGES,
     CREATES,
     DELETES,

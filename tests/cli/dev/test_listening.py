@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from stoker.cli.dev.listening import TRIES, listen
+from stoker.cli.dev.local_server.listening import TRIES, listen
 from stoker.cli.errors import CliError
 
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from stoker.cli.dev.dev import LOOPBACK
+from stoker.cli.dev.local_server.server import LocalServer
 from stoker.cli.dev.project import Project
-from stoker.cli.dev.server import LocalServer
 
 ANY = None
 

@@ -10,11 +10,11 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 from written_apps import BALANCED, ONE, SEVERAL, app
 
-from stoker.cli.dev.display import Display
-from stoker.cli.dev.openapi import document
+from stoker.cli.dev.local_server.display import Display
+from stoker.cli.dev.local_server.openapi import document
+from stoker.cli.dev.local_server.requests import BodyRefused, arguments
+from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.project import checked, load, named
-from stoker.cli.dev.requests import BodyRefused, arguments
-from stoker.cli.dev.routing import local_routes
 from stoker.cli.errors import CliError
 from stoker.cli.terminal import plain_console
 

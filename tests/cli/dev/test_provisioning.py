@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from written_apps import BALANCED, ONE, app
 
+from stoker.cli.dev.live_endpoints.provisioning import AT_ONCE, Provisioning
 from stoker.cli.dev.project import AppEndpoint, load
-from stoker.cli.dev.provisioning import AT_ONCE, Provisioning
 from stoker.client import BadRequest, NotFound
 
 

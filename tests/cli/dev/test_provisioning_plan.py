@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli.dev import cache
-from stoker.cli.dev.provisioning_plan import (
+from stoker.cli.dev.live_endpoints import cache
+from stoker.cli.dev.live_endpoints.plan import (
     ASK_ABOVE,
     Action,
     Cached,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
 
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 
 FILE = queue_endpoint("file", "file_ok.py")
 USES = queue_endpoint("uses", "uses_its_bucket.py")

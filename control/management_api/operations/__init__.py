@@ -1,0 +1,1 @@
+"""The operations of the management API: one module for each kind of resource."""
