@@ -16,7 +16,7 @@ from stoker.control.rules.needs import Needs
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.submissions import Once, S3Config
 from stoker.control.rules.validation import AssignedAttempt
-from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
+from stoker.wire.messages import Artifact, AttemptKey, LockedWeights, Price, Ref, RegistryAuth, WorkerLimits
 from stoker.wire.records import record
 
 LOAD_BALANCER = "LOAD_BALANCER"
@@ -26,7 +26,8 @@ LOAD_BALANCER = "LOAD_BALANCER"
 @record(frozen=True, slots=True)
 class EndpointVersion:
     """What a worker runs: data, fixed once stored. Of a protocol worker `handler` is its command's folder;
-    where there is an `image`, the worker is a container of it."""
+    where there is an `image`, the worker is a container of it. `weights` are on the node before the worker
+    starts."""
 
     handler: str
     env: Mapping[str, str] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class EndpointVersion:
     needs: Needs = field(default_factory=Needs)
     entrypoint: tuple[str, ...] = ()
     disk_bytes: int | None = None
+    weights: tuple[LockedWeights, ...] = ()
 
 
 @record(frozen=True, slots=True)
@@ -212,7 +214,8 @@ class Submitted:
 @record(frozen=True, slots=True)
 class EndpointHealth:
     """The eleven counters of `/health`; `unhealthy_devices` are those on which no worker is placed, and why.
-    `reason`: why workers are throttled. `serves`: what the workers that are ready say that they run."""
+    `reason`: why workers are throttled, or what one waits for before it starts. `serves`: what the workers
+    that are ready say that they run."""
 
     completed: int = 0
     failed: int = 0

@@ -124,7 +124,7 @@ class DeviceSample(_message.Message):
     def __init__(self, uuid: _Optional[str] = ..., memory_used: _Optional[int] = ..., utilisation: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[float] = ..., ecc_uncorrected: _Optional[int] = ..., ill: _Optional[str] = ...) -> None: ...
 
 class HeldWorker(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "devices", "slots", "serves")
+    __slots__ = ("worker", "endpoint", "version", "state", "devices", "slots", "serves", "waits_for")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class HeldWorker(_message.Message):
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SERVES_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -139,7 +140,8 @@ class HeldWorker(_message.Message):
     devices: _containers.RepeatedScalarFieldContainer[str]
     slots: int
     serves: str
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ...) -> None: ...
+    waits_for: str
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
 
 class HeldAttempt(_message.Message):
     __slots__ = ("job", "attempt", "worker", "phase")
@@ -166,12 +168,21 @@ class HeldPod(_message.Message):
     def __init__(self, pod: _Optional[str] = ..., version: _Optional[int] = ..., restarts: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
 
 class Beat(_message.Message):
-    __slots__ = ("number", "samples")
+    __slots__ = ("number", "samples", "facts")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
     number: int
     samples: _containers.RepeatedCompositeFieldContainer[DeviceSample]
-    def __init__(self, number: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ...) -> None: ...
+    facts: _containers.ScalarMap[str, str]
+    def __init__(self, number: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("number", "progress", "chunk", "uploading", "outcome", "released", "worker_state", "refused", "pod_state", "volume_used", "usage")
@@ -308,7 +319,7 @@ class Ref(_message.Message):
     def __init__(self, key: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class WorkerState(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail", "slots", "serves")
+    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail", "slots", "serves", "waits_for")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -317,6 +328,7 @@ class WorkerState(_message.Message):
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SERVES_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -325,7 +337,8 @@ class WorkerState(_message.Message):
     log_tail: _containers.RepeatedScalarFieldContainer[str]
     slots: int
     serves: str
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ...) -> None: ...
+    waits_for: str
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("job", "attempt", "reason", "at_once")
@@ -537,7 +550,7 @@ class VolumeSpec(_message.Message):
     def __init__(self, volume: _Optional[str] = ..., size_bytes: _Optional[int] = ..., gone: _Optional[bool] = ...) -> None: ...
 
 class WorkerSpec(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes", "share", "entrypoint", "hidden")
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes", "share", "entrypoint", "hidden", "weights")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -565,6 +578,7 @@ class WorkerSpec(_message.Message):
     SHARE_FIELD_NUMBER: _ClassVar[int]
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -585,7 +599,36 @@ class WorkerSpec(_message.Message):
     share: float
     entrypoint: _containers.RepeatedScalarFieldContainer[str]
     hidden: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ..., share: _Optional[float] = ..., entrypoint: _Optional[_Iterable[str]] = ..., hidden: _Optional[_Iterable[str]] = ...) -> None: ...
+    weights: _containers.RepeatedCompositeFieldContainer[LockedWeights]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ..., share: _Optional[float] = ..., entrypoint: _Optional[_Iterable[str]] = ..., hidden: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[_Union[LockedWeights, _Mapping]]] = ...) -> None: ...
+
+class LockedWeights(_message.Message):
+    __slots__ = ("name", "source", "commit", "files")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    source: str
+    commit: str
+    files: _containers.RepeatedCompositeFieldContainer[WeightsFile]
+    def __init__(self, name: _Optional[str] = ..., source: _Optional[str] = ..., commit: _Optional[str] = ..., files: _Optional[_Iterable[_Union[WeightsFile, _Mapping]]] = ...) -> None: ...
+
+class WeightsFile(_message.Message):
+    __slots__ = ("path", "size", "sha256", "source", "name", "commit")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    size: int
+    sha256: str
+    source: str
+    name: str
+    commit: str
+    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., commit: _Optional[str] = ...) -> None: ...
 
 class RegistryAuth(_message.Message):
     __slots__ = ("username", "password")

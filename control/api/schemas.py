@@ -179,7 +179,10 @@ COMPONENTS: dict[str, Schema] = {
         },
         {
             "devices": exactly({"ill": {"type": "object", "additionalProperties": TEXT}}),
-            "reason": {"type": "string", "description": "Why workers are throttled."},
+            "reason": {
+                "type": "string",
+                "description": "Why workers are throttled, or what one waits for before it starts.",
+            },
             "serves": {**_LINES, "description": "What ready workers say that they run: a model, say."},
         },
     ),

@@ -23,7 +23,7 @@ from stoker.control.jobs.log_following import follow_logs
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.rules.events import JobState
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.worker_scaling import WorkerScaling, waits_for
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
@@ -303,7 +303,7 @@ class JobQueries:
             throttled=self._scaling.throttled(endpoint.id),
             unhealthy=sum(1 for worker in workers if worker.state == "unhealthy"),
             unhealthy_devices=self._cluster.unhealthy(),
-            reason=self._scaling.why_throttled(endpoint.id),
+            reason=self._scaling.why_throttled(endpoint.id) or waits_for(workers),
             serves=tuple(sorted({worker.serves for worker in ready if worker.serves})),
         )
 

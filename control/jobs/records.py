@@ -122,8 +122,8 @@ def chunk_value(value: bytes) -> Record:
 
 
 def health(counted: EndpointHealth) -> Record:
-    """All eleven counters, always; `devices` where some are unhealthy, the `reason` of throttled workers, and
-    what ready ones report that they serve."""
+    """All eleven counters, always; `devices` where some are unhealthy, the `reason` of workers that are
+    throttled or wait before they start, and what ready ones report that they serve."""
     fields: Record = {
         "jobs": {
             "completed": counted.completed,

@@ -330,6 +330,8 @@ class Nodes:
             devices=worker.devices,
             concurrency=worker.slots or 0,
             serves=worker.serves,
+            reason=worker.waits_for,
+            waits_for=worker.waits_for,
             idle_since=self._clock(),
         )
 

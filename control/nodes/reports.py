@@ -9,7 +9,7 @@ A double run is wasted work, never a double result: the store guards outcomes by
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
@@ -17,7 +17,7 @@ from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.session import NodeSession
 from stoker.control.rules import validation
-from stoker.control.rules.hello import sampled
+from stoker.control.rules.hello import check_facts, sampled
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.validation import InvalidReport
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
@@ -140,11 +140,24 @@ class NodeReports:
             if node.unhealthy != before:
                 log.warning("node %s: devices out of placement: %s", session.node, node.unhealthy or "none")
                 self._scaling.avoid(session.node)
+        if node is not None and beat.facts:
+            self._facts(session, node, beat.facts)
         now = self._clock()
         if not await self._commits.commit(
             lambda conn: store.touch_node(conn, session.node, session.session, now)
         ):
             raise StreamEnded("a newer session of this node exists")
+
+    def _facts(self, session: NodeSession, node: NodeState, changed: Mapping[str, str]) -> None:
+        """Workers that found no place may have one now."""
+        facts = {**node.facts, **changed}
+        try:
+            check_facts(facts)
+        except InvalidReport as error:
+            session.assigned.log_once("Beat", str(error))
+            return
+        node.facts = facts
+        self._scaling.wake.set()
 
     async def _commit(self, session: NodeSession, reports: Sequence[Report], freed: Collection[str]) -> None:
         """`freed`: the endpoints of whose workers slots became free."""
@@ -248,6 +261,8 @@ class NodeReports:
                 worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
                 self._scaling.desired.send(session.node)
             worker.log_tail, worker.serves = state.log_tail, state.serves
+            worker.waits_for = state.waits_for
+            worker.timed = worker.timed and not state.waits_for  # the next start does not fetch again
             worker.concurrency = state.slots or worker.concurrency
             self._dispatch.look(worker.endpoint)
         self._scaling.wake.set()

@@ -12,7 +12,7 @@ credential.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from stoker.control.errors import BadRequest, NotFound
@@ -163,6 +163,7 @@ class ManagedNodes:
         state = self._state(record)
         if connected is None:
             return KnownNode(record, state, leaving=False, devices=devices)
+        record = replace(record, facts=connected.facts)  # they change while it is connected
         ways = choose(connected.reach, self._clock())
         return KnownNode(record, state, connected.draining, devices, ways[0] if ways else None)
 

@@ -70,7 +70,8 @@ FIELDS: Mapping[type[Any], Fields] = {
     Artifact: Fields({"size": NUMBER_MAX}, ("sha256", "media_type")),
     Span: Fields({"quantity": AMOUNT_MAX, "nano_usd": NANO_USD_MAX}, ("kind", "unit")),
     WorkerState: Fields(
-        choices={"state": _WORKER_STATES}, texts={"reason": None, "log_tail": None, "serves": NAME_MAX}
+        choices={"state": _WORKER_STATES},
+        texts={"reason": None, "log_tail": None, "serves": NAME_MAX, "waits_for": FACT_MAX},
     ),
     PodState: Fields(
         {"started_ms": NUMBER_MAX}, choices={"state": _POD_STATES}, texts={"reason": None, "log_tail": None}
@@ -89,7 +90,7 @@ FIELDS: Mapping[type[Any], Fields] = {
     Device: Fields(
         {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), choices={"kind": _DEVICE_KINDS}
     ),
-    HeldWorker: Fields(choices={"state": _WORKER_STATES}, texts={"serves": NAME_MAX}),
+    HeldWorker: Fields(choices={"state": _WORKER_STATES}, texts={"serves": NAME_MAX, "waits_for": FACT_MAX}),
     DeviceSample: Fields(texts={"ill": FACT_MAX}),
     LogLines: Fields({"first": AMOUNT_MAX}),
 }

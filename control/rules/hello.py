@@ -73,16 +73,21 @@ def greeted(hello: Hello) -> Hello:
     for name, most in (("devices", DEVICES_MAX), ("workers", LISTED_MAX), ("attempts", LISTED_MAX)):
         few(name, getattr(hello, name), most)
     few("pods", hello.pods, LISTED_MAX)
-    few("facts", hello.facts, FACTS_MAX)
-    for fact, value in hello.facts.items():
+    check_facts(hello.facts)
+    _devices(hello)
+    return checked(hello)
+
+
+def check_facts(facts: Mapping[str, str]) -> None:
+    """Raises InvalidReport."""
+    few("facts", facts, FACTS_MAX)
+    for fact, value in facts.items():
         if not NAME.fullmatch(fact):
             raise no_name("facts", fact)
         if len(value) > FACT_MAX or "\x00" in value:
             raise InvalidReport(
                 f"facts[{short_repr(fact)}] must be at most {FACT_MAX} characters without NUL"
             )
-    _devices(hello)
-    return checked(hello)
 
 
 def _devices(hello: Hello) -> None:

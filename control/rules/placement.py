@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stoker.control.rules.needs import Needs
+from stoker.control.rules.weights import Standing
 from stoker.wire.messages import Device
 
 CPU_WORKERS = 16
@@ -31,7 +32,8 @@ _ROUNDING = 1e-9
 class NodeRoom:
     """One connected node. `taken`: the part of each device that workers and pods take, 1.0 being all of it.
     `unhealthy` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as
-    the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>."""
+    the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>.
+    `weights`: how it stands to those that the worker needs."""
 
     node: str
     devices: tuple[Device, ...]
@@ -40,12 +42,16 @@ class NodeRoom:
     facts: Mapping[str, str] = field(default_factory=dict)
     closed: str = ""
     unfit: Mapping[str, str] = field(default_factory=dict)
+    weights: Standing = field(default_factory=Standing)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
+    """`why`: what spoke for the node besides its devices, as the end of a sentence about it."""
+
     node: str
     devices: tuple[str, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +76,10 @@ _CPU = _Wish(("cpu",))
 
 
 def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
-    """Devices for one more worker or pod: the first wish that has room anywhere. Whole devices come from the
-    node with the least taken; a share goes to the fullest device that has room for it. All devices of one
-    worker are on one node and of one name."""
+    """Devices for one more worker or pod: the first wish that has room anywhere. Nodes that hold the worker's
+    weights go first. Of nodes that are alike in that, whole devices come from the one with the least taken; a
+    share goes to the fullest device that has room for it. All devices of one worker are on one node and of
+    one name."""
     for wish in _wishes(needs):
         found = [one for room in rooms for one in _found(room, needs, wish)]
         if found:
@@ -140,7 +147,7 @@ def _count(needs: Needs, wish: _Wish) -> int:
 
 def _found(
     room: NodeRoom, needs: Needs, wish: _Wish
-) -> Iterator[tuple[tuple[float, float, str, int, str], Placement]]:
+) -> Iterator[tuple[tuple[Standing, float, float, str, int, str], Placement]]:
     """The places on this node, at most one for each name of its devices; with a rank, the least is best."""
     if room.closed or _node_lacks(room, needs, wish):
         return
@@ -154,8 +161,8 @@ def _found(
         if len(chosen) == _count(needs, wish):
             first = chosen[0]
             fullest = -room.taken.get(first.uuid, 0.0) if needs.share < 1.0 else 0.0
-            rank = (fullest, taken, room.node, first.index, first.uuid)
-            yield rank, Placement(room.node, tuple(device.uuid for device in chosen))
+            rank = (room.weights, fullest, taken, room.node, first.index, first.uuid)
+            yield rank, Placement(room.node, tuple(device.uuid for device in chosen), room.weights.why)
 
 
 def _takes_more(room: NodeRoom, device: Device, needs: Needs) -> bool:

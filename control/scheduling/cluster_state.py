@@ -56,8 +56,8 @@ class PlacedWorker:
     `ahead`: those that come after them, in order, and since when they lie there; `lay_ahead`: since when
     those did that have their slot now.
     `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
-    `serves`: what it reports that it runs. `prices`: what its version of the endpoint costs. `requests`: how
-    many an http worker has now."""
+    `serves`: what it reports that it runs. `waits_for`: what its node does before it starts it. `prices`:
+    what its version of the endpoint costs. `requests`: how many an http worker has now."""
 
     worker: str
     endpoint: str
@@ -82,6 +82,7 @@ class PlacedWorker:
     timed: bool = False
     retiring: bool = False
     serves: str = ""
+    waits_for: str = ""
     prices: tuple[Price, ...] = ()
 
     @property

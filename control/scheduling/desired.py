@@ -115,4 +115,5 @@ def spec_of(
         share=run.needs.share,
         entrypoint=run.entrypoint,
         hidden=filled.hidden,
+        weights=run.weights,
     )

@@ -1,8 +1,9 @@
 """Which nodes, and which of their devices, can run an endpoint's workers. Pure: what the nodes tell of
 themselves.
 
-The facts are `containers` ("docker 28.0.1", or "none: why") and `containers_cdi` ("yes", "no"). What an agent
-does not tell is not held against it: it refuses itself what it cannot run.
+The facts are `containers` ("docker 28.0.1", or "none: why") and `containers_cdi` ("yes", "no"), and those of
+weights (`control.rules.weights`). What an agent does not tell is not held against it: it refuses itself what
+it cannot run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from stoker.control.rules.placement import NodeRoom
-from stoker.wire.messages import Device
+from stoker.control.rules.weights import standing
+from stoker.wire.messages import Device, LockedWeights
 
 
 def fitting(image: str, rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
@@ -24,6 +26,15 @@ def reachable(rooms: Sequence[NodeRoom], reached: Collection[str]) -> list[NodeR
     """The rooms for http workers, of which those are closed whose nodes are not `reached`."""
     why = "cannot be reached for requests: its agent is too old, or no way to it is allowed (gateway_ways)"
     return [room if room.closed or room.node in reached else replace(room, closed=why) for room in rooms]
+
+
+def with_weights(weights: Sequence[LockedWeights], rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
+    """The rooms, each with how its node stands to these weights; one that cannot hold them is closed."""
+    found = []
+    for room in rooms:
+        stands = standing(room.facts, weights)
+        found.append(replace(room, weights=stands, closed=room.closed or stands.bars))
+    return found
 
 
 def _unfit_of(room: NodeRoom) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -21,7 +21,7 @@ from stoker.control.rules.wanted_workers import ScaleDecision, ScaleMemory, Scal
 from stoker.control.scheduling import rollout
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
 from stoker.control.scheduling.desired import DesiredWorkers, spec_of
-from stoker.control.scheduling.engine_fit import fitting, reachable
+from stoker.control.scheduling.engine_fit import fitting, reachable, with_weights
 from stoker.control.scheduling.rollout import Hand
 from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
 from stoker.wire.names import short_id
@@ -234,6 +234,10 @@ class WorkerScaling:
             if isinstance(placed, NoPlacement):
                 self._refusals[endpoint.id] = (count - started, placed.why)
                 break
+            if placed.why:
+                log.info(
+                    "endpoint %s: a worker goes to node %s, which %s", endpoint.id, placed.node, placed.why
+                )
             self._add(endpoint, placed, filled)
             rooms = placement.after(rooms, placed, needs)
             touched.add(placed.node)
@@ -242,6 +246,7 @@ class WorkerScaling:
     def _rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
         """Where its workers may go; `without`: as if that one were gone."""
         rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
+        rooms = with_weights(endpoint.run.weights, rooms) if endpoint.run.weights else rooms
         if endpoint.type == LOAD_BALANCER:
             nodes = self._cluster.nodes.values()
             rooms = reachable(rooms, {node.node for node in nodes if node.reach.possible})
@@ -358,6 +363,8 @@ class WorkerScaling:
         if any(w.state == "ready" for w in workers):
             causes = "every worker is busy", count and refusal, self._known[endpoint.id].stuck
             return "; ".join(cause for cause in causes if cause)
+        if waits := waits_for(workers):
+            return waits
         starting = [w.reason.partition("\n")[0] for w in workers if w.state == "starting"]
         if starting:
             return f"starting again: {starting[0]}" if all(starting) else "starting"
@@ -373,6 +380,11 @@ class WorkerScaling:
         """Why those found none; empty where there are none."""
         count, why = self._refusals.get(endpoint, (0, ""))
         return why if count else ""
+
+
+def waits_for(workers: Iterable[PlacedWorker]) -> str:
+    """What the node of the first one that has not started does before it starts it; empty if none waits."""
+    return next((worker.waits_for for worker in workers if worker.waits_for), "")
 
 
 def stale(worker: PlacedWorker, endpoint: Endpoint) -> bool:

@@ -93,3 +93,7 @@ from stoker.wire.messages.tunnels import (
     Piece,
     TunnelPieces,
 )
+from stoker.wire.messages.weights import (
+    LockedWeights,
+    WeightsFile,
+)

@@ -12,6 +12,8 @@ from stoker.wire.records import record
 
 @record(frozen=True, slots=True)
 class HeldWorker:
+    """`waits_for`: as in WorkerState."""
+
     worker: str
     endpoint: str
     version: int
@@ -19,6 +21,7 @@ class HeldWorker:
     devices: tuple[str, ...] = ()
     slots: int | None = None
     serves: str = ""
+    waits_for: str = ""
 
 
 @record(frozen=True, slots=True)
@@ -89,8 +92,11 @@ class Hello:
 
 @record(frozen=True, slots=True)
 class Beat:
+    """`facts`: those of Hello that have changed since."""
+
     number: int
     samples: tuple[DeviceSample, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @record(frozen=True, slots=True)
@@ -168,7 +174,8 @@ class Outcome:
 @record(frozen=True, slots=True)
 class WorkerState:
     """`slots`: how many attempts the worker takes at once now; None while unknown. `serves`: what the worker
-    says that it runs."""
+    says that it runs. `waits_for`: what its node does before it starts the worker, as a sentence about the
+    node; empty while it does nothing."""
 
     worker: str
     endpoint: str
@@ -178,6 +185,7 @@ class WorkerState:
     log_tail: tuple[str, ...] = ()
     slots: int | None = None
     serves: str = ""
+    waits_for: str = ""
 
 
 @record(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from stoker.wire.messages.shared import AttemptKey, Ref
+from stoker.wire.messages.weights import LockedWeights
 from stoker.wire.records import record
 
 
@@ -55,7 +56,8 @@ class WorkerSpec:
     image's own; for a python worker, `command` is the interpreter. `volume` names a folder below the node's
     volume root. An idle worker is replaced after `max_jobs` jobs, and once its memory has grown by
     `max_growth_bytes` since it was ready. `share` is its part of the GPU's memory, if other workers use the
-    GPU too; it is not enforced. `hidden` are the secrets in `env`: no log shows them.
+    GPU too; it is not enforced. `hidden` are the secrets in `env`: no log shows them. `weights` are on the
+    node before the worker starts; an agent that does not know of them starts it without.
     """
 
     worker: str
@@ -78,6 +80,7 @@ class WorkerSpec:
     share: float = 1.0
     entrypoint: tuple[str, ...] = ()
     hidden: tuple[str, ...] = field(repr=False, default=())
+    weights: tuple[LockedWeights, ...] = ()
 
 
 @record(frozen=True, slots=True)

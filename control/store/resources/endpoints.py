@@ -6,6 +6,7 @@ The whole of a version is sealed, since its environment may hold secrets.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.jobs import jobs
 from stoker.control.store.tables.resources import endpoint_versions, endpoints
 from stoker.control.types import Endpoint, EndpointVersion
-from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
+from stoker.wire.messages import LockedWeights, Price, RegistryAuth, WeightsFile, WorkerLimits
 
 
 def put_endpoint(conn: Conn, endpoint: Endpoint, now: float, *, anew: bool = False) -> Endpoint:
@@ -92,6 +93,7 @@ def _open(conn: Conn, sealed: bytes) -> EndpointVersion:
     preload, command = (tuple(fields.pop(name, ())) for name in ("preload", "command"))
     entrypoint = tuple(fields.pop("entrypoint", ()))
     limits, registry = fields.pop("limits", None), fields.pop("registry", None)
+    weights = tuple(map(_weights, fields.pop("weights", ())))
     needs = {name: _tupled(value) for name, value in fields.pop("needs", {}).items()}
     return EndpointVersion(
         **fields,
@@ -102,7 +104,12 @@ def _open(conn: Conn, sealed: bytes) -> EndpointVersion:
         limits=WorkerLimits(**limits) if limits else None,
         registry=RegistryAuth(**registry) if registry else None,
         needs=Needs(**needs),
+        weights=weights,
     )
+
+
+def _weights(fields: Mapping[str, Any]) -> LockedWeights:
+    return LockedWeights(**{**fields, "files": tuple(WeightsFile(**file) for file in fields["files"])})
 
 
 def _tupled(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from stoker.control import store
 from stoker.control.rules.events import JobState
 from stoker.control.types import Template
+from stoker.wire.messages import LockedWeights, WeightsFile
 
 ACCOUNT, E = "default", "echo"
 ENV = {"TOKEN": "hunter2"}
@@ -45,6 +46,18 @@ def test_a_version_may_be_new_where_the_same_is_run(bench: Any) -> None:
     anew = bench.do(lambda conn: store.put_endpoint(conn, first, 6.0, anew=True))
     assert (first.version, same.version, anew.version) == (1, 1, 2)
     assert bench.do(store.list_endpoints) == (anew,)
+
+
+def test_a_version_keeps_the_weights_that_its_workers_need(bench: Any) -> None:
+    (first,) = bench.do(store.list_endpoints)
+    files = (
+        WeightsFile("model.safetensors", 7, "ab" * 32),
+        WeightsFile("vae.json", source="folder", name="v"),
+    )
+    run = replace(first.run, weights=(LockedWeights("flux", "huggingface:a/b", "c0ffee", files),))
+    bench.do(lambda conn: store.put_endpoint(conn, replace(first, run=run), 5.0))
+    (found,) = bench.do(store.list_endpoints)
+    assert (found.version, found.run) == (2, run)
 
 
 def test_all_open_jobs_of_a_deleted_endpoint_end_and_no_others(bench: Any) -> None:

@@ -1,0 +1,59 @@
+"""Which node is best for a worker that needs weights: one that holds them, else one with room for them.
+
+Pure: compares what a worker needs with the facts that a node reports (`wire.messages.weights`). A node that
+reports none of them, as an agent that fetches no weights does, may hold them all the same: it comes last, and
+is not ruled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stoker.wire.messages.weights import HELD, MOST, ROOM, LockedWeights
+from stoker.wire.sizes import in_words
+
+HOLDS, HAS_ROOM, MAKES_ROOM, UNKNOWN = range(4)
+"""How a node stands to weights, the best first."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Standing:
+    """The least is best: of two nodes alike the one that fetches less. `why` is the end of a sentence about
+    the node; `bars` says, in the same way, why it can never hold them; empty if it can."""
+
+    rank: int = HOLDS
+    missing_bytes: int = 0
+    why: str = field(default="", compare=False)
+    bars: str = field(default="", compare=False)
+
+
+def standing(facts: Mapping[str, str], weights: Sequence[LockedWeights]) -> Standing:
+    if not weights:
+        return Standing()
+    held = frozenset(facts.get(HELD, "").split(", "))
+    missing = [entry for entry in weights if entry.key not in held]
+    if not missing:
+        return Standing(HOLDS, 0, f"holds the weights {_names(weights)}")
+    size = sum(entry.size for entry in missing)
+    room, most = _bytes(facts.get(ROOM)), _bytes(facts.get(MOST))
+    what = f"the weights {_names(missing)} ({in_words(size)})"
+    if room is None or most is None:
+        return Standing(UNKNOWN, size, f"does not report whether it holds {what}")
+    needed = sum(entry.size for entry in weights)
+    if needed > most:
+        whole = f"the weights {_names(weights)} ({in_words(needed)})"
+        return Standing(
+            UNKNOWN, size, bars=f"can keep {in_words(most)} of weights, which is too little for {whole}"
+        )
+    if size <= room:
+        return Standing(HAS_ROOM, size, f"has room for {what}, and fetches them")
+    return Standing(MAKES_ROOM, size, f"removes other weights, and fetches {what}")
+
+
+def _names(weights: Sequence[LockedWeights]) -> str:
+    return " and ".join(entry.name for entry in weights)
+
+
+def _bytes(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else None
