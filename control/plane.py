@@ -37,6 +37,7 @@ from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.tunnels import Tunnels
+from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.desired import DesiredPods, DesiredState, DesiredVolumes
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -77,18 +78,19 @@ class Plane:
         self._waiters = waiters = JobWaiters()
         self.cluster = cluster = ClusterState()
         self.endpoints = endpoints = Endpoints(settings.aliases)
-        self.sessions = sessions = NodeSessions()
+        self._unsent = unsent = UnsentJobs(commits, clock)
+        self.sessions = sessions = NodeSessions(unsent.note)
         secrets, volumes = SecretValues(), DesiredVolumes(cluster)
         pods = DesiredPods(cluster, secrets.fill, settings.registries)
         desired = DesiredWorkers(cluster, pods.of_node, volumes.of_node, sessions.desire, clock)
         self.scaling = scaling = WorkerScaling(
             cluster, endpoints, desired, secrets.fill, volumes.rooms, clock, rng
         )
-        assigner = Assigner(settings, artifacts, cluster, sessions.by_node, waiters, clock)
+        assigner = Assigner(settings, artifacts, cluster, sessions.by_node, unsent.note, waiters, clock)
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)
         dispatch.on_look = requests.look
-        changes = JobChanges(waiters, dispatch, sessions.cancel)
+        self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel)
         self.management = ManagedResources(
             settings,
             commits,
@@ -195,6 +197,7 @@ class Plane:
             tasks.create_task(self.sweeper.tidy(), name="tidy")
             tasks.create_task(self.sweeper.scale_workers(), name="worker scaling")
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
+            tasks.create_task(self._unsent.run(self._changes.apply), name="jobs that were not sent")
             tasks.create_task(self.webhooks.run(), name="webhooks")
             tasks.create_task(self.callers.run(), name="uses of keys")
             tasks.create_task(self._watch_uncertain_commits(), name="uncertain commits")

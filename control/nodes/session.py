@@ -179,6 +179,10 @@ class NodeSession:
         self._assigns.append(assign)
         self._wake.set()
 
+    def unsent(self) -> list[AttemptKey]:
+        """The attempts that its stream has not taken: once the session is over, its node never had them."""
+        return [AttemptKey(assign.job, assign.attempt) for assign in self._assigns]
+
     def cancel(self, cancel: Cancel) -> None:
         self._cancels.append(cancel)
         self._wake.set()
@@ -265,11 +269,7 @@ class NodeSession:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            assigns, self._assigns = self._assigns, []
-            if len(assigns) > 1:
-                assigns, self._assigns = _slice(assigns)
-            if self._assigns:
-                self._wake.set()
+            assigns = self._assigns if len(self._assigns) < 2 else _first(self._assigns)
             message = FromControl(
                 welcome=self._welcome,
                 desired=self._desired,
@@ -283,6 +283,9 @@ class NodeSession:
             self._welcome = self._desired = self._ack = None
             self._cancels = []
             await self._stream.send(message)
+            del self._assigns[: len(message.assigns)]
+            if self._assigns:
+                self._wake.set()
             if message.stopping:
                 raise StreamEnded("control is stopping")
 
@@ -294,19 +297,19 @@ def _first_end(tasks: Sequence[asyncio.Task[None]]) -> str:
     return "control failed in this session"
 
 
-def _slice(assigns: list[Assign]) -> tuple[list[Assign], list[Assign]]:
-    """As many as fit into one message, at least one; and the rest."""
+def _first(assigns: list[Assign]) -> list[Assign]:
+    """As many as fit into one message, at least one."""
     size = 0
     for n, assign in enumerate(assigns):
         size += len(assign.input or b"")
         if n and size > MESSAGE_INPUTS:
-            return assigns[:n], assigns[n:]
-    return assigns, []
+            return assigns[:n]
+    return assigns
 
 
 class Assigner:
     """Makes the Assign of a claimed job, and passes it to the session of the job's node; `sessions` are by
-    node."""
+    node. `unsent` is called for a job whose node has none any more."""
 
     def __init__(
         self,
@@ -314,6 +317,7 @@ class Assigner:
         artifacts: Artifacts,
         cluster: ClusterState,
         sessions: Mapping[str, NodeSession],
+        unsent: Callable[[str, AttemptKey], None],
         waiters: JobWaiters,
         clock: Callable[[], float],
     ) -> None:
@@ -321,6 +325,7 @@ class Assigner:
         self._artifacts = artifacts
         self._cluster = cluster
         self._sessions = sessions
+        self._unsent = unsent
         self._waiters = waiters
         self._clock = clock
 
@@ -328,6 +333,7 @@ class Assigner:
         self._waiters.changed(claimed.job)  # readers that follow its logs have a node now
         session = self._sessions.get(claimed.node)
         if session is None:
+            self._unsent(claimed.node, AttemptKey(claimed.job, claimed.attempt))
             return
         worker = self._cluster.workers.get(claimed.worker)
         prefix = names.attempt_prefix(claimed.endpoint, claimed.job, claimed.attempt)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from stoker.control.nodes.session import NodeSession
-from stoker.wire.messages import Cancel, Desired
+from stoker.wire.messages import AttemptKey, Cancel, Desired
 
 log = logging.getLogger(__name__)
 
@@ -16,10 +16,12 @@ GOODBYE_S = 2.0
 
 
 class NodeSessions:
-    """What is sent to a node without a session is dropped: the node reports what it holds on its return."""
+    """What is sent to a node without a session is dropped: the node reports what it holds on its return.
+    `unsent` is called with the node and each attempt that a session has not sent at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsent: Callable[[str, AttemptKey], None]) -> None:
         self.stopping = False
+        self._unsent = unsent
         self.by_node: dict[str, NodeSession] = {}
         self._left = asyncio.Event()
 
@@ -31,7 +33,9 @@ class NodeSessions:
             earlier.end("a newer session took over")
 
     def remove(self, session: NodeSession) -> bool:
-        """False where a newer session of the node has taken over."""
+        """It is over. False where a newer session of the node has taken over."""
+        for key in session.unsent():
+            self._unsent(session.node, key)
         if self.by_node.get(session.node) is not session:
             return False
         del self.by_node[session.node]

@@ -113,6 +113,15 @@ class AttemptRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class NotSent:
+    """The node's session ended before the Assign was sent: it never had the attempt."""
+
+    at: float
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """The node's Hello does not hold the attempt."""
 
@@ -176,6 +185,7 @@ Event: TypeAlias = (
     | Resumed
     | Ended
     | AttemptRefused
+    | NotSent
     | Dropped
     | NodeLost
     | CancelRequested

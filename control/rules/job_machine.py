@@ -24,9 +24,9 @@ generated from `MOVES`, and `step` is the oracle that the store is tested agains
 - A job that lies ahead of a worker (`control.rules.ahead`) is IN_PROGRESS here, and in the queue to its
   caller: a purge cancels it, too.
 - `lost` ends, lost nodes and errors that were raised as retryable count to `max_attempts`; a handler's other
-  errors to `handler_retries`; a refusal and an attempt that its node does not know of to nothing. A lost node
-  counts when the job is claimed again: until then the node may come back and resume. For a job that lay ahead
-  of a worker there it does not count, as far as this process knew it.
+  errors to `handler_retries`; a refusal, an attempt that its node does not know of and one that it was not
+  sent to nothing. A lost node counts when the job is claimed again: until then the node may come back and
+  resume. For a job that lay ahead of a worker there it does not count, as far as this process knew it.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from stoker.control.rules.events import (
     JobClaimed,
     JobState,
     NodeLost,
+    NotSent,
     Publish,
     Purged,
     Queued,
@@ -71,6 +72,7 @@ from stoker.control.rules.policy import (
     after_drop,
     after_failure,
     after_loss,
+    after_no_sending,
     after_refusal,
     retries,
 )
@@ -97,8 +99,9 @@ NAMES: dict[type, JobState] = {
 class Job:
     """A job's facts, its state, and what was counted: failures are those after which it was tried again.
 
-    `refused` are all attempts that an agent handed back; `backoffs` those of them after which it had to wait.
-    `assigned_before` and `first_attempt` tell what lay before its caller's last wish to try it again.
+    `refused` are all attempts that an agent handed back, or was not sent; `backoffs` those of them after
+    which it had to wait. `assigned_before` and `first_attempt` tell what lay before its caller's last wish to
+    try it again.
     `reason`: why its last attempt failed, while it waits for the next; or why it was cancelled.
     """
 
@@ -191,7 +194,7 @@ def step(job: Job, event: Event) -> Stepped:
             return _resume(job, event)
         case Ended():
             return _end(job, event)
-        case AttemptRefused():
+        case AttemptRefused() | NotSent():
             return _refuse(job, event)
         case Dropped() | NodeLost():
             return _lose(job, event)
@@ -277,9 +280,11 @@ def _terminal(event: Ended) -> Completed | Failed | TimedOut | Cancelled:
             return Failed(event.at, event.error or "")
 
 
-def _refuse(job: Job, event: AttemptRefused) -> Stepped:
+def _refuse(job: Job, event: AttemptRefused | NotSent) -> Stepped:
     if not _may(job, "refuse", event.node, event.attempt):
         return job, ()
+    if isinstance(event, NotSent):
+        return _again(replace(job, refused=job.refused + 1), after_no_sending(event.node, event.at), event.at)
     again = after_refusal(job.backoffs, event.why, event.at, at_once=event.at_once)
     backoffs = job.backoffs + (not event.at_once)
     return _again(replace(job, refused=job.refused + 1, backoffs=backoffs), again, event.at)

@@ -83,6 +83,11 @@ def after_refusal(backoffs: int, why: str, at: float, *, at_once: bool = False) 
     return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
 
 
+def after_no_sending(node: str, at: float) -> Again:
+    """The session of its node ended before its Assign was sent."""
+    return Again(at, f"the connection of node {node} ended before it was sent there")
+
+
 def after_loss(
     node: str, why: str, counts: Counts, assigned: int, at: float, *, ahead: bool = False
 ) -> Again:

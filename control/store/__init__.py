@@ -60,7 +60,7 @@ from stoker.control.store.nodes.leases import (
     touch_node,
     upload_right,
 )
-from stoker.control.store.nodes.requeue import drop_attempt, lost_nodes, requeue_node
+from stoker.control.store.nodes.requeue import drop_attempt, hand_back, lost_nodes, requeue_node
 from stoker.control.store.resources.audit_lines import begin_audit, end_audit, list_audit, sweep_audit
 from stoker.control.store.resources.endpoint_uses import use_of
 from stoker.control.store.resources.endpoints import (

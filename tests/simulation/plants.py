@@ -145,8 +145,8 @@ def a_broken_node_keeps_its_jobs(patch: Patch) -> None:
 
 @planted
 def what_a_hello_lacks_is_forgotten(patch: Patch) -> None:
-    def keep_all(_: object, *, held: Any, **__: object) -> Reconciled:
-        return Reconciled(keep=tuple(held))
+    def keep_all(_: object, *, reported: Any, **__: object) -> Reconciled:
+        return Reconciled(keep=tuple(reported))
 
     patch(store, "reconcile", keep_all)
 

@@ -158,7 +158,10 @@ _SPILLED = """
 SELECT ref_key FROM results WHERE seq = :seq
 UNION ALL SELECT ref_key FROM chunks WHERE seq = :seq AND ref_key IS NOT NULL
 """
-_OUTPUT = "SELECT 1 FROM results WHERE seq = :seq AND ref_key IS NOT NULL"
+_OUTPUT = """
+SELECT 1 FROM results WHERE seq = :seq AND ref_key IS NOT NULL
+UNION ALL SELECT 1 FROM webhooks WHERE job = :job AND output_key IS NOT NULL
+"""
 
 
 def retry(
@@ -177,13 +180,14 @@ def retry(
 
 
 def _forget_result(conn: Conn, endpoint: str, last: AttemptKey, seq: int) -> None:
-    """The pollers of its stream begin anew, too. What the last attempt left goes, where nothing is named."""
-    named = conn.run(_OUTPUT, {"seq": seq}).fetchone() is not None or has_delivered(conn, last.job)
+    """The pollers of its stream begin anew, too. What the last attempt left goes, where nothing is named: by
+    the record, or by a webhook that is still to be delivered."""
+    spilled = conn.run(_OUTPUT, {"seq": seq, "job": last.job}).fetchone() is not None
     keys = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
     for table in ("results", "progress", "chunks", "cursors"):
         conn.run(f"DELETE FROM {table} WHERE seq = :seq", {"seq": seq})
     release(conn, last.job, keys)
-    if not named:
+    if not spilled and not has_delivered(conn, last.job):
         note_orphans(conn, prefixes(endpoint, last.job, [last.attempt]))
 
 

@@ -1,4 +1,5 @@
-"""Puts jobs of a node back into the queue: of a lost node all, of a connected one what it no longer holds.
+"""Puts jobs of a node back into the queue: of a lost node all, of a connected one what it no longer holds, of
+any what it was not sent.
 
 A lost node's attempt stays open, since the node may come back and end it. A job that was lost or dropped too
 often fails. For one that lay ahead of a worker the loss of its node is no failure.
@@ -12,7 +13,7 @@ from typing import Any
 from sqlalchemy import bindparam, exists, select, update
 
 from stoker.control.rules.events import JobState
-from stoker.control.rules.policy import Counts, after_drop, after_loss
+from stoker.control.rules.policy import Counts, after_drop, after_loss, after_no_sending
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK
@@ -93,6 +94,24 @@ RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay
 """
 
 _SPILLED = "SELECT 1 FROM chunks WHERE seq = :seq AND attempt = :attempt AND ref_key IS NOT NULL LIMIT 1"
+
+
+_HAND_BACK = f"""
+UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, uploading = 0, reason = :reason, suspect = 0,
+    refused = refused + 1, node = NULL,
+    rank = CASE WHEN low = 1 THEN {RANK[True, True]} ELSE {RANK[False, True]} END
+WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("refuse")}
+RETURNING endpoint
+"""
+
+
+def hand_back(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Changed, ...]:
+    """The node was never sent this attempt: back to the queue, uncounted."""
+    again = after_no_sending(node, now)
+    values = {"job": key.job, "attempt": key.attempt, "node": node}
+    values |= {"not_before": again.not_before, "reason": again.why}
+    row = conn.run(_HAND_BACK, values).fetchone()
+    return () if row is None else (Changed(key.job, row[0], JobState.IN_QUEUE),)
 
 
 def drop_attempt(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Changed, ...]:

@@ -188,6 +188,16 @@ def test_only_refusals_that_it_waited_for_make_it_wait_longer() -> None:
     assert (job.refused, job.backoffs, job.retries) == (9, 1, 0)
 
 
+def test_what_was_never_sent_is_not_counted_and_does_not_wait() -> None:
+    job, commands = job_machine.step(play(claimed()), job_machine.NotSent(105.0, "n1", 1))
+    assert job.state == job_machine.Queued(105.0)
+    assert job.reason == "the connection of node n1 ended before it was sent there"
+    assert (job.failures, job.backoffs, job.refused, job.assigned) == (0, 0, 1, 0)
+    assert commands[0] == job_machine.Publish(JobState.IN_QUEUE)
+    for stale in (job_machine.NotSent(106.0, "n1", 1), job_machine.NotSent(106.0, "n2", 1)):
+        assert job_machine.step(job, stale) == (job, ())
+
+
 def test_a_callers_retry_begins_the_back_off_anew() -> None:
     job = play(
         claimed(100.0), job_machine.AttemptRefused(100.0, "n1", 1), claimed(200.0), ended("timed_out", 2)

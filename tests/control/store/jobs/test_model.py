@@ -235,6 +235,16 @@ class StoreMachine(RuleBasedStateMachine):
         commands = self.apply(job, job_machine.AttemptRefused(self.now, node, attempt, "full", at_once))
         assert bool(reported.changed) == bool(commands)
 
+    @precondition(lambda self: self.jobs)
+    @rule(number=PICK, off=st.sampled_from([0, 0, 1]))
+    def is_not_sent(self, number: int, off: int) -> None:
+        job = self.pick(number)
+        node = job_machine.holder(self.jobs[job]) or "n1"
+        attempt = self.jobs[job].attempt + off
+        changed = self.bench.do(lambda conn: store.hand_back(conn, node, AttemptKey(job, attempt), self.now))
+        self.note(changed)
+        assert bool(self.apply(job, job_machine.NotSent(self.now, node, attempt))) == bool(changed)
+
     @rule(node=NODES, waits=st.integers(0, 2))
     def stream_breaks(self, node: str, waits: int) -> None:
         """`waits`: so many of its jobs lay ahead of a worker."""
@@ -490,11 +500,12 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
                 number(), rng.choice([0, 0, 0, 0, -1, 1]), rng.choice(END_LIST), rng.random() < 0.5, node()
             ),
         ),
-        (1, lambda: walker.refuse(number(), rng.choice([0, 0, 1]), rng.random() < 0.5)),
+        (2, lambda: walker.refuse(number(), rng.choice([0, 0, 1]), rng.random() < 0.5)),
+        (1, lambda: walker.is_not_sent(number(), rng.choice([0, 0, 1]))),
         (2, lambda: walker.stream_breaks(node(), rng.choice([0, 0, 0, 1, 2]))),
         (3, lambda: walker.hello(node(), rng.randint(0, 3))),
         (1, lambda: walker.stop(number())),
-        (2, lambda: walker.retry(number(), True)),
+        (3, lambda: walker.retry(number(), True)),
         (1, lambda: walker.purge(rng.randint(1, 3), rng.choice([0, 0, 1]))),
         (1, lambda: walker.shorten(number(), rng.choice([1.0, 50.0, 4e3]))),
         (1, walker.sweep),
@@ -583,6 +594,8 @@ ELSEWHERE = {
     "no refusal is waited for longer": (store_reports, "_REQUEUE", "= :backoffs", "= 0"),
     "nobody knows why it waits": (store_reports, "_REQUEUE", "reason = :reason", "reason = NULL"),
     "what lay ahead of a lost node is closed": (store_requeue, "_LOSE", ":lost = 1", ":suspect = 1"),
+    "what was not sent is counted as given": (store_requeue, "_HAND_BACK", "refused = refused + 1,", ""),
+    "any attempt was not sent": (store_requeue, "_HAND_BACK", " AND attempt = :attempt", ""),
     "nor after its node was lost": (store_requeue, "_LOSE", "reason = :reason", "reason = NULL"),
     "a given up job still waits for a reason": (store_requeue, "_GIVE_UP", "reason = NULL,", ""),
     "what a webhook names is deleted": (store_orphans, "_NAMED", "WHERE job = :job", "WHERE 1 = 0"),
@@ -598,7 +611,7 @@ ELSEWHERE = {
         "ref_key FROM results",
         "NULL FROM results",
     ),
-    "all that it left is deleted": (store_orders, "_OUTPUT", "AND ref_key IS NOT NULL", "AND 1 = 0"),
+    "all that it left is deleted": (store_orders, "_OUTPUT", "IS NOT NULL", "IS NOT NULL AND 1 = 0"),
     "what a webhook leaves is forgotten": (
         store_webhooks,
         "_GONE",

@@ -125,6 +125,18 @@ def test_what_an_attempt_with_success_uploaded_stays(bench: Any) -> None:
     assert bench.due_orphans() == ()
 
 
+def test_a_second_retry_leaves_the_output_that_a_webhook_still_names(bench: Any) -> None:
+    """The first of them found it in the record; the second, in the queue, does not."""
+    claimed = bench.running(10.0, webhook="https://caller.example/hook")
+    bench.report(11.0, bench.done(claimed, end="failed", error="no", output_ref=OUTPUT))
+    bench.retry(12.0, claimed.job)
+    bench.end_wait(13.0, claimed.job)
+    assert bench.retry(14.0, claimed.job)[1] is not None
+    assert bench.due_orphans() == ()
+    due = bench.do(lambda conn: store.due_webhook(conn, 14.0, ()))
+    assert due is not None
+
+
 def test_a_late_outcome_does_not_undo_a_retry(bench: Any) -> None:
     claimed = failed(bench)
     bench.retry(12.0, claimed.job)
