@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from stoker.control.rules.access import ALL, Access
-from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.submissions import Once, S3Config

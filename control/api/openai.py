@@ -29,7 +29,7 @@ from stoker.control.errors import ControlError, NotFound, Unavailable
 from stoker.control.openai import answers, images
 from stoker.control.openai.requests import OpenAIRequest, parse_request
 from stoker.control.plane import Plane
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.streams import StreamEvent
 from stoker.control.types import Endpoint, JobView

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 
 from stoker.control.errors import BadRequest
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once, abbreviated, wrong
 from stoker.control.types import Listing
 

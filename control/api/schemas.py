@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker.control.api.query_parameters import CURSOR as CURSOR_NUMBERS
 from stoker.control.api.query_parameters import KEY_CHARACTERS, LIMIT, LISTED, SINCE_MS
-from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, URL_LENGTH
 
 Schema = dict[str, Any]

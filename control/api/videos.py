@@ -17,7 +17,7 @@ from stoker.control.api.forms import form_fields
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.openai import videos
 from stoker.control.plane import Plane
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.types import Endpoint
 

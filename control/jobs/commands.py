@@ -37,7 +37,7 @@ from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.inputs import check_input
 from stoker.control.jobs.queries import JobQueries, no_job
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission, refuse_unreachable
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling

@@ -21,7 +21,7 @@ from stoker.control.jobs.following import follow
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.log_following import follow_logs
 from stoker.control.jobs.waiters import JobWaiters
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.worker_scaling import WorkerScaling, waits_for
 from stoker.control.store import Conn

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import AttemptLog, StoredChunk
 from stoker.control.types import EndpointHealth, JobView, Page
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from stoker.control.errors import NotFound, UncertainCommit
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.types import Changed, Claimed, JobView
 from stoker.wire.messages import Cancel

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.types import JobView
 
 DONE = b"data: [DONE]\n\n"

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from stoker.control.errors import BadRequest
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.types import JobView
 
 ROUTE = "/v1/videos"

@@ -1,6 +1,6 @@
 """What failures lead to: whether a job is tried again, when, and its error when it is given up.
 
-Pure. `control.rules.job_machine` and the store ask the same functions; a job knows what was counted before.
+Pure. `control.rules.job_states` and the store ask the same functions; a job knows what was counted before.
 """
 
 from __future__ import annotations

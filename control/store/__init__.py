@@ -1,7 +1,7 @@
 """The interface of the store: all queries and changes of the database.
 
 Plain synchronous functions on a `Conn`, run inside a transaction by `database.commits`; time is a parameter.
-The guards of every change of a job's state come from control.rules.job_machine.MOVES.
+The guards of every change of a job's state come from control.rules.job_states.MOVES.
 """
 
 from stoker.control.store.billing.bills import (

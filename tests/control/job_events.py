@@ -1,27 +1,16 @@
 """The types of the job machine: its states, the events of a job, and the commands that follow.
 
-Pure data. Which event moves which state where is `control.rules.job_machine`.
+Pure data. `job_machine` decides what each event changes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
+from stoker.control.rules.job_states import JobState
+
 # ---- states -----------------------------------------------------------------------------------
-
-
-class JobState(StrEnum):
-    IN_QUEUE = "IN_QUEUE"
-    IN_PROGRESS = "IN_PROGRESS"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    TIMED_OUT = "TIMED_OUT"
-    CANCELLED = "CANCELLED"
-
-
-TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)

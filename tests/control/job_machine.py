@@ -1,32 +1,7 @@
-"""The job machine: what may happen to a job. When it is tried again, and why not: `control.rules.policy`.
+"""The job machine: a model of what may happen to a job, which the store is compared with.
 
-Pure: no clock, no store. The store performs the same moves as guarded statements; their guards are
-generated from `MOVES`, and `step` is the oracle that the store is tested against.
-
-                  claim, resume
-      IN_QUEUE --------------------> IN_PROGRESS
-        ^  ^   retry, refuse, lose, drop   |
-        |  +-------------------------------+
-        |
-        |   either ----- end -------> COMPLETED, FAILED, TIMED_OUT, CANCELLED
-        |   either ----- give_up ---> FAILED
-        |   either ----- cancel ----> CANCELLED
-        |   either ----- wait_over -> TIMED_OUT
-        |   IN_QUEUE --- purge -----> CANCELLED
-        +-- reopen ----- FAILED, TIMED_OUT
-            any -------- expire ----> gone
-
-- Only a claim raises `attempt`, and nothing lowers it.
-- An attempt is *open* while a node may still end it: from its claim until its end, refusal or drop, also in
-  the queue after the node was lost. News of any other attempt, or of another node, changes nothing.
-- The first end wins. A terminal state is final, but for its expiry and its caller's wish to try it again,
-  which starts all counts anew but `attempt`, and does not lengthen the ttl.
-- A job that lies ahead of a worker (`control.rules.ahead`) is IN_PROGRESS here, and in the queue to its
-  caller: a purge cancels it, too.
-- `lost` ends, lost nodes and errors that were raised as retryable count to `max_attempts`; a handler's other
-  errors to `handler_retries`; a refusal, an attempt that its node does not know of and one that it was not
-  sent to nothing. A lost node counts when the job is claimed again: until then the node may come back and
-  resume. For a job that lay ahead of a worker there it does not count, as far as this process knew it.
+Pure: no clock, no store. The states and moves are those of `control.rules.job_states`, and
+`control.rules.policy` decides what is tried again: the store uses the same two.
 """
 
 from __future__ import annotations
@@ -34,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from stoker.control.rules.events import (
+from job_events import (
     AssignToWorker,
     AttemptRefused,
     Cancelled,
@@ -50,7 +25,6 @@ from stoker.control.rules.events import (
     Gone,
     InProgress,
     JobClaimed,
-    JobState,
     NodeLost,
     NotSent,
     Publish,
@@ -64,6 +38,8 @@ from stoker.control.rules.events import (
     TimedOut,
     WaitOver,
 )
+
+from stoker.control.rules.job_states import MOVES, PURGED, JobState
 from stoker.control.rules.policy import (
     FAILURES,
     MAX_ATTEMPTS,
@@ -79,8 +55,6 @@ from stoker.control.rules.policy import (
 
 RETENTION_S = 1800.0
 """How long an ended job is kept, if its submission says nothing else."""
-
-PURGED = "purged"
 
 
 # ---- the record --------------------------------------------------------------------------------
@@ -148,38 +122,6 @@ class Job:
 
 
 Stepped: TypeAlias = tuple[Job, tuple[Command, ...]]
-
-
-# ---- the table ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """`open`: the news must be of the current attempt and from the node that holds it."""
-
-    sources: frozenset[JobState]
-    targets: frozenset[JobState]
-    open: bool = False
-
-
-_Q, _P = JobState.IN_QUEUE, JobState.IN_PROGRESS
-_ENDS = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED})
-
-MOVES: dict[str, Move] = {
-    "claim": Move(frozenset({_Q}), frozenset({_P})),
-    "resume": Move(frozenset({_Q}), frozenset({_P}), open=True),
-    "end": Move(frozenset({_P, _Q}), _ENDS, open=True),
-    "retry": Move(frozenset({_P, _Q}), frozenset({_Q}), open=True),
-    "refuse": Move(frozenset({_P, _Q}), frozenset({_Q}), open=True),
-    "lose": Move(frozenset({_P}), frozenset({_Q}), open=True),
-    "drop": Move(frozenset({_P, _Q}), frozenset({_Q}), open=True),
-    "give_up": Move(frozenset({_P, _Q}), frozenset({JobState.FAILED}), open=True),
-    "cancel": Move(frozenset({_P, _Q}), frozenset({JobState.CANCELLED})),
-    "wait_over": Move(frozenset({_P, _Q}), frozenset({JobState.TIMED_OUT})),
-    "purge": Move(frozenset({_Q}), frozenset({JobState.CANCELLED})),
-    "reopen": Move(frozenset({JobState.FAILED, JobState.TIMED_OUT}), frozenset({_Q})),
-    "expire": Move(frozenset(JobState), frozenset()),
-}
 
 
 # ---- the machine ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from scripted_agent import ScriptedAgent
 from stoker.control import store
 from stoker.control.errors import ControlError, NotFound, Unauthorized, Unavailable
 from stoker.control.nodes.session import MESSAGE_INPUTS, _slice
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_key, revoke_key

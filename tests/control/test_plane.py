@@ -10,7 +10,7 @@ from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import InvalidInput, NotFound, Unauthorized
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.control.types import EndpointVersion
 from stoker.wire.messages import (

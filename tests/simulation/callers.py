@@ -18,7 +18,7 @@ from world import Broken, World
 
 from stoker.control.errors import BadRequest, NotFound, Unavailable
 from stoker.control.plane import Plane
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once, S3Config, Submission
 from stoker.control.streams import StreamEvent
 from stoker.control.types import Endpoint, JobView, Listing

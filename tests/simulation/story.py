@@ -20,7 +20,7 @@ from wishes import Request, draw
 from witness import Tale, Violation
 from world import World, shrink
 
-from stoker.control.rules.events import TERMINAL
+from stoker.control.rules.job_states import TERMINAL
 from stoker.testing.fake_spawner import Start
 
 STEPS = 400_000

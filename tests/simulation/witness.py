@@ -26,7 +26,7 @@ from ledger import Ledger
 from network import Link
 from virtual_loop import VirtualLoop
 
-from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.types import JobView
 from stoker.wire.messages import Assign, AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from stoker.control.rules.job_machine import MOVES
+from stoker.control.rules.job_states import MOVES
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _GUARD = re.compile(r"\{from (\w+)\}")

@@ -1,5 +1,5 @@
 -- The hot statements, by name, for SQLite and PostgreSQL. `{from MOVE}` becomes the guard of that move in
--- control.job.MOVES; `{ms SECONDS}` whole milliseconds, cut off; `{kept}` until when a job that ends now is
+-- control.rules.job_states.MOVES; `{ms SECONDS}` whole milliseconds, cut off; `{kept}` until when a job that ends now is
 -- kept; `{skip locked}` what keeps two writers from the same job, where there can be two. Parameters are `:named`.
 -- Times are parameters; nothing here asks a clock. `node` is the holder of the current attempt: where it
 -- does not match, the news is stale and no row changes.

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select
 
-from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.idempotency import sweep_keys

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.policy import retries
 from stoker.control.rules.submissions import S3Config
 from stoker.control.store.database.opening import Conn

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from stoker.control.rules.events import JobState
-from stoker.control.rules.job_machine import PURGED
+from stoker.control.rules.job_states import PURGED, JobState
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK

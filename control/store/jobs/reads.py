@@ -10,7 +10,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.policy import retries
 from stoker.control.store.database.opening import Conn
 from stoker.control.streams import AttemptLog, Cursor, StoredChunk

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.control.billing import PriceList
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.policy import Again, Counts, after_failure, after_refusal, retries
 from stoker.control.store.billing.bills import bill_outputs

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import select
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.webhook_retries import next_try_at
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.orphan_objects import release

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.engine import Row
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.accounts import keys
 from stoker.control.store.tables.jobs import jobs

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, exists, select, update
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.policy import Counts, after_drop, after_loss, after_no_sending
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard

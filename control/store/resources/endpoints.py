@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.needs import Needs
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.jobs import jobs

@@ -15,7 +15,7 @@ from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound,
 from stoker.control.jobs.artifacts import MemoryArtifacts
 from stoker.control.jobs.inputs import check_input
 from stoker.control.rules.access import ALL, Access, Caller
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once, Submission
 from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.types import (

@@ -17,7 +17,7 @@ from stoker.control.api.server import serve_http
 from stoker.control.api.settings import ApiSettings
 from stoker.control.auth.rate_limits import LIMITS, Limit
 from stoker.control.errors import Unavailable
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import StreamEvent
 
 

@@ -21,7 +21,7 @@ from stoker.control.errors import BadRequest
 from stoker.control.openai import answers
 from stoker.control.openai.images import parse_images
 from stoker.control.openai.requests import parse_request
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.streams import StreamEvent
 from stoker.control.types import JobView

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stoker.control.api.forms import form_fields
 from stoker.control.errors import BadRequest
 from stoker.control.openai.videos import SentFile, parse_video, video_object
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import StreamEvent
 from stoker.control.types import JobView
 from stoker.models.talking_video.declaration import SCHEMA

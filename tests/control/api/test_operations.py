@@ -11,7 +11,7 @@ from fake_plane import FakePlane
 from starlette.types import ASGIApp
 
 from stoker.control.errors import Unavailable
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import AttemptLog
 from stoker.control.types import EndpointHealth, JobView, Listing
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from stoker.control.jobs import records
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import AttemptLog, StoredChunk
 from stoker.control.types import EndpointHealth, JobView, Page
 

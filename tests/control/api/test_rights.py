@@ -7,7 +7,7 @@ import pytest
 from fake_plane import FakePlane
 
 from stoker.control.rules.access import Access
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 
 READS = [("GET", "status/{job}"), ("GET", "stream/{job}"), ("GET", "health"), ("GET", "requests")]
 READS += [("GET", "logs/{job}"), ("GET", "status-sync/{job}?wait=1")]

@@ -22,7 +22,7 @@ from stoker.control.api.answers import RECEIVED_TRAILERS, SEND_TRAILERS
 from stoker.control.api.forwarded import Proxies
 from stoker.control.api.server import CannotListen, HttpServer, UpgradeProtocol, serve_http
 from stoker.control.auth.tls import NotLoopback, TlsFiles, TlsFilesUnusable
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import StoredChunk, StreamEvent
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}

@@ -17,7 +17,7 @@ from stoker.control.api.app import make_app
 from stoker.control.api.event_stream import parse_event_id, render
 from stoker.control.api.settings import ApiSettings
 from stoker.control.errors import BadRequest
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import Cursor, LogEvent, StoredChunk, StreamEvent
 from stoker.control.types import JobView
 

@@ -6,7 +6,7 @@ from plane_world import endpoint, one, story, world
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.endpoints import Endpoints
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.types import Listing
 from stoker.wire.messages import Outcome
 

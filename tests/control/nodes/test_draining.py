@@ -9,7 +9,7 @@ from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import Unavailable
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.wire.messages import FromAgent, FromControl, HeldAttempt, Refused
 from stoker.wire.streams import StreamEnded
 

@@ -9,7 +9,7 @@ from random import Random
 from plane_world import World, endpoint, one, story, world
 
 from stoker.agent.node import Agent, AgentParts, AgentSettings
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.testing.fake_host import FakeSampler, MemoryScratch
 from stoker.testing.fake_objects import FakeObjects
 from stoker.testing.fake_spawner import FakeSpawner, Start

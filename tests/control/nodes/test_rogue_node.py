@@ -16,7 +16,7 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.nodes.grpc_stream import serve
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.pods import Pod, PodBody
 from stoker.control.rules.volumes import Volume
 from stoker.control.store.resources.keys import create_join_token

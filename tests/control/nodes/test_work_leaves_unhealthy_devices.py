@@ -11,7 +11,7 @@ from plane_world import World, endpoint, story, world
 
 from stoker.agent.devices.health import Answered, Lost, Missed
 from stoker.agent.node import Agent, AgentParts, AgentSettings
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.testing.fake_host import FakeSampler, MemoryScratch
 from stoker.testing.fake_objects import FakeObjects

@@ -6,10 +6,11 @@ import sys
 import types
 from pathlib import Path
 
+import job_machine
 import pytest
 from mutants import examples_last, first_failure, load, mutant
 
-from stoker.control.rules import job_machine, policy
+from stoker.control.rules import job_states, policy
 
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),
@@ -20,13 +21,13 @@ MUTANTS = {
     ),
     "an agent may be killed for ever": ("MAX_ASSIGNMENTS = 10", "MAX_ASSIGNMENTS = 1000"),
     "no outcome from the queue": (
-        '"end": Move(frozenset({_P, _Q}), _ENDS',
-        '"end": Move(frozenset({_P}), _ENDS',
+        '"end": Move(frozenset({_P, _Q}), TERMINAL',
+        '"end": Move(frozenset({_P}), TERMINAL',
     ),
     "a running job is claimed": ('"claim": Move(frozenset({_Q})', '"claim": Move(frozenset({_Q, _P})'),
     "an ended job is cancelled": (
         '"cancel": Move(frozenset({_P, _Q})',
-        '"cancel": Move(frozenset({_P, _Q}) | _ENDS',
+        '"cancel": Move(frozenset({_P, _Q}) | TERMINAL',
     ),
     "any node may end it": ("holder(job) == node is not None and attempt", "attempt"),
     "any attempt may end it": (" and attempt in (None, job.attempt))", ")"),
@@ -113,7 +114,7 @@ MUTANTS = {
 def _survives() -> bool:
     path = Path(__file__).with_name("test_job_machine.py")
     source = path.read_text(encoding="utf-8").replace(
-        "from stoker.control.rules import job_machine", "import sys; job_machine = sys.modules['mutant']"
+        "\nimport job_machine\n", "\nimport sys; job_machine = sys.modules['mutant']\n"
     )
     with first_failure():
         try:
@@ -125,13 +126,17 @@ def _survives() -> bool:
 
 
 def _broken(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """The machine with this piece replaced, in itself or in the policy that it asks."""
+    """The machine with this piece replaced, in itself or in one of the two modules of rules that it uses."""
+    for rules in (job_states, policy):
+        if old in Path(rules.__file__).read_text(encoding="utf-8"):
+            monkeypatch.setitem(sys.modules, rules.__name__, mutant(rules, old, new))
+            return _copied()
+    return mutant(job_machine, old, new)
+
+
+def _copied() -> types.ModuleType:
     path = Path(job_machine.__file__)
-    source = path.read_text(encoding="utf-8")
-    if old in source:
-        return mutant(job_machine, old, new)
-    monkeypatch.setitem(sys.modules, policy.__name__, mutant(policy, old, new))
-    return load("mutant_of_job", path, source)
+    return load("mutant_of_job", path, path.read_text(encoding="utf-8"))
 
 
 def _run(module: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
@@ -141,6 +146,9 @@ def _run(module: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
 
 def test_the_machine_itself_survives(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _run(job_machine, monkeypatch)
+    for rules in (job_states, policy):  # copies of which nothing is replaced
+        monkeypatch.setitem(sys.modules, rules.__name__, mutant(rules, "from __future__", "from __future__"))
+    assert _run(_copied(), monkeypatch)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

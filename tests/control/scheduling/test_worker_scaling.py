@@ -10,7 +10,7 @@ from plane_world import World, endpoint, one, story, world
 from working_agent import WorkingAgent, gpus
 
 from stoker.control import store
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.control.sweeper import STAFF_PAUSE_S
 from stoker.control.types import Endpoint, Listing

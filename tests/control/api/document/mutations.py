@@ -12,7 +12,7 @@ from typing import Any
 
 from fake_plane import KEY
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 
 S3 = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
 SUBMISSIONS: list[dict[str, Any]] = [

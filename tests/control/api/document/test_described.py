@@ -12,7 +12,7 @@ from virtual_loop import VirtualLoop
 
 from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.streams import AttemptLog, StoredChunk
 from stoker.control.types import JobView
 

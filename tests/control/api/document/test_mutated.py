@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.streams import StoredChunk
 from stoker.control.types import JobView

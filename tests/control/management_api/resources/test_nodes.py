@@ -12,7 +12,7 @@ from managed import V2, Managed, managed
 from plane_world import endpoint, one, story
 from scripted_agent import ScriptedAgent
 
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.scheduling.cluster_state import PlacedPod
 from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Device, DeviceSample, DirectGateway, FromAgent, HeldWorker, WorkerState

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.control import store
 from stoker.control.errors import KeyReused
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once
 from stoker.control.store.database.commits import run_batch
 from stoker.control.types import NewJob

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from stoker.control import store
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import S3Config
 from stoker.control.store.tables.billing import spans
 from stoker.control.streams import Cursor

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.store.billing import samples as store_samples
 from stoker.control.store.jobs import orders as store_orders
 from stoker.control.store.jobs import reads as store_views

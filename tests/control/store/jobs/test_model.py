@@ -10,6 +10,7 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+import job_machine
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -23,8 +24,7 @@ from hypothesis.stateful import (
 
 from stoker.control import store
 from stoker.control.errors import KeyReused
-from stoker.control.rules import job_machine
-from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.submissions import Once
 from stoker.control.store.database.statements import STATEMENTS
 from stoker.control.store.jobs import idempotency as store_idempotency

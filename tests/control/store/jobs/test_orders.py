@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import S3Config
 from stoker.control.streams import Cursor
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stoker.control import store
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.wire.messages import AttemptKey, Device, Outcome
 
 

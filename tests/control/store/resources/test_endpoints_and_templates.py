@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.control import store
-from stoker.control.rules.events import JobState
+from stoker.control.rules.job_states import JobState
 from stoker.control.types import Template
 from stoker.wire.messages import LockedWeights, WeightsFile
 
