@@ -1,1 +1,1 @@
-"""Parts that only tests, benchmarks and the simulation use: an agent without devices, disks or processes."""
+"""What only tests, benchmarks and the simulation use: parts without devices, disks, threads or processes."""

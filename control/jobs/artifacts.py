@@ -1,7 +1,7 @@
 """Control's way to the object store: spilled inputs and outputs, requests signed for agents, and deleting.
 
-`S3Artifacts` runs the synchronous store of `outbound` on two threads; `MemoryArtifacts` is the same in a
-dictionary, for the simulation. What the store refuses comes out as one of control's own errors:
+`S3Artifacts` runs the synchronous store of `outbound` on two threads. What the store refuses is raised as one
+of control's own errors:
 
     down, full, or refusing us   -> Unavailable 503   nothing was accepted; its sentence says which
     no such object               -> NotFound 404      past its retention, or deleted by hand
@@ -11,7 +11,6 @@ dictionary, for the simulation. What the store refuses comes out as one of contr
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -69,7 +68,7 @@ class Artifacts(Protocol):
 class S3Artifacts:
     def __init__(self, config: ObjectStoreConfig, threads: int = 2) -> None:
         refuse_short_credentials(config)
-        self.grant = _grant(config)
+        self.grant = grant_for(config)
         self._store = ObjectStore(config)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="artifacts")
         self._signing = ThreadPoolExecutor(1, thread_name_prefix="signing")  # waits for no store
@@ -126,61 +125,7 @@ class S3Artifacts:
         return await asyncio.wrap_future(running)
 
 
-class MemoryArtifacts:
-    """No thread, no socket. `blobs` may be shared with an agent's fake; `down = True` fails all calls."""
-
-    def __init__(self, config: ObjectStoreConfig | None = None, blobs: Blobs | None = None) -> None:
-        self._config = config or ObjectStoreConfig(
-            "http://objects.test", "", "us-east-1", "stoker", "id", "secret"
-        )
-        self.grant = _grant(self._config)
-        self.blobs: Blobs = {} if blobs is None else blobs
-        self.down = False
-
-    async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref:
-        await self._called()
-        self.blobs[self._config.bucket, key] = data
-        return Ref(key, len(data), hashlib.sha256(data).hexdigest())
-
-    async def get(self, ref: Ref) -> bytes:
-        await self._called()
-        data = self.blobs.get((self._config.bucket, ref.key))
-        if data is None:
-            raise as_control_error(ObjectMissing(f"reading {ref.key} failed: there is no such object"))
-        if ref.sha256 and hashlib.sha256(data).hexdigest() != ref.sha256:
-            raise ControlError(f"the object {ref.key} was altered: it is not the one that was stored")
-        return data
-
-    async def url(self, ref: Ref) -> str:
-        await self._called()
-        return f"{self._config.endpoint_url}/{self._config.bucket}/{ref.key}?signed"
-
-    async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
-        await asyncio.sleep(0)
-        return tuple(Signed(f"{self._config.endpoint_url}/{one.key}?{one.verb}") for one in wanted)
-
-    async def delete(self, key: str) -> None:
-        await self._called()
-        self.blobs.pop((self._config.bucket, key), None)
-
-    async def delete_prefix(self, prefix: str) -> None:
-        if not prefix.endswith("/") or prefix == "/":
-            raise ValueError(f"a prefix to delete must end in / and name a folder, not {prefix!r}")
-        await self._called()
-        for bucket, key in list(self.blobs):
-            if bucket == self._config.bucket and key.startswith(prefix):
-                del self.blobs[bucket, key]
-
-    async def close(self) -> None:
-        """Nothing to end."""
-
-    async def _called(self) -> None:
-        await asyncio.sleep(0)
-        if self.down:
-            raise as_control_error(ObjectStoreDown("the object store is down, as it was told to be"))
-
-
-def _grant(config: ObjectStoreConfig) -> Grant:
+def grant_for(config: ObjectStoreConfig) -> Grant:
     return Grant(
         endpoint_url=config.endpoint_url,
         public_endpoint=config.public_endpoint or config.endpoint_url,

@@ -22,8 +22,9 @@
   caller: a purge cancels it, too.
 - `lost` ends, lost nodes and errors that were raised as retryable count towards `max_attempts`, a handler's
   other errors towards `handler_retries`; refusals, attempts that their node does not hold, and attempts that
-  were not sent, towards neither. A lost node counts when the job is claimed again: until then the node may come
-  back and resume. It does not count for a job that lay ahead of a worker there, as far as this process knew.
+  were not sent, towards neither. A lost node counts when the job is claimed again: until then the node may
+  come back and resume. It does not count for a job that lay ahead of a worker there, as far as this process
+  knew.
 
 The store makes the moves as SQL statements, whose guards are generated from `MOVES`; `control.rules.policy`
 decides what is tried again. A model in the tests makes the same moves in memory, and the store is compared

@@ -18,14 +18,14 @@ from virtual_loop import run as run_story
 from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable, UncertainCommit
-from stoker.control.jobs.artifacts import MemoryArtifacts
 from stoker.control.plane import Plane
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.validation import AssignedWorker
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import InlineCommitter
 from stoker.control.store.resources.keys import create_join_token, create_key
 from stoker.control.types import Endpoint, EndpointVersion
+from stoker.testing.inline_committer import InlineCommitter
+from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import HeldWorker
 
 T = TypeVar("T")

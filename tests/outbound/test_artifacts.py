@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoker.control.errors import ControlError, NotFound, Unavailable
-from stoker.control.jobs.artifacts import Artifacts, MemoryArtifacts, S3Artifacts, as_control_error
+from stoker.control.jobs.artifacts import Artifacts, S3Artifacts, as_control_error
 from stoker.outbound.errors import (
     FileChanged,
     ObjectMissing,
@@ -22,6 +22,7 @@ from stoker.outbound.errors import (
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 from stoker.testing.fake_objects import FakeObjects
+from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import Grant
 
 

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from stoker.agent.uploads.signed_objects import Signer
 from stoker.control.errors import Unavailable
-from stoker.control.jobs.artifacts import MemoryArtifacts, as_control_error
+from stoker.control.jobs.artifacts import as_control_error
 from stoker.control.store.database.commits import run_batch
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreFull, OutboundError
 from stoker.testing.fake_objects import FakeObjects
+from stoker.testing.memory_artifacts import MemoryArtifacts
 
 T = TypeVar("T")
 

@@ -18,8 +18,6 @@ the loop once more for each batch, and costs more than it gives.
 There is one thread that writes, with PostgreSQL too. A second one would not commit sooner: grouping pays for
 the fsync already, the functions are Python and share one interpreter lock, and order within an endpoint
 would be lost. More than one control per database will need it, and `SKIP LOCKED` is in the claim for that.
-
-`InlineCommitter` does the same without a thread, for the simulation.
 """
 
 from __future__ import annotations
@@ -102,7 +100,7 @@ def run_batch(
     return [run_batch(conn, [fn])[0] for fn in fns]
 
 
-def _run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
+def run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
     """Each sees one snapshot. A read that fails fails alone."""
     results: list[tuple[Any, Exception | None]] = []
     for fn in fns:
@@ -166,7 +164,7 @@ class Committer:
         self._closed = False
         self._writes = self._reads = _Lane("store-writer", store.writer, run_batch, self._deliver)
         if not store.shared:
-            self._reads = _Lane("store-reader", store.reader(), _run_reads, self._deliver)
+            self._reads = _Lane("store-reader", store.reader(), run_reads, self._deliver)
             self._reads.start()
         self._writes.start()
 
@@ -205,34 +203,3 @@ class Committer:
                 future.set_result(value)
             else:
                 future.set_exception(error)
-
-
-class InlineCommitter:
-    """No thread: commits at once. `hook` is called between the commit and the reply; it may raise a crash."""
-
-    def __init__(self, store: Store, hook: Callable[[], None] | None = None) -> None:
-        self.uncertain_commit = asyncio.Event()
-        self._conn = store.writer
-        self._hook = hook
-
-    async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
-        ((value, error),) = run_batch(self._conn, [fn], early)
-        if self._hook is not None:
-            self._hook()
-        # As with the real one, others may run between the commit and the reply.
-        await asyncio.sleep(0)
-        if error is not None:
-            raise error
-        result: T = value
-        return result
-
-    async def read(self, fn: Callable[[Conn], T]) -> T:
-        ((value, error),) = _run_reads(self._conn, [fn])
-        await asyncio.sleep(0)
-        if error is not None:
-            raise error
-        result: T = value
-        return result
-
-    async def close(self) -> None:
-        await asyncio.sleep(0)

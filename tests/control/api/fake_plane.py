@@ -12,7 +12,6 @@ from random import Random
 
 from stoker.control.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
-from stoker.control.jobs.artifacts import MemoryArtifacts
 from stoker.control.jobs.inputs import check_input
 from stoker.control.rules.access import ALL, Access, Caller
 from stoker.control.rules.job_states import JobState
@@ -27,6 +26,7 @@ from stoker.control.types import (
     Page,
     UploadedFile,
 )
+from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire import names
 
 KEY = "sk-right"

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from stoker.control.errors import Unavailable
 from stoker.control.store import Conn, view
-from stoker.control.store.database.commits import Committer, InlineCommitter, run_batch
+from stoker.control.store.database.commits import Committer, run_batch
 from stoker.control.store.resources.keys import create_key, list_keys
+from stoker.testing.inline_committer import InlineCommitter
 
 SQLITE_ONLY = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 """Tests of what only a file does; test_postgres.py has the likes of them for a server."""
