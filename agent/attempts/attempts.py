@@ -297,7 +297,10 @@ class Attempts:
         worker = attempt.worker
         match command:
             case ev.SendAhead():
-                worker.run_ahead(attempt.key, attempt.run_frame(ahead=True))
+                try:
+                    worker.run_ahead(attempt.key, attempt.run_frame(ahead=True))
+                except OSError:  # no descriptor is left: it is sent in its turn
+                    self._step(attempt, ev.Withdrawn(self._time()))
             case ev.Begin():
                 self._begins(attempt, attempt.printed or worker.listen())
             case ev.Withdraw():

@@ -98,6 +98,8 @@ class WaitingAttempts:
             if not room or not _may_lie_in_the_socket(attempt) or self._prepare(attempt):
                 return
             self._step(attempt, ev.RoomAhead(loop_time()))
+            if worker.room_ahead >= room:  # it could not be sent, and nothing may overtake it
+                return
             room -= 1
 
 

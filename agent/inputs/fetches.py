@@ -74,16 +74,20 @@ class Fetches:
 
     async def _run(self, n: int, request: InputRequest) -> None:
         try:
-            found = await self._inputs.fetch(request)
+            self._pass_on(n, await self._inputs.fetch(request))
         except InputRefused as refused:
             self._send(failed(self._key, n, refused))
-            return
+        except OSError as error:  # no descriptor is left
+            why = f"the input cannot be passed on by this node: {error.strerror or error}"
+            self._send(failed(self._key, n, InputRefused("no_room", why, retryable=True)))
         except Exception as error:
             log.exception("fetching an input of %s failed", self._key)
             self._send(
                 failed(self._key, n, InputRefused("unreachable", f"the input was not fetched: {error!r}"))
             )
-            return
+
+    def _pass_on(self, n: int, found: FetchedInput) -> None:
+        """Raises OSError, and sends nothing, where no descriptor is left for it."""
         try:
             about = {"n": n, "size": found.size, "sha256": found.sha256}
             self._send(Frame("fetched", {**_about(self._key), **about}, fd=found.fd))

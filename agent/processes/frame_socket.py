@@ -32,6 +32,8 @@ FRAME_S = 30.0
 """How long a frame may take from its first byte to its last. The kernel takes it from a worker in one
 call."""
 
+_NONE_LEFT = "the agent has no file descriptor left for one that it sent"
+
 UNREAD_MAX = 10_000
 """Frames that wait to be sent: a worker may ask again and again, and read no answer."""
 
@@ -78,7 +80,11 @@ class FrameSocket:
             return
         data, fds = encode(frame)
         if frame.fd is not None:
-            fds[0] = os.dup(frame.fd)
+            try:
+                fds[0] = os.dup(frame.fd)
+            except OSError:
+                _close_all(fds[1:])
+                raise
         self._outgoing.append(_Outgoing(memoryview(data), fds))
         if len(self._outgoing) > UNREAD_MAX:
             self._broke(f"it has not read {UNREAD_MAX} frames that it was sent")
@@ -146,9 +152,12 @@ class FrameSocket:
             return None
         except OSError:
             data, ancillary, flags = b"", [], 0
-        why = f"more than {FDS_MAX} descriptors came at once" if flags & socket.MSG_CTRUNC else ""
+        fds, why = _fds_in(ancillary) if ancillary else (), ""
+        if flags & socket.MSG_CTRUNC:
+            full = len(fds) >= FDS_MAX
+            why = f"more than {FDS_MAX} descriptors came at once" if full else _NONE_LEFT
         try:
-            for frame in self._reader.feed(data, _fds_in(ancillary) if ancillary else ()):
+            for frame in self._reader.feed(data, fds):
                 if self._half is not None:
                     self._half.cancel()
                     self._half = None

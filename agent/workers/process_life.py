@@ -66,9 +66,14 @@ class ProcessLife:
         return self.process.alive or key in self.ahead.sent
 
     def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
-        self.known.add(key)
+        """Raises OSError, and sends nothing, where no descriptor is left to pass on what it carries."""
         self.ahead.send(key)
-        self.process.send(frame)
+        try:
+            self.process.send(frame)
+        except OSError:
+            self.ahead.unsend(key)
+            raise
+        self.known.add(key)
 
     def withdraw(self) -> list[AttemptKey]:
         withdrawn = self.ahead.withdraw()

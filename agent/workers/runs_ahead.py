@@ -69,6 +69,12 @@ class RunsAhead:
         self.sent.append(key)
         os.write(self._write, _PERMISSION)
 
+    def unsend(self, key: AttemptKey) -> None:
+        """The run could not be sent after all. Its permission is there: of those that the process takes,
+        each is for a run that came."""
+        self.sent.remove(key)
+        os.read(self._read, len(_PERMISSION))
+
     def clear_after(self, key: AttemptKey) -> None:
         """This one is sent in its turn: once it has ended, what was withdrawn is dropped."""
         self._clears = key

@@ -119,7 +119,8 @@ class Worker:
         return listener
 
     def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
-        """Sends the run frame of one that waits; only where there is `room_ahead`."""
+        """Sends the run frame of one that waits; only where there is `room_ahead`. Raises OSError where it
+        cannot be passed on: it is to be sent in its turn."""
         if self._life is not None:
             self._life.run_ahead(key, frame)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from dataclasses import replace
 
@@ -55,6 +56,49 @@ def test_each_has_its_turn_and_its_own_time(play, a_worker, a_job):
             assert 20 * n - 1 <= outcome.wait_ms <= 23 * n + 1
         assert begun(host.spawner.of("w1")) == [f"j{n}" for n in range(6)]
         assert not host.control.bodies(Refused)
+
+    play(story)
+
+
+def no_descriptors(process, monkeypatch, *jobs, ahead_only):
+    """The runs of these jobs cannot be sent."""
+    send = process.send
+
+    def fails(frame):
+        if frame.kind == "run" and frame.job in jobs and ("ahead" in frame.fields or not ahead_only):
+            raise OSError(errno.EMFILE, "Too many open files")
+        send(frame)
+
+    monkeypatch.setattr(process, "send", fails)
+
+
+def test_one_that_cannot_be_sent_ahead_is_sent_in_its_turn(play, a_worker, a_job, monkeypatch):
+    async def story(host):
+        await host.control.ready(a_worker())
+        process = host.spawner.of("w1")
+        no_descriptors(process, monkeypatch, "j1", "j4", ahead_only=True)
+        await host.control.assign(*(a_job(f"j{n}", SHORT) for n in range(6)))
+        for n in range(6):
+            assert (await host.control.outcome(f"j{n}")).end == "completed"
+        assert begun(process) == [f"j{n}" for n in range(6)], "nothing overtakes it"
+        assert not host.control.bodies(Refused)
+        assert (len(host.control.hellos), host.spawner.spawned) == (1, [process])
+
+    play(story)
+
+
+def test_one_that_cannot_be_sent_in_its_turn_either_is_given_back(play, a_worker, a_job, monkeypatch):
+    async def story(host):
+        await host.control.ready(a_worker())
+        process = host.spawner.of("w1")
+        no_descriptors(process, monkeypatch, "j1", ahead_only=False)
+        await host.control.assign(*(a_job(f"j{n}", SHORT) for n in range(4)))
+        for n in (0, 2, 3):
+            assert (await host.control.outcome(f"j{n}")).end == "completed"
+        (refused,) = host.control.bodies(Refused)
+        assert (refused.job, refused.reason) == ("j1", "its input could not be sent: Too many open files")
+        assert begun(process) == ["j0", "j2", "j3"]
+        assert (len(host.control.hellos), host.spawner.spawned) == (1, [process])
 
     play(story)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 
 import pytest
@@ -131,6 +132,44 @@ def test_a_refusal_is_reported_with_its_reason(play_with, inputs, a_worker, a_jo
         assert first["retryable"] is False
         assert (second["n"], second["reason"]) == (1, "unreachable")
         assert host.agent.attempts.held(), "the job goes on: what to make of it is the handler's"
+
+    play_with(story)
+
+
+def test_an_input_for_which_no_descriptor_is_left_may_be_fetched_again(
+    play_with, inputs, a_worker, a_job, monkeypatch
+):
+    """The handler hears it, and the agent goes on."""
+    inputs.answers["http://a.test/x"] = b"hello"
+    inputs.answers["http://a.test/y"] = OSError(errno.EMFILE, "Too many open files")
+
+    async def story(host):
+        process = await running(host, a_worker, a_job)
+        send = process.send
+
+        def fails(frame):
+            if frame.kind == "fetched":
+                raise OSError(errno.EMFILE, "Too many open files")
+            send(frame)
+
+        monkeypatch.setattr(process, "send", fails)
+        process.emit(fetch(0))
+        process.emit(fetch(1, "http://a.test/y"))
+        await host.until(lambda: len(answers(host)) == 2)
+        for answer in answers(host):
+            assert (answer.kind, answer.fields["reason"], answer.fields["retryable"]) == (
+                "fetch_failed",
+                "no_room",
+                True,
+            )
+            assert answer.fields["error"] == (
+                "the input cannot be passed on by this node: Too many open files"
+            )
+        monkeypatch.setattr(process, "send", send)
+        process.emit(fetch(2))
+        await host.until(lambda: len(answers(host)) == 3)
+        assert answers(host)[2].kind == "fetched"
+        assert len(host.control.hellos) == 1
 
     play_with(story)
 

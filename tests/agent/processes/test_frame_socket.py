@@ -303,6 +303,36 @@ async def test_no_flood_of_descriptors_exhausts_the_agent(start: Any) -> None:
     assert len(os.listdir("/proc/self/fd")) < resource.getrlimit(resource.RLIMIT_NOFILE)[0] / 2
 
 
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Nothing more can be opened by this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_an_agent_without_descriptors_says_so_and_lives(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    came: list[Any] = []
+    agent = FrameSocket(ours, asyncio.get_running_loop(), came.append, came.append)
+    (tmp_path / "made").write_bytes(b"hello")
+    with closing_descriptor(tmp_path / "made") as fd:
+        data, fds = encode(Frame("file", {"n": 0}, fd=fd))
+        socket.send_fds(theirs, [data], fds)
+        with no_descriptor_left():
+            with pytest.raises(OSError, match="Too many open files"):
+                agent.send(Frame("fetched", fd=fd))
+            agent._read()
+    assert came[-1] == "the agent has no file descriptor left for one that it sent"
+    agent.close()
+    theirs.close()
+
+
 async def test_a_frame_over_the_limit_is_the_senders_error(start: Any) -> None:
     process, watcher = start("say('ready', got=hear().kind)")
     with pytest.raises(FrameError, match="over the limit"):

@@ -48,6 +48,16 @@ def test_a_worker_that_sets_its_end_blocking_does_not_block_the_agent(ahead: Run
     assert withdrawn == [[]]
 
 
+def test_a_run_that_could_not_be_sent_leaves_no_permission(ahead: RunsAhead, workers: int) -> None:
+    ahead.send(FIRST)
+    ahead.send(SECOND)
+    ahead.unsend(SECOND)
+    assert ahead.sent == [FIRST]
+    assert os.read(workers, 2) == b"r", "one for the first"
+    with pytest.raises(BlockingIOError):
+        os.read(workers, 1)
+
+
 def test_what_the_worker_has_not_begun_is_withdrawn(ahead: RunsAhead, workers: int) -> None:
     ahead.send(FIRST)
     ahead.send(SECOND)
