@@ -1,4 +1,4 @@
-"""What an agent tells of its host beside the devices, as the facts that placement compares needs with.
+"""The facts that an agent reports about its host, apart from the devices: placement compares needs with them.
 
     vcpus           processors that this process may use: those it is pinned to, or its cgroup's quota
     memory_bytes    the host's memory, or its cgroup's limit

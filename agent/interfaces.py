@@ -114,7 +114,7 @@ class Objects(Protocol):
 
 
 class Scratch(Protocol):
-    """A folder for each attempt, made when its handler asks for it at the latest, and removed after it has
+    """A folder for each attempt, made when its handler requests it at the latest, and removed after it has
     left its worker."""
 
     def prepare(self, key: AttemptKey, worker: str = "") -> str:

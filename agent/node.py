@@ -50,7 +50,7 @@ from stoker.wire.streams import AgentStream, StreamEnded
 log = logging.getLogger(__name__)
 
 RESTART_S = 60.0
-"""How long the agent tries often to reach a control that said that it stops."""
+"""How long the agent tries at short intervals to reach a control that announced that it stops."""
 
 LEASE_CHECK_S = 1.0
 """The host may have slept meanwhile, which no timer of the loop notices."""
@@ -207,7 +207,7 @@ class Agent:
     def stop(self) -> None:
         """`run` winds down and returns."""
         self._stop_requested.set()
-        self.reports.wake.set()  # control is told at once
+        self.reports.wake.set()  # reported at once
 
     def learn(self, facts: Mapping[str, str]) -> None:
         """Adds facts about this host. The session is ended, since a Hello reports them; what runs goes on."""

@@ -369,11 +369,11 @@ def require_timely(message: WorkerMessage, *, setup_ended: bool, known: Collecti
     match message:
         case Ready() | SetupFailed():
             if setup_ended:
-                raise BrokenProtocol("it said for a second time how its setup ended")
+                raise BrokenProtocol("it reported for a second time how its setup ended")
             return
         case Slots() | Retire(key=None):
             if not setup_ended:
-                raise BrokenProtocol("it said something before it was ready")
+                raise BrokenProtocol("it sent a message before it was ready")
             if isinstance(message, Retire) and message.lost:
                 raise BrokenProtocol("a retire frame with lost names no job")
             return

@@ -207,8 +207,8 @@ class Plane:
             tasks.create_task(self.management.temporary.run(), name="temporary endpoints")
 
     def close(self) -> None:
-        """This process is about to end: no new jobs, no claims, nobody held. Requests to http workers go on,
-        and reads are answered until the end."""
+        """This process is about to end: no new jobs, no claims, no held polls. Requests to http workers go
+        on, and reads are answered until the end."""
         self.commands.closed = self.dispatch.closed = True
         self._waiters.close()
 
@@ -223,7 +223,7 @@ class Plane:
         self.live_logs.close()
 
     async def _watch_uncertain_commits(self) -> None:
-        """Nodes say Hello again, which compares what they hold with what is stored, and whoever waits for a
+        """Nodes send Hello again, which compares what they hold with what is stored, and whoever waits for a
         job reads it anew."""
         uncertain = self._commits.uncertain_commit
         while True:

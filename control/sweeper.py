@@ -2,7 +2,7 @@
 
 Everything here is idempotent and driven by the store, so a pass that fails is simply done again. A gap in
 this module's own runs (a suspended host, a store that is full) is not held against nodes: silence is counted
-only while this process has been watching. The object store is tidied beside all that: one that hangs holds
+only while this process has been watching. The object store is tidied separately: one that hangs holds
 nothing else up.
 """
 

@@ -79,7 +79,7 @@ class Endpoint:
 
     @property
     def temporary(self) -> bool:
-        """Whether it is deleted when nobody has used it for a day."""
+        """Whether it is deleted when it was not used for 24 hours."""
         return bool(self.requested.get("temporary"))
 
     @property
@@ -237,8 +237,8 @@ class EndpointHealth:
 class ReportsApplied:
     """What a batch of reports did: jobs that changed, and attempts that are stale and must stop.
 
-    `chunks` are the attempts with news for stream readers: a chunk, or a progress value. `orphans` were
-    uploaded by attempts whose end does not count; they are to be deleted. `pods` are as they are now.
+    `chunks` are the attempts with something new for stream readers: a chunk, or a progress value. `orphans`
+    were uploaded by attempts whose end does not count; they are to be deleted. `pods` are as they are now.
     """
 
     changed: tuple[Changed, ...] = ()

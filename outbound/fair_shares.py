@@ -1,5 +1,5 @@
-"""Decides who may have one more of a few slots, so that nobody who holds slots for long blocks the others.
-Pure.
+"""Decides who may have one more of a few slots, so that one who holds slots for long does not block the
+others. Pure.
 
 A slot is held for an account and, within it, for the host that the account calls. An account gets at most
 half of the slots that the other accounts leave free, and one host gets at most half of what the account's

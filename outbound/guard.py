@@ -1,7 +1,7 @@
 """HTTP to addresses that callers name: inputs that are URLs, and webhooks.
 
 For each hop, the guard checks the URL, resolves its host once, checks every address of the host, and connects
-to one of exactly these addresses. It never asks the name server a second time, so DNS rebinding does not
+to one of exactly these addresses. It never queries the name server a second time, so DNS rebinding does not
 work. TLS and the Host header use the name. Redirects are followed here, and each hop is checked like the
 first. Proxies, netrc and cookies of the environment are not used.
 

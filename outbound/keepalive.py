@@ -9,7 +9,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
 def find_vanished(connected: socket.socket | None) -> None:
-    """Lets the system ask a silent peer now and then whether it is there."""
+    """Lets the system probe a silent peer at intervals."""
     if connected is None:
         return
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

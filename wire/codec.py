@@ -146,7 +146,7 @@ def _write_report(report: Report) -> Any:
 def _read_report(proto: Any) -> Report:
     name = proto.WhichOneof("body")
     if name is None:
-        raise WireError(f"report {proto.number} has no body that this side knows")
+        raise WireError(f"report {proto.number} has no body that this version can read")
     return Report(proto.number, READERS[_ARM_KINDS[name]](getattr(proto, name)))
 
 
@@ -167,7 +167,7 @@ _ARM_KINDS = {name: kind for kind, name in _ARMS.items()}
 WRITERS: dict[type[Any], Convert] = {Report: _write_report}
 """Each makes the protobuf of one dataclass. Raises TypeError, ValueError or UnicodeEncodeError."""
 READERS: dict[type[Any], Convert] = {Report: _read_report}
-"""Each makes the dataclass of its protobuf. Raises WireError for a report that this side does not know."""
+"""Each makes the dataclass of its protobuf. Raises WireError for a report that this version cannot read."""
 for _kind in (*BODIES, FromAgent, FromControl, LogLines, LogWanted, TunnelPieces):
     _compile(_kind)
 

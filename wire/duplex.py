@@ -90,7 +90,7 @@ class ByteQueue:
 
 
 class DuplexStream(Generic[In, Out]):
-    """Implements `wire.streams.Stream` while its owner runs `run`. Who derives from it knows the transport:
+    """Implements `wire.streams.Stream` while its owner runs `run`. A subclass implements the transport:
     what its errors mean, and why the other side ended."""
 
     def __init__(self, decoder: Decoder[In], read: Read, write: Write, limit: int = QUEUE_MAX_BYTES) -> None:

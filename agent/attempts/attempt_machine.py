@@ -20,7 +20,8 @@ its process: uploading and reporting need none.
 - A handler that answers the cancel frame leaves the worker alive. One that does not loses its worker to
   SIGTERM, and then to SIGKILL (`agent.workers.process_machine` counts that time). Only the worker's exit ends
   the attempt then, so its slot is free when the outcome says so.
-- `Dropped`: control wants no reports of it. It is stopped all the same, and then the slot is released.
+- `Dropped`: control no longer accepts reports about it. It is stopped all the same, and then the slot is
+  released.
 - Chunks of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
   for until the ttl. Any other end is reported at once when the store fails or has just failed, and after
   FLUSH_S at the latest; the chunks that are not stored by then are dropped, with all that follow them.
@@ -145,7 +146,7 @@ def step(state: State, event: Event, cancel_s: float = CANCEL_S) -> Stepped:
 
 
 def wake_at(state: State) -> float | None:
-    """When the machine wants a Tick, if nothing else happens."""
+    """When the machine needs a Tick, if nothing else happens."""
     match state:
         case Waiting(end=end, ttl_at=ttl_at):
             return ttl_at if end is None or isinstance(end, HandBack) else None

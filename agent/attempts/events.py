@@ -113,7 +113,7 @@ class LeaseLost:
 
 @record(frozen=True, slots=True)
 class Dropped:
-    """Control wants neither the work nor its reports."""
+    """Control needs neither the work nor its reports."""
 
     at: float
 
@@ -229,7 +229,7 @@ class TerminateWorker:
 
 @record(frozen=True, slots=True)
 class ReleaseSlot:
-    """Its slot, or its place behind the one that runs, is free; its scratch folder is removed."""
+    """Its slot, or its position behind the one that runs, is free; its scratch folder is removed."""
 
 
 @record(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class LogFollow:
         self._last: deque[LogLines] = deque()
         self._wake = asyncio.Event()
 
-    # -- what control wants
+    # -- what control requests
 
     def want(self, keys: Iterable[AttemptKey]) -> None:
         self.wanted = frozenset(keys)

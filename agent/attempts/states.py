@@ -41,7 +41,7 @@ class Running:
 
 @record(frozen=True, slots=True)
 class Cancelling:
-    """The cancel frame is sent. A verdict of None: nobody wants a report."""
+    """The cancel frame is sent. A verdict of None: nothing is to be reported."""
 
     term_at: float
     verdict: Verdict | None

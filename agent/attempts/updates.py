@@ -1,4 +1,4 @@
-"""What a handler sends while its job runs: progress, chunks of its output, files, and wishes for inputs."""
+"""What a handler sends while its job runs: progress, chunks of its output, files, and requests for inputs."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def _open(address: str) -> tuple[APIClient, EngineFacts]:
 
 def _ping(client: Any) -> Mapping[str, str]:
     """Returns the headers of the answer to a ping, which hold the versions. To report its full version,
-    podman asks the host's package manager, which takes a second, or many on a host that has just started."""
+    podman queries the host's package manager, which takes a second, or many on a host that has just
+    started."""
     with contextlib.closing(client), client.get(f"{client.base_url}/_ping", timeout=OPEN_S) as answer:
         client._raise_for_status(answer)
         headers: Mapping[str, str] = answer.headers

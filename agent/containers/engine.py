@@ -138,7 +138,7 @@ class ContainerEngine:
 
     def _pulled(self, key: tuple[str, RegistryAuth | None], done: asyncio.Future[None]) -> None:
         del self._pulls[key]
-        done.exception()  # marks it as retrieved, in case nobody waits for it any more
+        done.exception()  # marks it as retrieved, in case nothing waits for it any more
 
     def _pull(self, name: str, auth: RegistryAuth | None) -> None:
         try:

@@ -70,7 +70,7 @@ class Images:
             if not pin["digest"]:
                 raise EngineError(
                     f"image {wanted.image} of {wanted.owner} version {wanted.version} was"
-                    f" {pin['id'][:19]} on this node; that has gone, and no registry knows it"
+                    f" {pin['id'][:19]} on this node; that has gone, and no registry has it"
                 ) from None
         return str((await self._inspect_or_pull(pin["digest"], wanted))["Id"])
 

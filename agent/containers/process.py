@@ -176,7 +176,7 @@ class ContainerProcess:
             return await self._run()
         except (EngineError, OSError) as error:
             return NEVER_RAN, f"{container} cannot be run: {error}"
-        except Exception as error:  # the watcher must be told of an end, whatever went wrong
+        except Exception as error:  # the watcher must receive an end, whatever went wrong
             log.exception("%s", container)
             return NEVER_RAN, f"{container} cannot be run: {error!r}"
 

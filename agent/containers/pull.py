@@ -36,7 +36,7 @@ def pull(client: APIClient, name: str, auth: RegistryAuth | None, *, stores_in_s
     from requests.exceptions import Timeout
 
     repository, tag = parse_repository_tag(name)
-    untyped: Any = client  # its own `pull` waits for ever
+    untyped: Any = client  # its own `pull` waits without a limit
     quiet_s, failure = QUIET_S, None
     try:
         with untyped.post(

@@ -4,13 +4,14 @@ Runs `agent.devices.health` and `agent.devices.memory_gate`. One task samples al
 or without a connection; an Xid makes it sample at once.
 
     event                    what follows
-    a device is unhealthy    its attempts end `lost`, its workers are killed, none starts, control is told
+    a device is unhealthy    its attempts end `lost`, its workers are killed, none starts, it is reported
     it is healthy again      the workers that wait for it are started
     a process has ended      its device is measured until its memory is free; then the next process may start
     a job was stopped        `unclean` describes what it left, until the worker's memory is back at its level
 
 A worker may have several devices, and a device several workers. While others have a process on a device, the
-memory that one of them left cannot be told from theirs, so it is measured when the last process has ended.
+memory that one of them left cannot be distinguished from theirs, so it is measured when the last process has
+ended.
 
 A worker that outlives SIGKILL (a process that hangs in the driver) loses its attempts after UNREAPED_S, so
 that they run elsewhere. A CPU device has no memory to check, and is never closed.

@@ -2,10 +2,10 @@
 
     control --CONNECT worker, with this port's token--> here --> agent.http_workers.relay
 
-- Whoever has not this port's token gets 401 and no connection. The token is drawn at each start, and only
-  control is told it, in Hello.
+- A caller without this port's token gets 401 and no connection. The token is drawn at each start, and is sent
+  only to control, in Hello.
 - On loopback it speaks in the clear, for a control on the same host. For one on another host it speaks TLS,
-  with a certificate that is made at each start and told with the token: control knows the node by it.
+  with a certificate that is made at each start and sent with the token: control recognises the node by it.
 - Of connections without proof there are UNPROVEN_MAX at most, for `relay.HEAD_S` and a TLS handshake of as
   long each, until their socket is closed; what comes beyond that is closed.
 - A control that vanished without a word is found by TCP's keepalive.

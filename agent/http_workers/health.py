@@ -103,7 +103,7 @@ def begin(at: float) -> State:
 
 
 def wake_at(state: State) -> float | None:
-    """When the machine wants a Tick; None while a probe is under way."""
+    """When the machine needs a Tick; None while a probe is under way."""
     match state:
         case Replaced():
             return None

@@ -4,7 +4,7 @@
 
 A port is given to a worker before it listens, and its server may end while the worker goes on, so another
 process may listen there: it must get neither the worker's requests nor its probes. Where the worker's
-processes cannot be looked into (they are in a container, or another user's), whoever listens is believed.
+processes cannot be inspected (they are in a container, or another user's), any listener is accepted.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Listeners:
         self._own: dict[int, frozenset[int]] = {}
 
     async def foreign(self, port: int, pid: int, *, connected: bool = False) -> bool:
-        """Whether somebody else than the worker whose process is `pid` listens at its port. A port at which
-        nobody listens is nobody's, unless somebody has just taken a connection there (`connected`): whoever
-        did so and stopped listening at once does not want to be seen."""
+        """Whether a process that is not of the worker with this `pid` listens at its port. A port without
+        listeners is not foreign, unless a connection was just accepted there (`connected`): a process that
+        accepts one and stops listening at once is hiding."""
         found = listeners(port)
         if pid and connected and not found:
             return True

@@ -1,6 +1,6 @@
 """The tunnel to control: a stream of its own, through which control reaches the http workers of this node.
 
-Welcome asks for one ──> opened ──connections that control opens──> agent.http_workers.relay
+Welcome requests one ──> opened ──connections that control opens──> agent.http_workers.relay
                            └─ it breaks: opened again after AGAIN_S, as long as the session lasts
 """
 

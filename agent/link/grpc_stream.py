@@ -1,5 +1,5 @@
 """The agent's end of its session, over gRPC: one bidirectional call on a channel of its own.
-Further calls beside it carry logs and the tunnel.
+Further calls carry logs and the tunnel.
 
 Nothing above this module knows gRPC. A connection that dies silently is noticed by HTTP/2 pings as well
 as by the missing acks of beats.

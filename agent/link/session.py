@@ -62,7 +62,7 @@ class Joined(Exception):
 
 
 class Session:
-    """`welcomed` tells whether control took this node in, `control_stops` whether it said that it goes."""
+    """`welcomed`: control has accepted this node. `control_stops`: control has announced that it stops."""
 
     def __init__(self, node: Node, stream: AgentStream, answer_s: float) -> None:
         self._node = node
@@ -163,7 +163,7 @@ class Session:
                 )
 
     async def _beats(self, beat_s: float) -> None:
-        """Each carries the newest samples, once. A device that fell ill does not wait for the next."""
+        """Each carries the newest samples, once. A device that became unhealthy is reported at once."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(beat_s):

@@ -1,6 +1,6 @@
 """What an outcome shows of what its handler printed: the last lines, bounded, without known secrets.
 
-Pure. The lines of several attempts at once on a worker cannot be told apart: each shows all lines of its
+Pure. The lines of several attempts at once on a worker cannot be attributed: each shows all lines of its
 time. Only the stock SDK of protocol workers says in a line of its own which job it is about. What is a secret
 is for `agent.logs.redaction` to say.
 """

@@ -25,10 +25,11 @@ SECRET_MIN = 4
 """Shorter than this it hides nothing and would blot out half of the text."""
 
 PART_MOST = 12
-"""What a cut has left of a secret is hidden from so many letters on; of a shorter one, from half of them."""
+"""What a cut has left of a secret is hidden from so many characters on; of a shorter one, from half of
+them."""
 
 WHOLE_MOST = 2000
-"""A line of fewer letters was not cut, unless it is the first or the last."""
+"""A line of fewer characters was not cut, unless it is the first or the last."""
 
 NESTED_MOST = 3
 _WRITERS: Final[tuple[Callable[[str], str], ...]] = (
@@ -96,7 +97,7 @@ def _nested(secret: str) -> set[str]:
 
 
 def _encoded(secret: bytes) -> Iterable[str]:
-    """What is the same of it in base64 whatever stands before and after it: three letters of base64 are
+    """What is the same of it in base64 whatever stands before and after it: three characters of base64 are
     four, so there are three ways to begin."""
     if len(secret) < _ENCODED_MIN:
         return

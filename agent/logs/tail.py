@@ -1,8 +1,8 @@
 """What a worker prints: its pipe, read on the loop, and the last lines, however much it prints.
 
 A line is cut at LINE_MAX bytes. Of a line that was overwritten with carriage returns (a progress bar) the
-last version counts. KEPT lines are remembered, WATCHED lines while somebody watches. What an attempt printed
-is what came after it began to listen.
+last version counts. KEPT lines are remembered, WATCHED lines while there is a watcher. What an attempt
+printed is what came after it began to listen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WATCHED = 1000
 
 READ_MAX = 64 * 1024
 READS_MAX = 4
-"""At once: more than the kernel holds, and an end for a pipe that is written to for ever."""
+"""At once: more than the kernel holds, and an end for a pipe that is written to without end."""
 
 WRITABLE = 0o622
 
@@ -112,14 +112,15 @@ class TailListener:
 
 def log_pipe() -> tuple[int, int]:
     """The ends to read and to write. Also a worker with a user of its own may open the latter by its name
-    (/dev/stdout); nobody else can reach a pipe's name without rights over a process that holds it."""
+    (/dev/stdout); no other process can open a pipe by its name without rights over a process that holds
+    it."""
     log_read, log_write = os.pipe()
     os.fchmod(log_write, WRITABLE)
     return log_read, log_write
 
 
 class LogPipe:
-    """Owns `fd`. One read at each turn of the loop: a worker that floods starves nobody."""
+    """Owns `fd`. One read at each turn of the loop: a worker that floods delays nothing else."""
 
     def __init__(self, fd: int, loop: asyncio.AbstractEventLoop, tail: LogTail) -> None:
         self._fd, self._loop, self._tail = fd, loop, tail

@@ -108,7 +108,7 @@ Event: TypeAlias = Wished | Seen | Done | Failed | Tick
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Ask the engine for the container's state. Seen follows."""
+    """Requests the container's state from the engine. Seen follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ def free_ports(
 
 
 class HostPorts:
-    """The ports that this agent gave out, by owner: nobody else gets them, whether anything listens there or
-    not. A pod keeps its ports while it is stopped. May be used in threads."""
+    """The ports that this agent gave out, by owner: no other owner gets them, whether anything listens there
+    or not. A pod keeps its ports while it is stopped. May be used in threads."""
 
     def __init__(self, free: Callable[[int], bool] = is_free) -> None:
         self._free = free

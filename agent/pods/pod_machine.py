@@ -1,4 +1,4 @@
-"""The pod machine: compares what control wants of one pod with its container, and decides the next command.
+"""The pod machine: compares the desired state of one pod with its container, and decides the next command.
 
 Pure: no engine, no clock. `agent.pods.pods` performs one command at a time and turns its result into an
 event. After each command the container is looked at again, so decisions rest on its real state.

@@ -4,7 +4,7 @@
     reports <────'  <── each container's state, every LOOK_S ────'
 
 - Pods outlive the agent, which stops none of them when it ends. The next agent finds them by their label,
-  reports them in its first Hello, and leaves them alone until control has said what it wants.
+  reports them in its first Hello, and leaves them alone until control has sent what it desires.
 - The marks (`agent.pods.pod_machine`) are saved in one small file before the command that they belong to.
 - A pod holds its devices while its container runs, and that time is metered.
 """

@@ -35,7 +35,7 @@ call."""
 _NONE_LEFT = "the agent has no file descriptor left for one that it sent"
 
 UNREAD_MAX = 10_000
-"""Frames that wait to be sent: a worker may ask again and again, and read no answer."""
+"""Frames that wait to be sent: a worker may send requests without end, and read no answer."""
 
 
 @dataclass(slots=True)

@@ -59,7 +59,8 @@ STRAYS_S = 30.0
 class LocalSpawner:
     """`folder` is the agent's data folder: its workers' homes lie below, and its name marks them, so that a
     later agent of the same folder ends what this one left. `host` is what may be used to shut them in,
-    `users` whom they run as. `writable` are folders beside their homes that they may write to in a sandbox.
+    `users` are those they run as. `writable` are folders outside their homes that they may write to in a
+    sandbox.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class LocalSpawner:
             self._watch_strays()
 
     async def close(self) -> None:
-        """Kills and reaps whatever is left; every watcher has heard of its end when this returns."""
+        """Kills and reaps whatever is left; every watcher has received its end when this returns."""
         waiting = [process.ended for process in self._living.values()]
         for process in list(self._living.values()):
             process.kill()

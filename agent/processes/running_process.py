@@ -2,7 +2,7 @@
 
     running --the process ended (pidfd)--> ended: its group killed, it reaped, its frames handed on
                                              | look for what it left, kill, look again
-                                             v nobody is left, or GIVE_UP_S passed
+                                             v none is left, or GIVE_UP_S passed
                                            reported: on_exit, once
 
 - It has ended when the process has ended, whatever the socket says: a helper that it forked may hold the
@@ -46,7 +46,7 @@ GIVE_UP_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Confinement:
     """What a worker is shut in with, as far as its end needs it. `memory_bytes` is its limit; `watched`:
-    the agent itself keeps it to that. `uid` is its user, where that is nobody else's."""
+    the agent itself keeps it to that. `uid` is its user, where no other process has that one."""
 
     cgroup: Cgroup | None = None
     uid: int | None = None
@@ -125,7 +125,7 @@ class LocalProcess:
         if self.alive and self._killed is None:
             self._killed = why
             self._kill_cgroup()
-            # Looked at before anyone dies: a child of a dead process can no longer be told from another's.
+            # Listed before any is killed: the parent of a process is lost when that parent dies.
             found = look(self._family)
             self._signal_group(signal.SIGKILL)
             kill_all(found)
@@ -149,8 +149,8 @@ class LocalProcess:
             cgroup.kill()
 
     def _signal_group(self, number: int) -> None:
-        """Only before the leader is reaped: until then nobody else can have its number. A forked one becomes
-        the leader of its group a moment after the fork."""
+        """Only before the leader is reaped: until then no other process can have its pid. A forked one
+        becomes the leader of its group a moment after the fork."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
@@ -174,7 +174,7 @@ class LocalProcess:
             self._clear_up()
 
     def _clear_up(self) -> None:
-        """Until nobody is left of what the worker started."""
+        """Until no process is left that the worker started."""
         self._kill_cgroup()
         found = look(self._family)
         kill_all(found)

@@ -88,7 +88,7 @@ class _Folder:
 class ScratchFolders:
     """Below `root`, a folder of mode 0700 for each attempt. What an earlier agent left in `root` goes.
 
-    `users` knows whom each worker runs as, where that is not the agent's own user. A worker that must not
+    `users` has the user that each worker runs as, where that is not the agent's own. A worker that must not
     see other workers' files (a container) has a folder of its own, from `open` on: its attempts' folders lie
     in it. It goes when it was closed and the last of them has gone. `clock` counts seconds.
     """

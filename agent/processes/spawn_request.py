@@ -53,7 +53,7 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True)
 class ZygoteCommand:
-    """What a zygote is started with beside what its set declares."""
+    """What a zygote is started with, apart from what its set declares."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]

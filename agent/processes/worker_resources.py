@@ -49,7 +49,7 @@ class Allocation:
 
 
 class WorkerResources:
-    """`folder` is the agent's data folder. `writable` are folders beside the homes that workers may write to
+    """`folder` is the agent's data folder. `writable` are folders outside the homes that workers may write to
     in a sandbox."""
 
     def __init__(

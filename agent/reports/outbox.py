@@ -173,7 +173,7 @@ def _end_progress(box: Outbox, key: AttemptKey, at: float) -> Outbox:
 
 
 def reconnected(box: Outbox) -> Outbox:
-    """A new connection: all of it is sent again, but for progress that newer news has overtaken."""
+    """A new connection: all of it is sent again, except progress that a newer report replaces."""
     newer = {pending.key for pending in box.progress if pending.value is not None}
     newer |= {key for item in box.items if isinstance(item.body, Outcome) and (key := key_of(item.body))}
     stays = tuple(i for i in box.items if not (isinstance(i.body, Progress) and key_of(i.body) in newer))

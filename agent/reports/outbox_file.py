@@ -1,9 +1,9 @@
 """The outbox's file: replaced as a whole, durable when `save` returns, and a torn one is noticed.
 
 Layout: a magic line, the payload's sha256, then the payload: one JSON line for each report, payloads in
-base64. Written beside the old file, fsynced, renamed over it, and the folder fsynced: after a crash at any
-point the file is the old one or the new one. Should the disk have torn it all the same, the checksum tells,
-and it loads as nothing: control requeues what the agent no longer holds.
+base64. Written to a second file, fsynced, renamed over the old one, and the folder fsynced: after a crash at
+any point the file is the old one or the new one. Should the disk have torn it all the same, the checksum
+tells, and it loads as nothing: control requeues what the agent no longer holds.
 """
 
 from __future__ import annotations

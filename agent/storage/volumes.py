@@ -46,7 +46,7 @@ def folder(root: Path | None, name: str) -> Path:
     """Returns the volume's folder; creates it with mode 0770 if it is missing. Raises SpawnFailed."""
     if root is None:
         raise SpawnFailed(
-            f"volume {name} has no place here: this node has no volume root"
+            f"volume {name} cannot be stored here: this node has no volume root"
             " (start its agent with --volume-root, or STOKER_VOLUME_ROOT)"
         )
     if not is_name(name):

@@ -111,7 +111,7 @@ class SetupFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Nobody wants this worker any more; `busy` while attempts run on it."""
+    """Control no longer desires this worker; `busy` while attempts run on it."""
 
     at: float
     why: str
@@ -357,7 +357,7 @@ def _reason(state: State, why: str, planned: bool = True) -> tuple[str, bool]:
 
 
 def _stopping(state: State, why: str) -> tuple[Announce, ...]:
-    """Control is told once that the worker stops."""
+    """Reports once that the worker stops."""
     return (Announce("stopping", why),) if isinstance(state, Starting | Ready) else ()
 
 

@@ -3,11 +3,11 @@
 Pure: what was counted and measured goes in, the reason to replace it comes out, or None. The shell
 (`agent.workers.recycling`) measures and lets the worker drain; nothing that runs on it is lost.
 
-- Jobs count when they have ended. Those that run beside the last one still end here.
+- Jobs count when they have ended. Those that run at the same time as the last one still end here.
 - The process's own memory is compared with what it was when it became ready.
 - The device's memory is compared with what it was after the first job: an allocator keeps what that needed,
   and will use it again.
-- What nobody could measure decides nothing.
+- What could not be measured decides nothing.
 """
 
 from __future__ import annotations

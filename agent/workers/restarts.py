@@ -1,13 +1,15 @@
 """Whether, when and why a worker process that ended is started again.
 
-Pure: the history goes in with what happened, and comes back with a decision and its reason. The shell obeys.
+Pure: the history goes in with what happened, and comes back with a decision and its reason, which the shell
+carries out.
 
 - A worker that was healthy (it ran a job to its end, or was ready for `HEALTHY_S`) starts again at once.
-- One that could not start waits 1, 2, 4 … 60 s. One that became ready and then died early is let off once.
+- One that could not start waits 1, 2, 4 … 60 s. One that became ready and then died early does not wait the
+  first time.
 - Deaths with one job in common count once: it may have caused them all, as often as it may be tried, and that
   says no more of the worker than the first did. The next jobs would have to wait for it.
-- After `IN_A_ROW` failures in a row, or `IN_WINDOW` within `WINDOW_S`, it is called unhealthy. It is still
-  tried again, at the longest wait: what was wrong (a full disk, a missing driver) may be put right.
+- After `IN_A_ROW` failures in a row, or `IN_WINDOW` within `WINDOW_S`, it is reported as unhealthy. It is
+  still tried again, at the longest wait: what was wrong (a full disk, a missing driver) may be put right.
 - A death that the agent itself caused (a ladder, a stop, a replacement) is no failure. If the process had
   served, what was wrong before it is forgotten all the same.
 """

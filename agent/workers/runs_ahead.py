@@ -30,7 +30,7 @@ class RunsAhead:
     run is sent in its turn. `most`: how many the process takes ahead; 0 until it is ready. `current` has its
     slot; `sent` are those that were sent ahead, and have not ended. `withdrawn`: some were taken back, and it
     may not have dropped them yet. `prints`: its jobs print. Nothing is sent ahead then: what a job prints
-    first could not be told from what the one before it printed last."""
+    first could not be distinguished from what the one before it printed last."""
 
     def __init__(self, *, enabled: bool = False) -> None:
         self.fd: int | None = None

@@ -12,7 +12,7 @@ They are structs of msgspec: made for every short job, in a tenth of the time of
   their order within the window is not. So a worker reports little, however short its jobs are.
 - The wall clock dates the start of the process; from there a steady clock counts. Each end is rounded to a
   millisecond once, so that lengths add up.
-- A window that is open when the agent is killed is never reported: at most a minute that nobody pays.
+- A window that is open when the agent is killed is never reported: at most a minute is not billed.
 """
 
 from __future__ import annotations

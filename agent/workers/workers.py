@@ -1,7 +1,7 @@
 """The node's workers: starts, drains and stops them until they are what control desires.
 
-A worker is here from the Desired that names it until its process is reaped and nobody wants it any more. In
-between it may have many processes.
+A worker is here from the Desired that names it until its process is reaped and control no longer desires it.
+In between it may have many processes.
 """
 
 from __future__ import annotations

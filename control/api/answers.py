@@ -1,6 +1,6 @@
 """What goes back: a status, a body, and what is to happen once it was written.
 
-Every error is JSON of one shape, a superset of what the field's clients look for. An error that nobody
+Every error is JSON of one shape, a superset of what the field's clients look for. An error that no one
 expected is logged under an id, and the answer names that id and nothing else.
 """
 
@@ -94,7 +94,7 @@ def error_body(status: int, message: str, title: str | None = None) -> dict[str,
     """The shape of every error but a hosted model's refused input; a 404 has no `status`.
 
     The field's asyncio client looks at no HTTP status and takes `status` for the job's: whatever is no end
-    it asks again, which is right after a 429 or a 503, and would go on for ever after a 404.
+    it sends the request again, which is right after a 429 or a 503, and would never end after a 404.
     """
     body: dict[str, Any] = {"error": message, "status": status}
     if status == HTTPStatus.NOT_FOUND:
@@ -120,7 +120,7 @@ def unexpected(error: BaseException) -> Answer:
 
 
 def stopping() -> Answer:
-    """For a request that was still held when the service was told to stop."""
+    """For a request that was still held when the service was stopped."""
     return error_answer(Unavailable("the service is stopping; ask again", retry_after=2))
 
 

@@ -92,7 +92,7 @@ def make_app(
 
 
 def _for_browsers(router: OperationRouter, origins: tuple[str, ...]) -> ASGIApp:
-    """Pages of these origins may call with a key of theirs; what a browser asks beforehand needs none."""
+    """Pages of these origins may call with a key of theirs; a browser's preflight requests need none."""
     return CORSMiddleware(
         router,
         allow_origins=origins,

@@ -15,7 +15,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 ASSETS = "/docs/assets"
-"""Below the root, for both pages; no key is asked for."""
+"""Below the root, for both pages; no key is required."""
 
 
 def assets() -> Mount:

@@ -4,7 +4,8 @@
     hosted image model  /v1/images/generations ─> a job for each image;  /v1/models ─> the model
     hosted video model  /v1/videos  ─> `videos`
 
-Except for a video, the job belongs to its caller: one that leaves cancels it, since nobody else knows its id.
+Except for a video, the job belongs to its caller: one that leaves cancels it, since no other caller has its
+id.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class OpenAIOperation:
         return EventAnswer(_texts(first, events), self._settings.keepalive_s, bytes)
 
     async def _events(self, call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
-        """A new job's events to its end. Whoever closes this earlier cancels the job."""
+        """A new job's events to its end. Closing it earlier cancels the job."""
         submission = parse_submission(to_json({"input": job_input}))
         view = await self._plane.commands.submit(call.endpoint, submission, sync=True)
         ended = False

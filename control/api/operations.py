@@ -1,6 +1,6 @@
 """What each operation of an endpoint does: a call in, an answer out. One table names them all.
 
-Nothing here knows how a request arrives (`router`) or how a job is stored. A caller that leaves during
+Nothing here depends on how a request arrives (`router`) or how a job is stored. A caller that leaves during
 `/runsync` leaves its job running.
 """
 

@@ -29,7 +29,7 @@ PREFIX = "v2"
 
 
 class OperationRouter:
-    """The application: `otherwise` is asked for what is no operation."""
+    """The application: `otherwise` handles what is no operation."""
 
     def __init__(
         self, plane: Plane, operations: Operations, settings: ApiSettings, otherwise: ASGIApp
@@ -87,7 +87,7 @@ class OperationRouter:
         except ControlError as error:
             return operation.refuse(error)
         except asyncio.CancelledError:
-            # The server cancels what is still held when it stops. The caller is told to come back, and the
+            # The server cancels what is still held when it stops. The caller is asked to try again, and the
             # request's task ends with that.
             return stopping()
         except Exception as error:

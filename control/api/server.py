@@ -1,4 +1,4 @@
-"""Runs the application under uvicorn, on the loop that is already there, until it is told to stop.
+"""Runs the application under uvicorn, on the running event loop, until it is stopped.
 
 It handles no signals: the owner of the process decides when to stop. uvicorn runs in one task that the
 `HttpServer` owns; `stop` lets answers under way go out for a while, tells what is still held to come back,

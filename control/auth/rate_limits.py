@@ -7,8 +7,8 @@ counted only for a caller that is at a base limit.
     enter ──> an Admission, one more inside ── answer written, or the caller left ──> leave
         └───> TooMany, which says when to come back
 
-Pure: time is given, in whole milliseconds that never go back. What was not asked for longer than a window is
-forgotten, so that memory is bounded by who asks now.
+Pure: time is an argument, in whole milliseconds that never go back. A caller that sent nothing for longer
+than a window is forgotten, so that memory is bounded by the callers of one window.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _in_window(endpoint: str, operation: str, limit: int, wait_ms: int) -> TooMa
 
 
 def _at_once(endpoint: str, operation: str, limit: int) -> TooMany:
-    """Nobody knows when one of those inside will leave."""
+    """It cannot be known when one of those inside will leave."""
     return TooMany(
         f"/{operation} of endpoint {endpoint} takes at most {limit} requests at once; come back in 1 s",
         limit=limit,

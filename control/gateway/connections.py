@@ -4,7 +4,7 @@
                                                        └── IDLE_S ──> closed
 
 Nothing is sent twice, so a connection is kept for a shorter time than servers keep theirs: one that the
-worker is just closing would fail a request that reached nobody.
+worker is just closing would fail a request that reached no worker.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Connections:
         self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
 
     async def connect(self, worker: str) -> Connection:
-        """A connection that nobody else uses. Raises UpstreamFailed."""
+        """A connection that no other request uses. Raises UpstreamFailed."""
         while idle := self._idle.get(worker):
             connection = idle.pop()
             assert connection.expires is not None

@@ -4,7 +4,7 @@
     caller <---send---- head, body chunks <-- worker
 
 - A chunk is read when the one before it was taken, so a slow side slows the other.
-- A caller that leaves ends the exchange; its connection is closed, by which the worker knows.
+- A caller that leaves ends the exchange; its connection is closed, which the worker notices.
 - The response may end before the request's body does. The connection is then not used again.
 - A response that has begun can only be broken off: `began` says so.
 - Trailers are passed on both ways.

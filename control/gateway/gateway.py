@@ -53,7 +53,7 @@ READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Gateway:
-    """`reserved` are the names that the path form keeps; `otherwise` is asked for what names no
+    """`reserved` are the names that the path form keeps; `otherwise` handles what names no
     load-balancing endpoint. `domain`: endpoints have names of their own below it."""
 
     def __init__(

@@ -79,8 +79,8 @@ def to_worker(headers: Sequence[Header], caller: CallerFacts) -> list[Header]:
 
 
 def framing(headers: Sequence[Header]) -> list[Header]:
-    """What tells the worker where the body ends, beside a Content-Length: nothing, or that it is chunked; and
-    that the caller takes trailers, if it does."""
+    """What shows the worker where the body ends, apart from a Content-Length: nothing, or that it is chunked;
+    and that the caller takes trailers, if it does."""
     added: list[Header] = []
     names = {name for name, _ in headers}
     if b"transfer-encoding" in names and b"content-length" not in names:

@@ -35,7 +35,7 @@ Blobs = MutableMapping[tuple[str, str], bytes]
 _RETRY_AFTER_S = 5
 
 SIGNED_S = 3600
-"""How long an agent's request may begin after it was signed. It asks again for each try."""
+"""How long an agent's request may begin after it was signed. Each try is signed again."""
 
 
 class Artifacts(Protocol):
@@ -58,8 +58,8 @@ class Artifacts(Protocol):
         """Everything below `prefix`, which ends in a slash."""
 
     async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
-        """Requests that an agent may send. Whether it may is for `control.nodes.signing` to say. Asks no
-        store.
+        """Requests that an agent may send. Whether it may is decided by `control.nodes.signing`. Calls
+        no store.
         """
 
     async def close(self) -> None: ...

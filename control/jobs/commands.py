@@ -127,7 +127,7 @@ class JobCommands:
     async def _wait_on(
         self, endpoint: Endpoint, known: JobView, deadline: float, *, repeated: bool
     ) -> JobView:
-        """For a job that another call submitted, and after a commit of which nobody knows the outcome."""
+        """For a job that another call submitted, and after a commit whose outcome is unknown."""
         try:
             return await self._queries.wait_until(endpoint, known.id, deadline)
         except NotFound:
@@ -169,7 +169,7 @@ class JobCommands:
                 lambda conn: self._store(conn, endpoint, new, slots), send if new.once is None else None
             )
         except UncertainCommit:
-            raise  # every node says Hello again, and is told to stop what is not stored
+            raise  # every node sends Hello again, and must stop what is not stored
         except Exception:
             self._changes.take_back(sent)
             if new.input_ref is not None:
@@ -185,7 +185,7 @@ class JobCommands:
         return done
 
     def _store(self, conn: Conn, endpoint: Endpoint, new: NewJob, slots: Sequence[Slot]) -> Submitted:
-        if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: nobody would cancel the job
+        if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: the job would not be cancelled
             raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
         submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
         if new.input_ref is not None and submitted.repeated:

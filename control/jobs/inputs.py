@@ -48,7 +48,7 @@ def check_input(schema: Schema, value: object) -> None:
 
 
 def _validator(schema: Schema) -> Draft202012Validator:
-    """The schema is kept beside its validator, so that its identity is not given to another one."""
+    """The schema is kept with its validator, so that no other object gets the same id()."""
     kept = _compiled.get(id(schema))
     if kept is None:
         kept = _compiled[id(schema)] = (schema, Draft202012Validator(schema, format_checker=_FORMATS))

@@ -1,10 +1,10 @@
 """What followed attempts print, as their agents send it: bounded, in memory, for readers that follow.
 
-    first reader ──> its node is told: wanted ──LogLines──> Ring ──> readers
+    first reader ──> its node receives: wanted ──LogLines──> Ring ──> readers
     last reader goes ──LINGER_S without another──> no longer wanted, forgotten
 
 Nothing is stored here: what is kept of an attempt comes with its outcome. A node without a stream of logs (an
-older agent) is asked for nothing, and its attempts' rings stay empty.
+older agent) receives no request, and its attempts' rings stay empty.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class LiveLogs:
                 why = self._feed(hello.node, await stream.receive())
                 if why is not None and not logged:
                     logged = True
-                    log.warning("node %s is not believed (LogLines): %s", hello.node, why)
+                    log.warning("node %s sent LogLines that were refused: %s", hello.node, why)
         finally:
             asking.cancel()
             await asyncio.wait((asking,))
@@ -165,7 +165,7 @@ class LiveLogs:
             return  # the reading half says why
 
     def _feed(self, node: str, report: LogLines) -> str | None:
-        """Why these lines are not believed; None where they are, or where nobody wants them any more."""
+        """Why these lines are refused; None where they are not, or where no reader is left."""
         at, ring = self._rings.get(report.key, ("", None))
         if ring is not None:
             try:
@@ -176,7 +176,7 @@ class LiveLogs:
         return None
 
     def _ring_all(self, node: str) -> None:
-        """Whoever waits for lines of this node learns that none come now."""
+        """Reports to those who wait for lines of this node that none come now."""
         for at, ring in self._rings.values():
             if at == node:
                 ring.ring()

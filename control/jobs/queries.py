@@ -116,7 +116,7 @@ class JobQueries:
     async def wait_until(self, endpoint: Endpoint, job: str, deadline: float) -> JobView:
         """As `wait`, to a time of the loop's clock; a spilled output is only named.
 
-        A commit whose outcome nobody knows may have ended the job: it is read again, and waited for on.
+        A commit whose outcome is unknown may have ended the job: it is read again, and waited for on.
         """
         while True:
             with self._waiters.end_of(job) as ended:
@@ -213,7 +213,7 @@ class JobQueries:
                     async with asyncio.timeout_at(deadline):
                         await changed.wait()
                 except TimeoutError:
-                    last = True  # nobody is woken when a worker takes it
+                    last = True  # no waiter is woken when a worker takes it
 
     async def _poll(self, endpoint: Endpoint, job: str) -> StreamPoll:
         now = self._clock()

@@ -1,7 +1,7 @@
 """Who waits for a job, and what follows from a change of one. The end of a job comes with its view.
 
 Nothing is stored here. A waiter registers first and reads the store afterwards, so it misses nothing; to wake
-a job that nobody waits for does nothing. `JobChanges` wakes them once a change is committed, has the attempt
+a job without waiters does nothing. `JobChanges` wakes them once a change is committed, has the attempt
 stopped that must not go on, and looks at the queue.
 """
 
@@ -19,7 +19,7 @@ from stoker.wire.messages import Cancel
 
 
 class JobWaiters:
-    """`closed`: the process is about to end, and nobody may wait any more."""
+    """`closed`: the process is about to end, and new waits end at once."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -41,7 +41,7 @@ class JobWaiters:
             if not waiting:
                 del self._ends[job]
             if future.done() and not future.cancelled():
-                future.exception()  # marks it as retrieved, where nobody awaited it
+                future.exception()  # marks it as retrieved, where it was not awaited
 
     @contextmanager
     def changes_of(self, job: str) -> Iterator[asyncio.Event]:

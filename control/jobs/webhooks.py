@@ -36,7 +36,7 @@ from stoker.outbound.fair_shares import Requester, SlotsInUse, account_is_full, 
 log = logging.getLogger(__name__)
 
 Post = Callable[[str, bytes, Mapping[str, str], str], Awaitable[int]]
-"""URL, JSON text, headers and the account that asks, to the answer's status. Raises OutboundError where there
+"""URL, JSON text, headers and the account, to the answer's status. Raises OutboundError where there
 was none."""
 
 AT_ONCE = 64
@@ -79,7 +79,7 @@ class Webhooks:
                 try:
                     wait_s = await self._send_due(tasks)
                 except Exception as error:  # the rows stay: the next look finds them
-                    log.error("webhooks are not looked after for now: %r", error)
+                    log.error("webhooks are not delivered for now: %r", error)
                     wait_s = STORE_RETRY_S
                 try:
                     async with asyncio.timeout(wait_s):
@@ -115,8 +115,8 @@ class Webhooks:
     async def _tried(self, delivery: Delivery) -> bool | None:
         """Whether it was delivered. None: the store or the object store is down, and it was not tried.
 
-        Whatever else goes wrong is a try that failed: a part of it that is lost, a URL that nobody can
-        resolve. So no row stays for ever.
+        Whatever else goes wrong is a try that failed: a part of it that is lost, a URL that cannot be
+        resolved. So no row stays without end.
         """
         try:
             body = await self._body(delivery)

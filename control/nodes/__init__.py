@@ -1,1 +1,1 @@
-"""The nodes: who may come in, what each is believed, and one session of each."""
+"""The nodes: which may join, which of their messages are accepted, and one session of each."""

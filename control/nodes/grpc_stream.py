@@ -5,9 +5,9 @@
          |          \\--- connection lost ---> receive raises StreamEnded; the handler ends by itself
          \\--- it is none, or too many wait ---> the call ends; no message of it was read
 
-A call brings its token in its metadata (control.nodes.unauthenticated). Who was let in and has said nothing
-yet is one of UNSPOKEN_MAX at most, and its first message is small; the handler bounds the time that it has
-for it.
+A call brings its token in its metadata (control.nodes.unauthenticated). One that was admitted and has sent
+nothing yet is one of UNSPOKEN_MAX at most, and its first message is small; the handler bounds the time that
+it has for it.
 
 The handler is a task of the server's, not the call's own: gRPC cancels the call when a connection is lost,
 and a handler in the middle of a commit must not be cancelled for that. `stop` awaits every handler.
@@ -101,18 +101,18 @@ class GrpcControlStream(_CallStream[FromAgent, FromControl]):
 
 
 class GrpcControlLogs(_CallStream[LogLines, LogWanted]):
-    """Of the logs beside one."""
+    """Of a stream of logs."""
 
 
 class GrpcTunnel(_CallStream[TunnelPieces, TunnelPieces]):
-    """Of the tunnel beside one."""
+    """Of the stream of a tunnel."""
 
 
 OpenStream = GrpcControlStream | GrpcControlLogs | GrpcTunnel
 
 
 class GrpcServer:
-    """Made by `serve`. `port` is the one in force, also where 0 was asked for."""
+    """Made by `serve`. `port` is the one in force, also where 0 was requested."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ async def serve(
         raise NotLoopback(
             f"agents would connect to {host} in the clear: give TLS files, or listen on 127.0.0.1"
         )
-    # Whoever takes all that there are holds up those that come new, and neither HTTP nor the store.
+    # A caller that takes all of them delays new callers, but neither HTTP nor the store.
     connections = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
     server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_allowed_incoming_connections", connections)])
     made = GrpcServer(server, admit, handle, logs, tunnel)

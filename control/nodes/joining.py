@@ -1,16 +1,16 @@
-"""Which node may come in: a join token brings it once, and from then on a credential of its own does.
+"""Which node may connect: with a join token the first time, and from then on with a credential of its own.
 
-    join token ── of a node that nobody knows ── revoked, expired, no uses left ──> refused
-        │                                     └─> NEW: one use less, and a credential that nobody else has
+    join token ── of an unknown node ──────────── revoked, expired, no uses left ──> refused
+        │                                     └─> NEW: one use less, and a credential of its own
         ├── of one that never came with its credential ── the token that it joined with ──> AGAIN: another
         │                                                                  (the first may not have arrived)
         ├── of one whose credential was revoked ── a token made after that ──> NEW
         └── of any other that is known ──> refused: its id belongs to its credential
-    credential ── of this node, and not revoked ──> BACK; of several that nobody used, the first to come stays
+    credential ── of this node, and not revoked ──> BACK; of several unused ones, the first to come stays
                └─> refused
 
-A join token lies on every host that was started with it, so it says nothing about which of them speaks: it
-gets the node a credential and no session, and only the credential opens one. The rule is `entry`, which is
+A join token is on every host that was started with it, so it does not identify one of them: it gets the node
+a credential and no session, and only the credential opens one. The rule is `entry`, which is
 pure; the rest reads and writes what it decides about.
 """
 
@@ -137,7 +137,7 @@ def join(conn: Conn, token: str, node: str, now: float, entropy: Entropy = os.ur
     JoinRefused, where `refuses` says why.
 
     To be called when the node's row is there, in the transaction that made it: a token that may be used once
-    is spent by whoever is first, and a refusal takes the row back.
+    is used up by the first node, and a refusal takes the row back.
     """
     brought, known = _brought(conn, token), _known(conn, node)
     if entry(brought, node, known, now) is JoinCase.NEW:

@@ -181,7 +181,7 @@ class Nodes:
         return await self._welcome(hello, token, stream, peer)
 
     async def _looked_at(self, hello: Hello, token: str) -> tuple[Hello, str | None]:
-        """The Hello as it may be believed, and why the node is refused, if it is."""
+        """The Hello without what must not be accepted, and why the node is refused, if it is."""
         try:
             return greeted(hello), await self._refusal(hello, token)
         except InvalidReport as error:
@@ -288,7 +288,7 @@ class Nodes:
         workers: Mapping[str, AssignedWorker],
         reach: Reach,
     ) -> None:
-        """Puts the node and what it holds into the cluster state, in place of an earlier session's."""
+        """Puts the node and what it holds into the cluster state, and replaces an earlier session's."""
         session = opened.session
         old = self._cluster.nodes.get(hello.node)
         if old is not None:

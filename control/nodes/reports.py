@@ -201,7 +201,7 @@ class NodeReports:
         for key in done.reported.chunks:
             self._waiters.changed(key.job)
         for key in done.reported.stale:
-            self._waiters.changed(key.job)  # an end whose commit was uncertain woke nobody
+            self._waiters.changed(key.job)  # an end whose commit was uncertain woke no waiter
             session.cancel(Cancel(key.job, key.attempt, "a newer attempt has begun, or the job has ended"))
 
     async def _commit_one_by_one(self, session: NodeSession, reports: Sequence[Report]) -> None:

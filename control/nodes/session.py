@@ -106,7 +106,7 @@ class AssignedToNode:
     def volume(self, volume: str) -> bool | None:
         return self._volumes(self._node, volume)
 
-    # -- what is said
+    # -- messages
 
     def holds(self, attempt: HeldAttempt) -> bool:
         """Whether an attempt that a Hello names takes a slot of a worker of this node."""
@@ -125,7 +125,9 @@ class AssignedToNode:
         """One line for each kind of message and session: a flood of them does not fill the log."""
         if kind not in self._logged:
             self._logged.add(kind)
-            log.warning("node %s is not believed (%s, further ones are not told): %s", self._node, kind, why)
+            log.warning(
+                "node %s sent %s that was refused (further ones are not logged): %s", self._node, kind, why
+            )
 
 
 class NodeSession:
@@ -253,7 +255,7 @@ class NodeSession:
             self._handling, self._received_at = False, self._loop.time()
 
     async def _watch_silence(self) -> None:
-        """Nothing is read while something is handled, and that is nobody's silence."""
+        """Nothing is read while something is handled: that is no silence of the node."""
         while True:
             left = SILENCE_S if self._handling else self._received_at + SILENCE_S - self._loop.time()
             if left <= 0:

@@ -71,7 +71,7 @@ class NodeSessions:
 
     def uncertain_commit(self, error: Exception) -> None:
         """A commit may have claimed or ended jobs, and its result is unknown: every node connects again."""
-        log.error("every node is asked to connect anew: %s", error)
+        log.error("every node must connect again: %s", error)
         for session in self.by_node.values():
             session.end("it is unknown what was stored")
 

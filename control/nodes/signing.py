@@ -26,7 +26,7 @@ class Signing:
         self._logged: set[tuple[str, str]] = set()
 
     async def answer(self, node: str, request: SignAsk) -> SignAnswer:
-        """Raises Unavailable where nobody can tell now what the node holds."""
+        """Raises Unavailable where it is unknown now what the node holds."""
 
         def find(conn: Conn) -> UploadRight | None:
             return store.upload_right(conn, node, request.job, request.attempt)
@@ -43,7 +43,7 @@ class Signing:
             return SignAnswer(request.number, str(error), retryable=isinstance(error, Unavailable))
 
     def _log_once(self, node: str, why: str) -> None:
-        """Once, however often it asks."""
+        """Once, however often it is requested."""
         if len(self._logged) >= MAX_LOGGED:
             self._logged.clear()
         if (node, why) not in self._logged:

@@ -5,7 +5,7 @@
         │                                    └─ it is not ─────> refused, REFUSED_S later
         └── too many are ──────────────────────────────────────> turned away: come again
 
-Whoever guesses holds a place while it waits for its answer, so guesses are at most AT_ONCE for each
+A caller that guesses holds a slot while it waits for its answer, so guesses are at most AT_ONCE for each
 REFUSED_S, FROM_ONE of them from one address, however many call. A token that was good is remembered for
 GOOD_S, so that nodes which come back are not held up by strangers; one that was revoked meanwhile is refused
 at Hello, with the store's reason.
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 64
 FROM_ONE = 8
-"""Of one address: who calls from elsewhere finds a place."""
+"""Of one address: callers from other addresses find a slot."""
 
 REFUSED_S = 0.1
 GOOD_S = 60.0

@@ -1,1 +1,1 @@
-"""The shape of the OpenAI API: what a request means as jobs, and how their results read. Knows no HTTP."""
+"""The shape of the OpenAI API: what a request means as jobs, and how their results read. No HTTP."""

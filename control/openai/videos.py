@@ -6,7 +6,7 @@
     size "480p", "720p", "1280x720"   size: 480p where the shorter side is at most 480, otherwise 720p
     enable_safety_checker             the same, not known to the OpenAI API
 
-A URL may be a data URL, as the official clients send no file beside `input_reference`. `model` and `seconds`
+A URL may be a data URL, as the official clients send no file but `input_reference`. `model` and `seconds`
 have no effect: a talking video is as long as its audio.
 """
 

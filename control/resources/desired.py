@@ -105,7 +105,7 @@ class DesiredVolumes:
         )
 
     def is_deleted(self, node: str, volume: str) -> bool | None:
-        """Returns whether this node was asked to remove the volume; None if the volume was not sent to it."""
+        """Returns whether this node shall remove the volume; None if the volume was not sent to it."""
         return next((one.gone for one in self.of_node(node) if one.volume == volume), None)
 
 

@@ -45,7 +45,7 @@ class TemporaryEndpoints:
                 try:
                     await self._look_at(endpoint)
                 except Exception as error:  # whatever it is: the next pass does it again
-                    log.error("whether endpoint %s is unused is asked again later: %r", endpoint.id, error)
+                    log.error("whether endpoint %s is unused is checked again later: %r", endpoint.id, error)
 
     async def _look_at(self, endpoint: Endpoint) -> None:
         if not await self._commits.read(lambda conn: self._is_unused(conn, endpoint)):

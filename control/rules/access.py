@@ -66,7 +66,7 @@ NOTHING = Access("restricted")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever holds a key: its account, the key's id, and what it may do."""
+    """The holder of a key: its account, the key's id, and what it may do."""
 
     account: str
     key: str = ""

@@ -5,7 +5,7 @@
 
 A worker that must ask for each job is idle for some milliseconds between two of them. What lies ahead has no
 other worker, though, so it is bounded by time: it begins after about `WAIT_S`, and its agent hands it back
-when the one before it takes longer than `PATIENCE_S`. Whoever asks for it sees a job in the queue.
+when the one before it takes longer than `PATIENCE_S`. To its caller it is a job in the queue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHORTEST_S = 0.00025
 
 
 class RunsJobs(Protocol):
-    """What is asked of a worker: `wire.messages.WorkerSpec`."""
+    """What must be known of a worker: `wire.messages.WorkerSpec`."""
 
     @property
     def kind(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What control believes of a Hello and of a beat: facts about the node, workers that it was given, and how
+"""What control accepts of a Hello and of a beat: facts about the node, workers that it was given, and how
 its http workers are reached. Pure."""
 
 from __future__ import annotations

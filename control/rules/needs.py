@@ -1,7 +1,7 @@
 """What a worker needs of the node and the devices that it is placed on. Pure data;
 `control.rules.placement` decides.
 
-An empty field asks for nothing. Versions read "12.8"; bytes and counts are whole.
+An empty field requires nothing. Versions read "12.8"; bytes and counts are whole.
 """
 
 from __future__ import annotations

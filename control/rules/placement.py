@@ -2,9 +2,9 @@
 
 It starts nothing. A refusal is a sentence that the caller of a waiting job may read.
 
-    needs -> wishes, the best first:  each type named  |  a GPU, then a MIG device, then (compute "") a CPU
-    a wish -> every node that may take it -> as many free devices of one name as are asked for -> the best
-    no wish has a place -> what was sought, and what each node lacks of it, the nearest first
+    needs -> choices, the best first:  each type named  |  a GPU, then a MIG device, then (compute "") a CPU
+    a choice -> every node that may take it -> as many free devices of one name as requested -> the best
+    no choice fits -> what was sought, and what each node lacks of it, the nearest first
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stoker.control.rules.weights import Standing
 from stoker.wire.messages import Device
 
 CPU_WORKERS = 16
-"""Handler processes that one CPU device carries where nobody says how many processors they take: it has no
-memory of its own to fill."""
+"""Handler processes that one CPU device carries where it is not specified how many processors they take: it
+has no memory of its own to fill."""
 
 MAX_NODES = 3
 """A refusal names so many nodes."""
@@ -76,7 +76,7 @@ _CPU = _Wish(("cpu",))
 
 
 def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
-    """Devices for one more worker or pod: the first wish that has room anywhere. Nodes that hold the worker's
+    """Devices for one more worker or pod: the first choice that fits anywhere. Nodes that hold the worker's
     weights go first. Of nodes that are alike in that, whole devices come from the one with the least taken; a
     share goes to the fullest device that has room for it. All devices of one worker are on one node and of
     one name."""
@@ -89,7 +89,7 @@ def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
 
 
 def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
-    """Whether a worker would run on a CPU: where that is asked for, or where it will do and there are nodes,
+    """Whether a worker would run on a CPU: where that is requested, or where it will do and there are nodes,
     of which none has a GPU for it. Who holds what does not count."""
     *others, last = _wishes(needs)
     if last is not _CPU or not others:
@@ -170,7 +170,7 @@ def _takes_more(room: NodeRoom, device: Device, needs: Needs) -> bool:
 
 
 def _whole(room: NodeRoom, device: Device, needs: Needs) -> bool:
-    """Whether it would do if it were well and nobody else held it."""
+    """Whether it would fit if it were healthy and free."""
     if device.uuid in room.unfit or takes(device, needs, room.facts) > 1.0 + _ROUNDING:
         return False
     least = needs.gpu_memory_bytes if device.kind != "cpu" else None
@@ -301,7 +301,7 @@ def _lack(room: NodeRoom, needs: Needs) -> _Lack:
 
 
 def _alike(devices: list[Device], count: int) -> list[Device]:
-    """Those of the most frequent name, where several are asked for."""
+    """Those of the most frequent name, where several are requested."""
     if count == 1 or not devices:
         return devices
     (name, _), *_ = Counter(device.name for device in devices).most_common(1)
@@ -332,7 +332,7 @@ def _taken(room: NodeRoom, enough: Sequence[Device], needs: Needs) -> str:
 
 
 def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
-    """What is left, in the unit that is asked for; parts are rounded down."""
+    """What is left, in the unit of the request; parts are rounded down."""
     left = max((1.0 - room.taken.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
     vcpus = _number(room.facts.get("vcpus", ""))
     if needs.compute == "CPU" and needs.vcpus is not None and vcpus:

@@ -235,7 +235,7 @@ def public_status(pod: Pod, *, connected: bool) -> PodStatus:
         return PodStatus("EXITED", "EXITED")
     desired = "EXITED" if pod.wish == "EXITED" or seen.state in ENDED else "RUNNING"
     if not connected:
-        return PodStatus(desired, "ERROR", f"node {pod.node} is not connected: this is what it last said")
+        return PodStatus(desired, "ERROR", f"node {pod.node} is not connected: this is its last report")
     if pod.wish == "EXITED":
         return PodStatus(desired, "RUNNING", "it is being stopped")
     return PodStatus(desired, *_running(pod, seen))
@@ -255,4 +255,4 @@ def _running(pod: Pod, seen: ContainerReport) -> tuple[str, str]:
         case "gone":
             return "ERROR", seen.reason or "its container was removed from outside"
     again = pod.seen.version == pod.version
-    return ("STARTING" if again else "PROVISIONING"), "its node has not said anything of it yet"
+    return ("STARTING" if again else "PROVISIONING"), "its node has not reported it yet"

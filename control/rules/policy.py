@@ -1,6 +1,6 @@
 """What failures lead to: whether a job is tried again, when, and its error when it is given up.
 
-Pure. `control.rules.job_states` and the store ask the same functions; a job knows what was counted before.
+Pure. The store calls these functions; a job has the counts of what happened before.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _gave_up(why: str, counted: int) -> str:
 
 def after_refusal(backoffs: int, why: str, at: float, *, at_once: bool = False) -> Again:
     """It was made to wait by `backoffs` refusals before this one. Never given up: the ttl bounds it. With
-    `at_once` nobody has to be waited for: its node is leaving, or another worker can have it."""
+    `at_once`: there is nothing to wait for: its node is leaving, or another worker can have it."""
     wait = 0.0 if at_once else min(REFUSED_BACKOFF_S * 2 ** min(backoffs, 16), REFUSED_BACKOFF_MAX_S)
     return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
 

@@ -1,11 +1,11 @@
-"""What control believes a node: only what is about things that control gave to that node.
+"""Which messages of a node control accepts: only those about things that control assigned to that node.
 
-    message ──> is it about a worker, an attempt, a pod, a volume, a device that the node was given?
+    message ──> is it about a worker, an attempt, a pod, a volume, a device assigned to the node?
              └── are its keys below the attempt's prefix, its numbers fit for a column, its JSON JSON?
-                  ├── yes: the message, cleaned ──> it may change what control knows
+                  ├── yes: the message, cleaned ──> it may change the state of control
                   └── no: InvalidReport, which names the field ──> one line in the log, and nothing else
 
-docs/security.md has the same rules as a table. Pure: `Assignments` looks up what the node was given; time,
+docs/security.md has the same rules as a table. Pure: `Assignments` looks up what was assigned to the node; time,
 the store and the log are the caller's. `sift` checks every kind of report, `paid` who pays usage,
 `printed` the lines of a log; `control.rules.hello` checks a Hello and a beat.
 """
@@ -219,9 +219,9 @@ def _pod_state(report: PodState, assigned: Assignments) -> PodState:
 def _volume_used(report: VolumeUsed, assigned: Assignments) -> VolumeUsed:
     goes = assigned.volume(report.volume)
     if goes is None:
-        raise InvalidReport(f"volume {short_repr(report.volume)} is not one that control told this node of")
+        raise InvalidReport(f"volume {short_repr(report.volume)} is not one that control sent to this node")
     if report.gone and not goes:
-        raise InvalidReport(f"gone: nobody asked this node to remove volume {report.volume}")
+        raise InvalidReport(f"gone: control did not have this node remove volume {report.volume}")
     return report
 
 

@@ -130,7 +130,7 @@ def _clamp(wanted: int, policy: ScalePolicy) -> int:
 
 
 def _count_demand(sample: ScaleSample, policy: ScalePolicy) -> int:
-    """No worker beside one that could take the job too: each counts for as many as it takes at once."""
+    """No further worker for a job that one could take too: each counts for as many as it takes at once."""
     return _workers_for(sample, max(policy.scaler_value, sample.each))
 
 
@@ -161,7 +161,8 @@ def _horizon(sample: ScaleSample, patience: float) -> float:
 
 
 def _more(sample: ScaleSample, patience: float) -> int:
-    """Workers for the jobs that nobody else begins in time; one that had half a job to do is not worth it."""
+    """Workers for the jobs that no other worker begins in time; one that had half a job to do is not worth
+    it."""
     horizon, job = _horizon(sample, patience), _job_time(sample)
     if not sample.slots and not sample.starting_for:
         return 0  # they all fail to start, and so would others

@@ -55,7 +55,7 @@ class Reach:
 
     @property
     def wants_tunnel(self) -> bool:
-        """Whether control asks the agent to open one."""
+        """Whether control requests one from the agent."""
         return self.tunnels and "local" not in self.ports
 
     @property
@@ -85,7 +85,7 @@ class Chosen:
 
 
 def allowed(reach: Reach, ways: Collection[Way]) -> Reach:
-    """Without the ways that the operator of control does not want."""
+    """Without the ways that the operator of control has disabled."""
     ports = {way: port for way, port in reach.ports.items() if way in ways}
     return replace(reach, ports=ports, tunnels=reach.tunnels and "tunnel" in ways)
 

@@ -1,6 +1,6 @@
 """The cluster as this control process sees it: connected nodes, their workers, and the jobs of each worker.
 
-Nothing here is truth: all of it is told by Hello and by reports, and a new process learns it again. A slot
+Nothing here is stored: all of it comes from Hello and reports, and a new process receives it again. A slot
 is free only when the agent says so; it is *reserved* while a claim for it is under way, so that two claims
 never hold the same slot. Where an endpoint's jobs are short, some lie *ahead* of a busy worker
 (`control.rules.ahead`): they have no slot yet.
@@ -51,8 +51,8 @@ def averaged(before: float | None, seconds: float) -> float:
 @dataclass(slots=True)
 class PlacedWorker:
     """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
-    jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
-    was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
+    jobs it takes at once; as its endpoint allows, until the worker has reported its own number. `needs`: what
+    it was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
     `ahead`: those that come after them, in order, and since when they lie there; `lay_ahead`: since when
     those did that have their slot now.
     `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
@@ -126,8 +126,8 @@ class PlacedPod:
 
 @dataclass(slots=True)
 class NodeState:
-    """`draining`: its agent said that it is about to go. `drained`: an operator wants nothing new there.
-    `reach`: how its http workers are reached. `jobs_ahead`: as its Hello says."""
+    """`draining`: its agent announced that it is about to stop. `drained`: an operator allows nothing new
+    there. `reach`: how its http workers are reached. `jobs_ahead`: as its Hello says."""
 
     node: str
     session: int
@@ -378,7 +378,7 @@ def offer(
         has = worker.jobs + assigned[worker.worker]
         return -has if has <= pack else has, load, -worker.last_used, worker.worker
 
-    if most == 1:  # as every submission asks
+    if most == 1:  # as for every submission
         first = min(workers, key=rank, default=None)
         return [] if first is None else [(first, 1)]
     # The ranks of others only fall behind as one is given slots, so one that is first and still true is next.

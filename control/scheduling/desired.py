@@ -1,6 +1,6 @@
 """What each node shall run, as it is sent: its workers, pods and volumes.
 
-    give ──> new: stored with the node ──> noted: the node is told, and believed in what it says of it
+    give ──> new: stored with the node ──> noted: sent to the node, whose reports about it are accepted
 
 No node hears of a worker before it is stored that it was given it.
 """
@@ -56,7 +56,8 @@ class DesiredWorkers:
         return assigned, taken
 
     def noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]]) -> None:
-        """That is stored, so their nodes may hear of it: what they then say of it is believed for ever."""
+        """That is stored, so they may be sent to their nodes: their reports about them are accepted from then
+        on."""
         for name in assigned:
             self._giving.pop(name, None)
         for node in sorted({node for node, _ in assigned.values()} & self._cluster.nodes.keys()):

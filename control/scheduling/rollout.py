@@ -2,13 +2,13 @@
 
     of the old version:  ready, idle ── a new one is ready in its place ──> stop
                          ready, busy ── the same ──> retiring: it ends its jobs, gets no more, then stop
-                         not ready ──> stop at once: it serves nobody
-    of the new version:  what demand lacks, and beside that a share of the maximum at a time
+                         not ready ──> stop at once: it serves no caller
+    of the new version:  what demand lacks, and in addition a share of the maximum at a time
 
-So an old worker serves until a new one can, and a new version that does not start takes nobody down: no more
-of it than a share is tried, and the old ones stay. While one is replaced there may be that share more workers
-than the maximum, those that still end or stop among them. Where there is no room for one more, `make_room`
-names the old worker to go first; then the endpoint has one less until the new one is ready.
+So an old worker serves until a new one can, and a new version that does not start interrupts no caller: no
+more of it than a share is tried, and the old ones stay. While one is replaced there may be that share more
+workers than the maximum, those that still end or stop among them. Where there is no room for one more,
+`make_room` names the old worker to go first; then the endpoint has one less until the new one is ready.
 
 It starts and stops nothing; `control.scheduling.worker_scaling` does.
 """

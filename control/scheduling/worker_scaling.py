@@ -70,7 +70,7 @@ class WorkerScaling:
         self._volume_rooms = volume_rooms
         self._clock = clock
         self._rng = rng
-        self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers that found no place, and why
+        self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers not placed, and why
         self._known: defaultdict[str, _Known] = defaultdict(_Known)
         self.wake = asyncio.Event()
         self.room = asyncio.Event()
@@ -80,8 +80,8 @@ class WorkerScaling:
     def reconcile(
         self, demand: Mapping[str, QueueSample], sampled_at: float, *, may_start: bool = True
     ) -> None:
-        """Brings the workers to what demand wants and tells every node that changed. `sampled_at`: when
-        the store was asked for the demand; jobs assigned out since then may be in it as waiting still."""
+        """Brings the workers to what demand requires and notifies every node that changed. `sampled_at`: when
+        the store was queried for the demand; jobs assigned out since then may be in it as waiting still."""
         touched: set[str] = set()
         for endpoint in self._endpoints.by_id.values():
             touched |= self._reconcile_endpoint(
@@ -218,7 +218,7 @@ class WorkerScaling:
                 worker.retiring = bool(going.jobs)
                 return set() if going.jobs else self._stop(worker)
         if olds:
-            self._known[endpoint.id].stuck = f"the new version finds no place, the old one stays: {why}"
+            self._known[endpoint.id].stuck = f"the new version cannot be placed, the old one stays: {why}"
         return set()
 
     def _start(self, endpoint: Endpoint, count: int) -> set[str]:
@@ -282,7 +282,7 @@ class WorkerScaling:
         return {worker.node}
 
     def went(self, worker: str) -> None:
-        """Its node reports that it is gone. What found no place may have one now."""
+        """Its node reports that it is gone. What could not be placed may fit now."""
         self.desired.went(worker)
         if any(count for count, _ in self._refusals.values()):
             self.room.set()
@@ -327,7 +327,7 @@ class WorkerScaling:
         self._give_up(node)
 
     def drain(self, node: str, *, drained: bool) -> None:
-        """An operator wants nothing new on this node, or something again. Its idle workers are stopped, and
+        """An operator drains this node, or resumes it. Its idle workers are stopped, and
         those that are busy once they have done; others start elsewhere."""
         (self._cluster.drained.add if drained else self._cluster.drained.discard)(node)
         state = self._cluster.nodes.get(node)
@@ -373,7 +373,7 @@ class WorkerScaling:
         return refusal or ("starting" if self._cluster.nodes else "no capacity: no node is connected")
 
     def throttled(self, endpoint: str) -> int:
-        """Workers that are wanted and found no place."""
+        """Workers that are wanted and could not be placed."""
         return self._refusals.get(endpoint, (0, ""))[0]
 
     def why_throttled(self, endpoint: str) -> str:

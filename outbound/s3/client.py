@@ -55,7 +55,7 @@ def open_client(
         read_timeout=timeouts[1],
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=16,
-        # Many S3 servers do not know the newer checksums; the signature covers the body already.
+        # Many S3 servers do not support the newer checksums; the signature covers the body already.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )

@@ -4,7 +4,7 @@
 
 Each input is cut into transport messages for the stream of a session or of logs. What can be read goes
 through `control.rules.validation`, about one node that was given a few things, and what is valid goes into a
-store. A message that cannot be read raises WireError, one that is not believed InvalidReport; anything else
+store. A message that cannot be read raises WireError, one that is not accepted InvalidReport; anything else
 that is raised is a fault, and its input is kept.
 """
 
@@ -97,7 +97,7 @@ class Node:
             sampled(message.beat.samples, {"g"})
         good, rejected = sift(message.reports, self.assigned)
         seen["reports believed"] += len(good)
-        seen["reports not believed"] += len(rejected)
+        seen["reports not accepted"] += len(rejected)
         if good:
             self.stores(good)
 

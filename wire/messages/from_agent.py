@@ -192,7 +192,7 @@ class WorkerState:
 class Refused:
     """The agent could not take this Assign, or gives it back; the attempt is not counted. `at_once`: it needs
     no pause before it is given out again: the node is about to leave, it only waited for its worker, or
-    that is not ready, as control was told before."""
+    that is not ready, as was reported before."""
 
     job: str
     attempt: int

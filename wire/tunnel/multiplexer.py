@@ -24,7 +24,7 @@ WINDOW_BYTES = 256 * 1024
 CONNECTIONS_MAX = 1024
 PIECE_BYTES = 32 * 1024
 TAKEN_BYTES = WINDOW_BYTES // 4
-"""What a reader took is told in steps of so much."""
+"""Bytes that a reader has taken are acknowledged in steps of this size."""
 
 PIECES_MAX = 512
 """The most pieces of one message."""
@@ -64,7 +64,7 @@ Event: TypeAlias = Opened | Received | Closed
 @dataclass(slots=True)
 class _Connection:
     """`room`: what the other end's reader takes still. `expected`: what this end's reader takes still, of
-    which `taken` is not told yet."""
+    that it has not acknowledged yet with `taken`."""
 
     written: deque[bytes] = field(default_factory=deque)
     written_bytes: int = 0
@@ -232,7 +232,7 @@ class Multiplexer:
         if known.expected < 0:
             raise TunnelBroken(f"connection {connection}: more was sent than its reader had taken")
         if known.closing:
-            self.took(connection, len(data))  # nobody reads it; what is written here must still get out
+            self.took(connection, len(data))  # nothing reads it; what is written here must still be sent
             return []
         return [Received(connection, data)]
 

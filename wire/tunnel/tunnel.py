@@ -26,7 +26,7 @@ MESSAGE_BYTES = 128 * 1024
 """The data of one message, roughly."""
 
 STREAM_BYTES = 256 * 1024
-"""Bytes that wait in the tunnel's stream in each direction, beside what its connections hold."""
+"""Bytes that wait in the tunnel's stream in each direction, in addition to what its connections hold."""
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]

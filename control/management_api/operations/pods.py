@@ -146,7 +146,7 @@ class Include(BaseModel):
 
 
 class PodQuery(Include):
-    """Which pods; what is left out asks for nothing."""
+    """Which pods; what is left out does not restrict the list."""
 
     computeType: Literal["GPU", "CPU"] | None = None
     cpuFlavorId: list[str] = []

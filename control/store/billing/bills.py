@@ -113,7 +113,7 @@ def _facts(devices: str, facts: str) -> NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Seller:
-    """An endpoint as bills see it. `by_output`: callers pay for what its jobs made, and nobody for time."""
+    """An endpoint as bills see it. `by_output`: callers pay for what its jobs made, and not for time."""
 
     account: str
     by_output: bool
@@ -151,7 +151,8 @@ def _image_and_share(secrets: Encryption, sealed: bytes) -> tuple[str, float]:
 def bill_outputs(
     conn: Conn, node: str, worker: str, account: str, endpoint: str, spans: Iterable[Span], now: float
 ) -> None:
-    """What a job made, in the hour in which its end was stored. Each span at most once: the caller knows."""
+    """What a job made, in the hour in which its end was stored. Each span at most once: the caller must
+    ensure that."""
     at, sold = node_facts(conn, node), seller(conn, endpoint)
     payer = Payer(
         account,

@@ -16,7 +16,7 @@ SAMPLED = 10_000
 """Waiting jobs of one endpoint that a sample counts, of high and of low priority each."""
 
 
-# The order is the queue's, and a rank is never asked for by `=`: it leaves both databases no other index than
+# The order is the queue's, and a rank is never compared by `=`: it leaves both databases no other index than
 # the queue's own, whatever they believe about the other endpoints.
 def _waiting(what: str, first: int, last: int, limit: str, endpoint: str = "endpoints.id") -> str:
     return (

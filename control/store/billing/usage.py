@@ -1,12 +1,12 @@
 """Usage in the store: what workers and pods held their devices for, and what each span cost.
 
-A span is known by (owner, boot, n). Told again, its longest stands: an agent lets a span grow until it sends
-it, and a copy of its disk, or its own next start, may tell of it as it was before. The time that is new is
-added; a shorter one, or one that differs in anything but its end, changes nothing. The price of time is that
-of the moment in which it arrives first. It goes into the bills of the hours that it lies in, in the same
-transaction. A span of an endpoint or a pod that there never was is dropped, and so is one that comes a week
-late: by then it is not known any more whether it came before. One that is longer than that, or lies more than
-a day ahead, tells of a clock that is wrong, and would be years of somebody's bill.
+A span is identified by (owner, boot, n). Of several reports the longest counts: an agent lets a span grow
+until it sends it, and a copy of its disk, or its own next start, may tell of it as it was before. The time
+that is new is added; a shorter one, or one that differs in anything but its end, changes nothing. The price
+of time is that of the moment in which it arrives first. It goes into the bills of the hours that it lies in,
+in the same transaction. A span of an endpoint or a pod that there never was is dropped, and so is one that
+comes a week late: by then it is not known any more whether it came before. One that is longer than that, or
+lies more than a day ahead, comes from a clock that is wrong, and would be billed as years.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Group commit: many small transactions share one fsync, and nobody waits for a group to fill.
+"""Group commit: many small transactions share one fsync, and none waits for a group to fill.
 
     loop:    commit(fn) --> queue                     <-- results, one wake-up for the whole batch
     writer:  takes all that waits; BEGIN; fn, fn, fn; COMMIT (fsync)
 
 Whatever arrives during one commit makes up the next. When a function of a batch raises, the batch is rolled
-back and each is run again in a transaction of its own, so that one culprit spoils nobody else's work; a
+back and each is run again in a transaction of its own, so that one that fails spoils no other; a
 function may thus run twice and must have no other effect than on its connection. Results are given out
 after the fsync, never before. A store that is full, locked or broken is `Unavailable`: nothing was
 accepted, and the process lives. A connection that broke is opened again by the next batch; where it broke
-during COMMIT, nobody knows on which side of it, and the batch raises `UncertainCommit`. A batch that
+during COMMIT, its outcome is unknown, and the batch raises `UncertainCommit`. A batch that
 conflicted with another transaction is run again, up to three times.
 
 What a function returns is known before its COMMIT, which takes longest. `early` may do then what can be taken
@@ -43,7 +43,7 @@ _TRIES = 4
 
 
 class Commits(Protocol):
-    """What the control plane's shells ask for."""
+    """What the control plane's shells need."""
 
     uncertain_commit: asyncio.Event
     """Set where it is unknown whether a commit happened. Jobs that it claimed may not have been sent, and
@@ -150,7 +150,7 @@ class _Lane(threading.Thread):
             answers = [(future, *result) for (_, future, _), result in zip(works, results, strict=True)]
             if ending := taken[-1] is None:
                 answers.append((self.ended, None, None))
-            # RuntimeError: the loop was closed before the store, so nobody waits for it.
+            # RuntimeError: the loop was closed before the store, so nothing waits for it.
             with suppress(RuntimeError):
                 self.ended.get_loop().call_soon_threadsafe(self._deliver, answers)
 
@@ -184,7 +184,7 @@ class Committer:
         return await future
 
     async def close(self) -> None:
-        """Whatever was asked before is done first."""
+        """All earlier calls are done first."""
         if not self._closed:
             self._closed = True
             self._writes.waiting.put(None)
@@ -198,7 +198,7 @@ class Committer:
             if isinstance(error, UncertainCommit):
                 self.uncertain_commit.set()
             if future.done():
-                continue  # who asked was cancelled; the work is done all the same
+                continue  # the caller was cancelled; the work is done all the same
             if error is None:
                 future.set_result(value)
             else:

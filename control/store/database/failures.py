@@ -33,7 +33,7 @@ def unavailable(error: BaseException) -> str | None:
 
 
 def is_full(error: BaseException) -> bool:
-    """One big payload may not fit where the small ones beside it do."""
+    """One big payload may not fit where small ones do."""
     match driver_error(error):
         case sqlite3.Error() as found:
             return store_sqlite.code(found) == sqlite3.SQLITE_FULL

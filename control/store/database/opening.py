@@ -187,7 +187,7 @@ def open_store(
 ) -> Store:
     """The store at a path, in ":memory:" or at a postgresql:// URL, made when there is none.
 
-    `folder` is where the key to its secrets lies; by default beside the file. `alone`: no second process may
+    `folder` is where the key to its secrets lies; by default the file's. `alone`: no second process may
     open a PostgreSQL database so, which is how control opens it. Raises StoreError, SecretKeyError.
     """
     name = str(where)

@@ -158,7 +158,7 @@ class PostgresDatabase:
             log.warning("the database %s runs with fsync = off: a power cut may lose jobs", self.name)
 
     def _lock(self, raw: psycopg.Connection[Any]) -> None:
-        """Only the first time is worth a wait: later on, nobody else should want it."""
+        """Waits only the first time: later on, no other process should hold it."""
         patience_ms = max(int(self._patience_s * 1000), 1)
         raw.execute(f"SET lock_timeout = {patience_ms}")
         try:
@@ -173,7 +173,7 @@ class PostgresDatabase:
         return partial(raw.execute, binary=True)
 
     def lock_tables(self, raw: Any) -> None:
-        """Until the end of this transaction nobody else makes the tables."""
+        """Until the end of this transaction no other process makes the tables."""
         raw.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLES,))
 
     def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool:

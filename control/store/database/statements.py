@@ -1,11 +1,11 @@
 """The hot statements of statements.sql, with the guards of the job machine; and their two dialects.
 
-A statement is written once. What SQLite and PostgreSQL say differently is a macro in it, and `written` puts
-in the words of one of them:
+A statement is written once. What differs between SQLite and PostgreSQL is a macro in it, and `written`
+expands it for one of them:
 
     {ms SECONDS}     whole milliseconds, cut off as int() does it (PostgreSQL's CAST rounds)
     {skip locked}    rows that another writer holds are passed over; SQLite has one writer
-    {sqlite WORDS}   said to SQLite only: what leads its planner to an index, and PostgreSQL's astray
+    {sqlite WORDS}   for SQLite only: what leads its planner to an index, and PostgreSQL's to a wrong one
     {kept}           until when a job that ends at :now is kept: for its retention, within its ttl
     :name            a parameter
 """
@@ -46,7 +46,7 @@ STATEMENTS = _load()
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one of the two databases is spoken to."""
+    """What differs between the two databases."""
 
     name: Literal["sqlite", "postgresql"]
     begin: str

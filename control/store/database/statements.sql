@@ -1,8 +1,8 @@
 -- The hot statements, by name, for SQLite and PostgreSQL. `{from MOVE}` becomes the guard of that move in
 -- control.rules.job_states.MOVES; `{ms SECONDS}` whole milliseconds, cut off; `{kept}` until when a job that ends now is
 -- kept; `{skip locked}` what keeps two writers from the same job, where there can be two. Parameters are `:named`.
--- Times are parameters; nothing here asks a clock. `node` is the holder of the current attempt: where it
--- does not match, the news is stale and no row changes.
+-- Times are parameters; nothing here reads a clock. `node` is the holder of the current attempt: where it
+-- does not match, the report is stale and no row changes.
 
 -- name: insert_job
 INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, ttl_at, retention_s,

@@ -1,7 +1,7 @@
 """Deletes what has expired: jobs, idempotency keys after 24 hours, artifacts after seven days.
 
 Deletions in the object store come after the commit, and must not be lost in a crash: `expired_artifacts`
-lists until `forget_artifacts` is told; what jobs leave there is noted (`orphan_objects`).
+lists until `forget_artifacts` is called; what jobs leave there is noted (`orphan_objects`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PAST = (
     .order_by(jobs.c.expires_at)
     .limit(bindparam("most"))
 )
-"""Asked in every pass, so it is built once."""
+"""Run in every pass, so it is built once."""
 
 
 def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:

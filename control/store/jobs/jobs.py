@@ -110,7 +110,7 @@ def claim(
             "now": now,
         }
         rows = conn.run("claim", values).fetchall()
-        # Asked only where another slot could be spared the question: it costs as much as the claim.
+        # Only where it can save another slot the query: it costs as much as the claim.
         if len(rows) < slot.free and len(slots) > 1 and _is_current(conn, slot):
             empty.add(slot.endpoint)
         claimed += [_claimed(conn, slot, row, known or {}) for row in sorted(rows)]

@@ -1,7 +1,7 @@
 """Jobs in the store as their callers may see them: records, lists, streams, logs.
 
 A job whose time has passed is not shown, whether or not it was swept. Nothing is changed but the cursor of a
-stream's pollers. Outputs are read only where one record is asked for.
+stream's pollers. Outputs are read only for a single record.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -
 # ---- lists --------------------------------------------------------------------------------------
 
 SCANNED = 10_000
-"""Rows that one page reads at most, so that a rare state in a long list holds nobody up."""
+"""Rows that one page reads at most, so that a rare state in a long list does not delay others."""
 
 LATE_S = 3_600.0
 """A job is stored soon after it was created: below one that is older by this, no younger one is expected."""

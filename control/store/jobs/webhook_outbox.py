@@ -53,7 +53,7 @@ def note_end(conn: Conn, seq: int, view: JobView, webhook: str, now: float) -> N
 
 
 def receiver_of(url: str) -> str:
-    """The receiver: those of one host share its places."""
+    """The receiver: those of one host share its slots."""
     return urlsplit(url).netloc.lower()
 
 
@@ -77,7 +77,7 @@ def due_webhook(
     """The oldest that is due and not under way (it stays due until it was tried); None where there is none.
     `full` says for which receivers of an account nothing is wanted; None: for none at all.
 
-    Each account is asked for on its own, so that what waits for one is not read again and again for another.
+    Each account has a query of its own, so that what waits for one is not read again and again for another.
     """
     oldest: tuple[float, str] | None = None
     for (account,) in conn.run(_ACCOUNTS, {}).fetchall():
@@ -158,7 +158,7 @@ def webhook_later(conn: Conn, delivery: str, at: float) -> None:
 
 
 def webhook_secret(conn: Conn, entropy: Entropy = os.urandom) -> str:
-    """What deliveries are signed with; made when it is first asked for, which must be a transaction."""
+    """What deliveries are signed with; made by the first call, which must be in a transaction."""
     found = "SELECT value FROM meta WHERE name = 'webhook_secret'"
     row = conn.run(found, {}).fetchone()
     if row is None:

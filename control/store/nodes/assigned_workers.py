@@ -1,6 +1,6 @@
 """The workers that control gave to nodes, for as long as a report about them may come.
 
-A node that comes back is believed to hold those that it was given and that are still wanted there; what it
+A node that reconnects may hold those that it was assigned and that are still wanted there; what it
 says that any of them took of its devices' time is believed until usage is too old to be taken.
 """
 

@@ -1,4 +1,4 @@
-"""What is known of every node that ever joined, and whether an operator wants work there.
+"""What is known of every node that ever joined, and whether an operator has drained it.
 
 Sessions, leases and what becomes of a node's jobs are `store.nodes.leases`.
 """
@@ -58,14 +58,14 @@ def set_drained(conn: Conn, node: str, *, drained: bool) -> None:
 
 
 def holds_work(conn: Conn, node: str) -> bool:
-    """Whether a job runs there, or a pod is there that nobody deleted."""
+    """Whether a job runs there, or a pod is there that was not deleted."""
     job = exists().where(jobs.c.node == node, jobs.c.state == JobState.IN_PROGRESS.value)
     pod = exists().where(pods.c.node == node, pods.c.wish != "TERMINATED")
     return bool(conn.execute(select(job | pod)).scalar())
 
 
 def remove_node(conn: Conn, node: str) -> None:
-    """Nobody waits any more for its word that deleted pods are gone."""
+    """Its report that deleted pods are gone is no longer waited for."""
     conn.execute(update(pods).where(pods.c.node == node).values(forgotten=1))
     conn.execute(delete(nodes).where(nodes.c.id == node))
 

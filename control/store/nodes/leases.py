@@ -162,6 +162,6 @@ WHERE j.id = :job AND j.attempt = :attempt AND j.node = :node
 
 
 def upload_right(conn: Conn, node: str, job: str, attempt: int) -> UploadRight | None:
-    """None where this node may not end this attempt any more, and so what it uploads would be nobody's."""
+    """None where this node may not end this attempt any more: what it uploads would belong to no job."""
     row = conn.run(_HOLDS, {"job": job, "attempt": attempt, "node": node}).fetchone()
     return None if row is None else UploadRight(*row)

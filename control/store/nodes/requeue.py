@@ -32,7 +32,7 @@ _SILENT = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
     (nodes.c.alive == 1)
     | exists().where(jobs.c.node == nodes.c.id, jobs.c.state == JobState.IN_PROGRESS.value),
 )
-"""Asked in every pass of the sweeper, so it is built once."""
+"""Run in every pass of the sweeper, so it is built once."""
 
 
 def lost_nodes(

@@ -1,4 +1,4 @@
-"""How an endpoint was used, as the store knows it: by its jobs, and by when its workers ran one."""
+"""How an endpoint was used, as the store has it: by its jobs, and by when its workers ran one."""
 
 from __future__ import annotations
 

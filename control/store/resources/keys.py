@@ -5,8 +5,8 @@ round of SHA-256 is all that a stolen database must not reveal; the id half find
 compared in constant time. A key is shown once, when it is made. An operator may bring a token instead
 (`adopt`); one of another form has an id that is made from its hash.
 
-What nodes do with join tokens, and with the credentials (`nk_<id>_<secret>`) that they get for them, is told
-in `joining`.
+What nodes do with join tokens, and with the credentials (`nk_<id>_<secret>`) that they get for them, is
+described in `joining`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _known() -> Any:
 
 
 def want(conn: Conn, pod: Pod) -> WantedPod:
-    """The pod with what its node needs to hear beside."""
+    """The pod with what else its node needs."""
     registry = pod.body.registry
     return WantedPod(pod, registry_login(conn, pod.account, registry) if registry else None)
 

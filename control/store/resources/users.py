@@ -1,6 +1,6 @@
 """Who uses a registry auth, a network volume or a named secret: templates, endpoints and pods that are there.
 
-To be asked in the transaction that would take the thing away, so that nobody comes to use it meanwhile.
+To be called in the transaction that would delete it, so that nothing begins to use it meanwhile.
 """
 
 from __future__ import annotations

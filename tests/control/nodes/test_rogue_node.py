@@ -68,7 +68,7 @@ class Logged(logging.Handler):
         self.lines.append(record.getMessage())
 
     def of_lies(self) -> list[str]:
-        return [line for line in self.lines if "not believed" in line or "refused" in line]
+        return [line for line in self.lines if "refused" in line]
 
     async def of_a_lie(self) -> None:
         """Returns once one is told of: what is printed goes another way than what control answers."""

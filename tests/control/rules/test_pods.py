@@ -180,7 +180,7 @@ def test_why_is_reported_in_the_nodes_text_or_in_ours() -> None:
     assert why(says(POD, "exited", reason="out of memory")) == "out of memory"
     assert why(says(POD, "failed", reason="no such image")) == "no such image"
     assert why(says(POD, "creating", reason="pulling")) == "pulling"
-    assert "has not said anything" in why(POD)
+    assert "has not reported it" in why(POD)
     assert why(says(POD, "running")) == ""
     assert why(does(says(POD, "running"), "stop")) == "it is being stopped"
     assert why(does(POD, "delete")) == "its container is being removed"

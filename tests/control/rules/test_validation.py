@@ -219,7 +219,7 @@ LIES: list[tuple[ReportBody, str]] = [
     (PodState("pod", 1, 0, "running", ports=(PortMapping(80, 70_000, "http"),)), r"ports\[0\].public"),
     (VolumeUsed("other", 1), "volume 'other' is not one"),
     (VolumeUsed("vol", BIG), "used_bytes must be from 0 to"),
-    (VolumeUsed("vol", 1, gone=True), "nobody asked this node to remove volume vol"),
+    (VolumeUsed("vol", 1, gone=True), "control did not have this node remove volume vol"),
     (replace(TRUE[Usage], kind="house"), "kind must be one of worker, pod, not 'house'"),
     (replace(TRUE[Usage], state="flying"), "state must be one of"),
     (replace(TRUE[Usage], ended_ms=BIG), "ended_ms must be from 0 to"),
