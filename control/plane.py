@@ -31,7 +31,7 @@ from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.jobs.webhooks import Post, Webhooks
-from stoker.control.nodes.nodes import Nodes
+from stoker.control.nodes.connected_nodes import ConnectedNodes
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
@@ -133,7 +133,7 @@ class Plane:
 
     def _nodes(
         self, waiters: JobWaiters, changes: JobChanges, pods: DesiredPods, volumes: DesiredVolumes
-    ) -> Nodes:
+    ) -> ConnectedNodes:
         """The nodes' side: what they report, and what they are answered."""
         reports = NodeReports(
             self._settings,
@@ -147,7 +147,7 @@ class Plane:
             self.management.volumes.measured,
             self._clock,
         )
-        return Nodes(
+        return ConnectedNodes(
             self._settings,
             self._commits,
             self.cluster,

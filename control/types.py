@@ -13,9 +13,9 @@ from typing import Any, Literal
 from stoker.control.rules.access import ALL, Access
 from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.needs import Needs
+from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.submissions import Once, S3Config
-from stoker.control.rules.validation import AssignedAttempt
 from stoker.wire.messages import Artifact, AttemptKey, LockedWeights, Price, Ref, RegistryAuth, WorkerLimits
 from stoker.wire.records import record
 

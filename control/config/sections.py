@@ -15,8 +15,8 @@ from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from stoker.control.config.image_names import LOCAL
+from stoker.control.rules.nodes.ways import WAYS, Way
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, abbreviated, is_http_url
-from stoker.control.rules.ways import WAYS, Way
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
 DEFAULT_TTL_MS = 86_400_000

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stoker.control.billing import PriceList
-from stoker.control.rules.ways import WAYS, Way
+from stoker.control.rules.nodes.ways import WAYS, Way
 from stoker.wire.messages import Price, RegistryAuth
 
 

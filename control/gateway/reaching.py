@@ -1,4 +1,4 @@
-"""Opens connections to http workers, in the ways in which their nodes can be reached (`control.rules.ways`).
+"""Opens connections to http workers, in the ways that reach their nodes (`control.rules.nodes.ways`).
 
     worker ──its node──> ways, in order ──the first that answers──> CONNECT worker ──200──> bytes both ways
                            └─ fails: noted; the next                  └─ anything else ──> UpstreamFailed
@@ -19,7 +19,7 @@ from typing import TypeAlias
 from stoker.control.gateway.connections import READ_BYTES
 from stoker.control.gateway.refusals import UpstreamFailed
 from stoker.control.nodes.tunnels import Tunnels
-from stoker.control.rules.ways import NodeGateway, Way, choose
+from stoker.control.rules.nodes.ways import NodeGateway, Way, choose
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.outbound.keepalive import find_vanished
 from stoker.wire.tunnel.multiplexer import TooManyConnections

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from stoker.control.rules.validation import InvalidReport, printed
+from stoker.control.rules.nodes.validation import InvalidReport, printed
 from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello
 from stoker.wire.streams import ControlLogs, StreamEnded
 

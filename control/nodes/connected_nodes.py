@@ -35,10 +35,10 @@ from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
-from stoker.control.rules.hello import assigned_workers, greeted, reach_of
+from stoker.control.rules.nodes.hello import assigned_workers, greeted, reach_of
+from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
+from stoker.control.rules.nodes.ways import Reach, allowed
 from stoker.control.rules.pods import WantedPod
-from stoker.control.rules.validation import AssignedWorker, InvalidReport
-from stoker.control.rules.ways import Reach, allowed
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
@@ -82,7 +82,7 @@ class _Broken:
     ahead: frozenset[AttemptKey]
 
 
-class Nodes:
+class ConnectedNodes:
     """`pod_assigned` and `volume_assigned`: whether this pod, or this volume, was assigned to this node."""
 
     def __init__(

@@ -16,10 +16,10 @@ from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.session import NodeSession
-from stoker.control.rules import validation
-from stoker.control.rules.hello import check_facts, sampled
+from stoker.control.rules.nodes import validation
+from stoker.control.rules.nodes.hello import check_facts, sampled
+from stoker.control.rules.nodes.validation import InvalidReport
 from stoker.control.rules.pods import WantedPod
-from stoker.control.rules.validation import InvalidReport
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling

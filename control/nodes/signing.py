@@ -1,4 +1,5 @@
-"""Signs requests to the object store for nodes, which hold no credentials: see `control.nodes.signable`."""
+"""Signs requests to the object store for nodes, which hold no credentials, by
+`rules.signing_rights`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import logging
 from stoker.control import store
 from stoker.control.errors import ControlError, Unavailable
 from stoker.control.jobs.artifacts import Artifacts
-from stoker.control.nodes.signable import refusal
+from stoker.control.rules.signing_rights import refusal
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.types import UploadRight

@@ -17,8 +17,8 @@ from typing import Literal
 
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.nodes.joining import revoke, revoked_nodes
+from stoker.control.rules.nodes.ways import Chosen, choose
 from stoker.control.rules.placement import takes
-from stoker.control.rules.ways import Chosen, choose
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod, PlacedWorker
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store.database.commits import Commits

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from stoker.control.auth.secret_references import Filled
-from stoker.control.rules.validation import AssignedWorker
+from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.node_environment import of_worker
 from stoker.control.types import Endpoint

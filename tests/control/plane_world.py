@@ -19,8 +19,8 @@ from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.plane import Plane
+from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.submissions import Submission
-from stoker.control.rules.validation import AssignedWorker
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_join_token, create_key
 from stoker.control.types import Endpoint, EndpointVersion

@@ -3,9 +3,9 @@
     make fuzz N=1000000
 
 Each input is cut into transport messages for the stream of a session or of logs. What can be read goes
-through `control.rules.validation`, about one node that was given a few things, and what is valid goes into a
-store. A message that cannot be read raises WireError, one that is not accepted InvalidReport; anything else
-that is raised is a fault, and its input is kept.
+through `control.rules.nodes.validation`, about one node that was given a few things, and what is valid goes
+into a store. A message that cannot be read raises WireError, one that is not accepted InvalidReport; anything
+else that is raised is a fault, and its input is kept.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 
 with atheris.instrument_imports(
-    include=["stoker.wire", "stoker.control.rules.validation", "stoker.control.rules.hello"]
+    include=["stoker.wire", "stoker.control.rules.nodes.validation", "stoker.control.rules.nodes.hello"]
 ):
-    from stoker.control.rules.hello import assigned_workers, greeted, sampled
+    from stoker.control.rules.nodes.hello import assigned_workers, greeted, sampled
     from stoker.wire.codec import Decoder
 
 from memory_store import memory_store
 
 from stoker.control import store
 from stoker.control.nodes.session import AssignedToNode
-from stoker.control.rules.validation import AssignedAttempt, InvalidReport, sift
+from stoker.control.rules.nodes.validation import AssignedAttempt, InvalidReport, sift
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
 from stoker.control.types import Endpoint, EndpointVersion, NewJob, Slot
 from stoker.wire import agent_pb2

@@ -18,7 +18,7 @@ import pytest
 
 from stoker.agent.uploads.objects import S3Objects
 from stoker.control.jobs.artifacts import S3Artifacts
-from stoker.control.nodes.signable import refusal
+from stoker.control.rules.signing_rights import refusal
 from stoker.control.types import UploadRight
 from stoker.outbound.errors import (
     FileChanged,

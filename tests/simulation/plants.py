@@ -29,7 +29,7 @@ from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
-from stoker.control.rules import validation
+from stoker.control.rules.nodes import validation
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage

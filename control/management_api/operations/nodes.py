@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from stoker.control.management_api.operations.caller import By, Managed
 from stoker.control.management_api.operations.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
 from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
-from stoker.control.rules.ways import Way
+from stoker.control.rules.nodes.ways import Way
 from stoker.wire.messages import DeviceSample
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])

@@ -1,4 +1,4 @@
-"""What the fields of each message of a node may contain. Pure: `control.rules.validation`
+"""What the fields of each message of a node may contain. Pure: `control.rules.nodes.validation`
 checks it."""
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
-from stoker.control.rules.field_limits import FACT_MAX, NAME, NUMBER_MAX
-from stoker.control.rules.validation import (
+from stoker.control.rules.nodes.field_limits import FACT_MAX, NAME, NUMBER_MAX
+from stoker.control.rules.nodes.validation import (
     DEVICES_MAX,
     LISTED_MAX,
     AssignedWorker,
@@ -21,7 +21,7 @@ from stoker.control.rules.validation import (
     no_name,
     short_repr,
 )
-from stoker.control.rules.ways import NodeGateway, Reach, Way
+from stoker.control.rules.nodes.ways import NodeGateway, Reach, Way
 from stoker.outbound.refused_addresses import forbidden, is_loopback
 from stoker.wire.messages import DeviceSample, DirectGateway, GatewayAddress, HeldWorker, Hello
 

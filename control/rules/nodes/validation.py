@@ -5,9 +5,9 @@
                   ├── yes: the message, cleaned ──> it may change the state of control
                   └── no: InvalidReport, which names the field ──> one line in the log, and nothing else
 
-docs/security.md has the same rules as a table. Pure: `Assignments` looks up what was assigned to the node; time,
-the store and the log are the caller's. `sift` checks every kind of report, `paid` who pays usage,
-`printed` the lines of a log; `control.rules.hello` checks a Hello and a beat.
+docs/security.md has the same rules as a table. Pure: `Assignments` looks up what was assigned to the node;
+time, the store and the log are the caller's. `sift` checks every kind of report, `paid` who pays usage,
+`printed` the lines of a log; `control.rules.nodes.hello` checks a Hello and a beat.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import orjson
 
-from stoker.control.rules.field_limits import ANY, FIELDS, NAME, NAME_MAX
+from stoker.control.rules.nodes.field_limits import ANY, FIELDS, NAME, NAME_MAX
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from stoker.control.rules.validation import AssignedWorker
+from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import Usage
 

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.validation import AssignedAttempt
+from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.nodes.requeue import put_back

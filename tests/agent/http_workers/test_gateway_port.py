@@ -19,7 +19,7 @@ from stoker.agent.http_workers.relay import Relay
 from stoker.agent.http_workers.worker_ports import LOOPBACK, WorkerPorts
 from stoker.agent.pods.free_ports import HostPorts
 from stoker.control.gateway.reaching import FALL_BACK_S, dial
-from stoker.control.rules.ways import NodeGateway
+from stoker.control.rules.nodes.ways import NodeGateway
 from stoker.wire.messages import GatewayAddress
 
 

@@ -622,5 +622,5 @@ async def test_a_volume_of_a_forked_worker(made: Made, volume_root: Path, new_wa
 
 
 async def test_a_node_without_a_volume_root_reports_it(made: Made) -> None:
-    with pytest.raises(SpawnFailed, match="volume weights cannot be stored here: this node has no volume root"):
+    with pytest.raises(SpawnFailed, match="weights cannot be stored here: this node has no volume root"):
         made.start(made.spawner(), "", volume="weights")

@@ -17,7 +17,7 @@ from stoker.control.api.app import make_app
 from stoker.control.api.settings import ApiSettings
 from stoker.control.gateway.gateway import Gateway
 from stoker.control.gateway.reaching import Reaching
-from stoker.control.rules.ways import NodeGateway
+from stoker.control.rules.nodes.ways import NodeGateway
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import GatewayAddress, WorkerState
 

@@ -14,7 +14,7 @@ from plane_world import endpoint, story
 
 from stoker.control.api.answers import RECEIVED_TRAILERS
 from stoker.control.gateway import exchange
-from stoker.control.rules.ways import Reach
+from stoker.control.rules.nodes.ways import Reach
 
 LIMIT = 300_000
 

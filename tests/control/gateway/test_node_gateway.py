@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.control.rules.hello import CERTIFICATE_MAX, reach_of
-from stoker.control.rules.ways import NodeGateway
+from stoker.control.rules.nodes.hello import CERTIFICATE_MAX, reach_of
+from stoker.control.rules.nodes.ways import NodeGateway
 from stoker.wire.messages import PROTOCOL, DirectGateway, GatewayAddress, Hello
 
 TOKEN = "a-token-of-the-agent"

@@ -11,7 +11,7 @@ from plane_world import story
 
 from stoker.control.gateway.reaching import FALL_BACK_S, Reaching
 from stoker.control.gateway.refusals import UpstreamFailed
-from stoker.control.rules.ways import NodeGateway, Reach, choose
+from stoker.control.rules.nodes.ways import NodeGateway, Reach, choose
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 
 TOKEN = "a-token-of-the-agent"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.rules.ways import (
+from stoker.control.rules.nodes.ways import (
     AVOID_MAX_S,
     AVOID_S,
     WAYS,

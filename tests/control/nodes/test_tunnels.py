@@ -11,7 +11,7 @@ from plane_world import World, endpoint, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.rules.ways import choose
+from stoker.control.rules.nodes.ways import choose
 from stoker.testing.memory_stream import MemoryStream, memory_tunnel
 from stoker.wire.messages import DirectGateway, GatewayAddress, StreamHello, TunnelPieces
 from stoker.wire.streams import StreamEnded

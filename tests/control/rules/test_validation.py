@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from mutants import mutant
 from vocabulary import instances
 
-from stoker.control.rules import validation
-from stoker.control.rules.hello import assigned_workers, greeted, sampled
-from stoker.control.rules.validation import AssignedAttempt, AssignedWorker, InvalidReport, json_flaw
+from stoker.control.rules.nodes import validation
+from stoker.control.rules.nodes.hello import assigned_workers, greeted, sampled
+from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorker, InvalidReport, json_flaw
 from stoker.wire import codec
 from stoker.wire.messages import (
     Artifact,
