@@ -69,12 +69,14 @@ FIGURES = {"native": 130.0, "kill": 150.0}
 killed."""
 
 ENDPOINTS = {
-    "fresh": queue_endpoint("fresh", "stuck_as_told.py"),
-    "forked": queue_endpoint("forked", "stuck_as_told.py", preload=["json"]),
-    "async": queue_endpoint("async", "async_stuck_as_told.py"),
+    "fresh": queue_endpoint("fresh", "cancelling/stuck_as_told.py"),
+    "forked": queue_endpoint("forked", "cancelling/stuck_as_told.py", preload=["json"]),
+    "async": queue_endpoint("async", "cancelling/async_stuck_as_told.py"),
 }
-OTHER = queue_endpoint("other", "noop.py")
-CONTAINED = queue_endpoint("contained", "", imageName=IMAGE, handler="/app/stuck_as_told.py:handler")
+OTHER = queue_endpoint("other", "outputs/noop.py")
+CONTAINED = queue_endpoint(
+    "contained", "", imageName=IMAGE, handler="/app/cancelling/stuck_as_told.py:handler"
+)
 
 
 LIMIT_OF = {"fresh": "interpreter_ms", "forked": "fork_ms", "contained": "container_ms"}

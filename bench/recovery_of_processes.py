@@ -28,7 +28,7 @@ from stack import Stack, queue_endpoint, running
 
 from stoker.control.nodes.session import SILENCE_S
 
-WAITS = queue_endpoint("waits", "stuck_as_told.py")
+WAITS = queue_endpoint("waits", "cancelling/stuck_as_told.py")
 HOST_ROUNDS = 2
 """Each takes more than a minute."""
 

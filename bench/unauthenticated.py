@@ -155,7 +155,7 @@ def attackers(target: str, seconds: float) -> Iterator[None]:
 
 def measure(folder: Path, seconds: float) -> dict[str, float]:
     """The figures of the same caller without and with the attack."""
-    with running(folder, queue_endpoint("echo", "echo.py")) as stack:
+    with running(folder, queue_endpoint("echo", "outputs/echo.py")) as stack:
         run_jobs(stack, 3)
         before, calm = run_jobs(stack, max(seconds / 4, 3))
         with attackers(stack.facts["grpc"], seconds):

@@ -112,7 +112,7 @@ async def start(spawner: LocalSpawner, tmp_path: Path) -> Start:
 
 @pytest.fixture
 async def python_worker(tmp_path: Path) -> AsyncIterator[Callable[[str], tuple[LocalProcess, Watcher]]]:
-    """`python_worker("echo")`: the real runtime with a handler of tests/handlers, set up."""
+    """`python_worker("outputs/echo")`: the real runtime with a handler of tests/handlers, set up."""
     spawner = LocalSpawner(tmp_path / "data")
 
     def start_handler(name: str) -> tuple[LocalProcess, Watcher]:

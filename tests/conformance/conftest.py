@@ -10,12 +10,12 @@ from stack import PROGRAMS, Stack, queue_endpoint, running
 from stock_client import PEERS, StockClient, javascript_client, python_client
 
 ENDPOINTS = (
-    queue_endpoint("echo", "echo.py"),
-    queue_endpoint("counts", "generator.py"),
-    queue_endpoint("lines", "yields_lines_of_a_pipe.py"),
-    queue_endpoint("raises", "raises.py"),
-    queue_endpoint("waits", "slow_until_cancelled.py", executionTimeoutMs=120_000),
-    queue_endpoint("overdue", "slow_until_cancelled.py"),
+    queue_endpoint("echo", "outputs/echo.py"),
+    queue_endpoint("counts", "streams/generator.py"),
+    queue_endpoint("lines", "streams/yields_lines_of_a_pipe.py"),
+    queue_endpoint("raises", "failing/raises.py"),
+    queue_endpoint("waits", "cancelling/slow_until_cancelled.py", executionTimeoutMs=120_000),
+    queue_endpoint("overdue", "cancelling/slow_until_cancelled.py"),
     queue_endpoint(
         "llm",
         "",

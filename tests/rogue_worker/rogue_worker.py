@@ -11,8 +11,9 @@ the frame out; at `took` a file is made once the agent has taken a chunk. Then i
 and ignores what it can of signals. The input "honest" is answered with "served". With STOKER_ROGUE=early it
 speaks before it is ready: what the variable STOKER_SAYS holds.
 
-`handlers/takes_over.py` is the same under an agent that starts no other module: at its import it takes the
-socket from the runtime, which has heard `setup` already; control wants an object there: {"says": [...]}.
+`handlers/interfering/takes_over.py` is the same under an agent that starts no other module: at its import it
+takes the socket from the runtime, which has heard `setup` already; control wants an object there:
+{"says": [...]}.
 """
 
 import fcntl

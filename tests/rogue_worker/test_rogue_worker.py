@@ -206,7 +206,9 @@ class Node:
         self.host.new_agent()
         self.control = self.host.control
         env = {"PYTHONPATH": str(HERE)}
-        self.good = scripted.worker("good", handler=f"{HERE.parent}/handlers/echo.py:handler", env=env)
+        self.good = scripted.worker(
+            "good", handler=f"{HERE.parent}/handlers/outputs/echo.py:handler", env=env
+        )
         self.numbers = itertools.count(1)
         self.before: tuple[int, int] = (0, 0)
 

@@ -42,7 +42,12 @@ NANO = 20
 WORKERS = 2
 PRICES = "[prices]\ndevice_second_nano_usd = 333_333_000\nstarting_percent = 50\n"
 TIMED = queue_endpoint(
-    "timed", "works_and_measures.py", workersMin=1, workersMax=WORKERS, maxAttempts=10, idleTimeout=3600
+    "timed",
+    "recording/works_and_measures.py",
+    workersMin=1,
+    workersMax=WORKERS,
+    maxAttempts=10,
+    idleTimeout=3600,
 )
 
 
@@ -64,7 +69,9 @@ def endpoint_of(n: int) -> str:
 def offer(stack: Stack) -> None:
     """An endpoint whose output has a price: no file can declare one."""
     stack.kill("control")
-    run = EndpointVersion(f"{HANDLERS / 'works_and_measures.py'}:handler", prices=(Price("letters", NANO),))
+    run = EndpointVersion(
+        f"{HANDLERS / 'recording/works_and_measures.py'}:handler", prices=(Price("letters", NANO),)
+    )
     sold = Endpoint(
         "sold",
         "default",

@@ -43,7 +43,7 @@ class Rest:
 @pytest.mark.slow
 def test_from_creation_to_deletion(stack: Stack) -> None:
     rest = Rest(stack)
-    place = os.path.relpath(HANDLERS / "tells_what_it_sees.py", stack.config.parent)
+    place = os.path.relpath(HANDLERS / "access/tells_what_it_sees.py", stack.config.parent)
     made_from = rest.result("POST", "/templates", {"name": "t", "imageName": f"local:{place}:handler"})
     requested = {"templateId": made_from["id"], "name": "e", "workersMin": 1, "workersMax": 2}
     endpoint = rest.result("POST", "/endpoints", requested)["id"]

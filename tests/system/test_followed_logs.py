@@ -11,7 +11,7 @@ from stack import START_S, Stack, queue_endpoint, running, until
 
 from stoker.client import Client
 
-ENDPOINT = queue_endpoint("prints", "prints_as_told.py", concurrency=1)
+ENDPOINT = queue_endpoint("prints", "printing/prints_as_told.py", concurrency=1)
 
 
 def client(stack: Stack) -> Client:

@@ -35,7 +35,7 @@ def job(stack: Stack, *arguments: str, code: int = 0) -> tuple[str, str]:
 
 @pytest.mark.slow
 def test_a_failed_job_is_listed_read_about_and_tried_again(tmp_path: Path) -> None:
-    with running(tmp_path, queue_endpoint("tries", "fails_until_told.py")) as stack:
+    with running(tmp_path, queue_endpoint("tries", "recording/fails_until_told.py")) as stack:
         out, err = job(stack, "run", "tries", "--set", f"go={tmp_path / 'go'}", code=1)
         assert out == ""
         assert 'chunk {"attempt": 1}' in err.splitlines()
@@ -61,7 +61,7 @@ def test_a_failed_job_is_listed_read_about_and_tried_again(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_control_c_leaves_the_job_running_and_a_purge_takes_what_waits(tmp_path: Path) -> None:
-    with running(tmp_path, queue_endpoint("waits", "first_attempt_waits.py")) as stack:
+    with running(tmp_path, queue_endpoint("waits", "recording/first_attempt_waits.py")) as stack:
         input_json = json.dumps({"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")})
         with start(stack, "run", "waits", input_json) as process:
             assert process.stderr is not None

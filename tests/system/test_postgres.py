@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from stack import SOURCE, queue_endpoint, running
 
-ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
+ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 PASSWORD = "hidden-password"
 
 

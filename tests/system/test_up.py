@@ -34,9 +34,9 @@ class Up:
         (folder / "stoker.toml").write_text(
             f"local_roots = {json.dumps([str(HANDLERS), str(folder / 'handlers')])}\n"
             f'[[endpoints]]\nid = "echo"\nworkersMin = 1\n'
-            f'imageName = "local:{HANDLERS / "echo.py"}:handler"\n'
+            f'imageName = "local:{HANDLERS / "outputs/echo.py"}:handler"\n'
             f'[[endpoints]]\nid = "deaf"\nworkersMin = 1\n'
-            f'imageName = "local:{HANDLERS / "ignores_sigterm_in_c.py"}:handler"\n'
+            f'imageName = "local:{HANDLERS / "cancelling/ignores_sigterm_in_c.py"}:handler"\n'
             f'{more}[aliases]\nparrot = "echo"\n'
         )
         self.process, self.url = self._start()

@@ -70,7 +70,10 @@ def secret(stack: Stack) -> str:
 
 
 def test_a_receiver_gets_the_record_and_can_check_who_sent_it(tmp_path: Path) -> None:
-    with receiver() as hook, running(tmp_path, PRIVATE_TOO, queue_endpoint("echo", "echo.py")) as stack:
+    with (
+        receiver() as hook,
+        running(tmp_path, PRIVATE_TOO, queue_endpoint("echo", "outputs/echo.py")) as stack,
+    ):
         job = stack.run("echo", {"x": 1}, webhook=hook.url)
         _, headers, body = hook.next()
         record = Webhook(secret(stack)).verify(body, headers)
@@ -85,7 +88,7 @@ def test_a_receiver_gets_the_record_and_can_check_who_sent_it(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_private_address_is_not_called_where_the_operator_did_not_allow_it(tmp_path: Path) -> None:
-    with receiver() as hook, running(tmp_path, queue_endpoint("echo", "echo.py")) as stack:
+    with receiver() as hook, running(tmp_path, queue_endpoint("echo", "outputs/echo.py")) as stack:
         answer = stack.http.post("/echo/run", json={"input": {"x": 1}, "webhook": hook.url})
         assert answer.status_code == 400
         assert "its host is the loopback address 127.0.0.1; allow_private_addresses" in answer.json()["error"]
@@ -98,7 +101,7 @@ def test_a_receiver_that_fails_twice_is_called_again_also_by_a_control_that_was_
 ) -> None:
     with (
         receiver(500, 503) as hook,
-        running(tmp_path, PRIVATE_TOO, queue_endpoint("echo", "echo.py")) as stack,
+        running(tmp_path, PRIVATE_TOO, queue_endpoint("echo", "outputs/echo.py")) as stack,
     ):
         job = stack.run("echo", {"x": 1}, webhook=hook.url)
         first = hook.next()

@@ -120,7 +120,7 @@ StartWorker = Callable[..., Agent]
 
 @pytest.fixture
 def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
-    """Start a worker for `name.py:attribute` below tests/handlers; it is killed and reaped afterwards."""
+    """Start a worker for `folder/name.py:attribute` of tests/handlers; it is killed and reaped afterwards."""
     agents: list[Agent] = []
 
     def start(handler: str, *, own_session: bool = True, env: dict[str, str] | None = None) -> Agent:

@@ -47,7 +47,7 @@ class Zoo:
         self.host.scratch = ScratchFolders(folder / "scratch", spawner.users)
         self.host.set(cancel_s=0.15, stop_ladder=StopLadder(0.15, 0.15), grace_s=0.1)
         self.control = self.host.control
-        self.good = scripted.worker("good", handler=f"{HANDLERS}/echo.py:handler")
+        self.good = scripted.worker("good", handler=f"{HANDLERS}/outputs/echo.py:handler")
         self._numbers = itertools.count(1)
         self._before: tuple[dict[int, psutil.Process], int]
 

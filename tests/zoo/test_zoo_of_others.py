@@ -21,12 +21,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LITTLE = WorkerLimits(memory_bytes=96 * MIB)
 
 SHUT_IN = [
-    Case("fork_bomb.py", "completed", "", lives=True, limits=WorkerLimits(pids=64)),
-    completes("leaks_descriptors.py", limits=WorkerLimits(files=64)),
-    completes("leaves_daemons.py"),
-    completes("many_files.py", job_input={"files": 1000}, limits=WorkerLimits(files=64)),
-    completes("locks_its_scratch.py"),
-    dies("kills_its_group.py", "killed"),
+    Case("failing/fork_bomb.py", "completed", "", lives=True, limits=WorkerLimits(pids=64)),
+    completes("leaving_behind/leaks_descriptors.py", limits=WorkerLimits(files=64)),
+    completes("leaving_behind/leaves_daemons.py"),
+    completes("files/many_files.py", job_input={"files": 1000}, limits=WorkerLimits(files=64)),
+    completes("files/locks_its_scratch.py"),
+    dies("failing/kills_its_group.py", "killed"),
 ]
 
 
@@ -38,13 +38,18 @@ async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -
 @pytest.mark.parametrize("where", ["memfd", "shm", "sysv"])
 async def test_memory_that_nobody_has_mapped_counts(zoo_of_others: Any, where: str) -> None:
     job_input = {"where": where, "size": 160 * MIB, "wait": True}
-    case = dies("keeps_in_memory.py", "out of memory (limit 96 MiB)", job_input=job_input, limits=LITTLE)
+    case = dies(
+        "leaving_behind/keeps_in_memory.py",
+        "out of memory (limit 96 MiB)",
+        job_input=job_input,
+        limits=LITTLE,
+    )
     await of_a_job(zoo_of_others, case)
 
 
 async def test_what_a_user_leaves_where_others_write_goes_with_its_worker(zoo_of_others: Any) -> None:
     zoo = zoo_of_others
-    spec = await zoo.cage(Case("keeps_in_memory.py", "completed"))
+    spec = await zoo.cage(Case("leaving_behind/keeps_in_memory.py", "completed"))
     await zoo.reported(spec)
     left = await zoo.output(spec, {"where": "everywhere", "size": MIB})
     assert os.path.exists(f"/dev/shm/{left['name']}/deep/file")
@@ -68,7 +73,7 @@ def left_of(uid: int) -> list[str]:
 
 async def test_what_cannot_be_put_back_replaces_the_worker(zoo_of_others: Any) -> None:
     zoo = zoo_of_others
-    spec = await zoo.cage(Case("leaves_settings.py", "completed"))
+    spec = await zoo.cage(Case("leaving_behind/leaves_settings.py", "completed"))
     await zoo.reported(spec)
     before, pid = await zoo.output(spec, "look"), await zoo.output(spec, "pid")
     assert await zoo.output(spec, "change for good") == "changed"
@@ -83,7 +88,7 @@ async def test_what_cannot_be_put_back_replaces_the_worker(zoo_of_others: Any) -
 
 async def test_another_user_writes_into_no_folder_of_the_agents_or_of_a_neighbour(zoo_of_others: Any) -> None:
     zoo = zoo_of_others
-    spec = await zoo.cage(Case("writes_outside.py", "completed"))
+    spec = await zoo.cage(Case("files/writes_outside.py", "completed"))
     await zoo.reported(spec)
     homes, scratch = zoo.folder / "agent" / "homes", zoo.folder / "scratch"
     neighbours = [home for home in homes.iterdir() if not home.name.startswith(f"{spec.worker}.")]

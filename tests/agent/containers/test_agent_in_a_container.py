@@ -57,7 +57,7 @@ class SpawnerByImage(Stack):
 def stack(address: str, tmp_path: Path) -> Iterator[SpawnerByImage]:
     if "podman" in address:
         pytest.skip("the agent's own container is started by docker's command")
-    endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler")
+    endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/outputs/echo.py:handler")
     made = SpawnerByImage(tmp_path, endpoint)
     made.address = address
     try:

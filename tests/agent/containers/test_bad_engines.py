@@ -155,7 +155,7 @@ async def test_each_step_may_fail_and_the_worker_ends_with_a_reason(
     engine = await asyncio.to_thread(connect, [fake_engine.address])
     host = Host(engine, tmp_path / "data")
     fake_engine.ended.set()
-    ended = await host.python("echo").exited()
+    ended = await host.python("outputs/echo").exited()
     assert ended.status != 0
     assert ended.reason.startswith("the container of worker w1 "), ended.reason
     if failure == "refuses":
@@ -169,7 +169,7 @@ async def test_each_step_may_fail_and_the_worker_ends_with_a_reason(
 
 async def a_worker(host: Host, fake_engine: ScriptedEngine) -> Any:
     """One that runs."""
-    worker = host.python("echo")
+    worker = host.python("outputs/echo")
     await until(fake_engine, "/start")
     return worker
 
@@ -197,7 +197,7 @@ async def test_a_kill_waits_for_no_containers_that_are_being_made(
 ) -> None:
     worker = await a_worker(host, fake_engine)
     fake_engine.script["/create"] = fake_engine.hang
-    made = [host.python("echo") for _ in range(container_engine.CALLS)]
+    made = [host.python("outputs/echo") for _ in range(container_engine.CALLS)]
     await until(fake_engine, "/create", 1 + len(made))
     worker.process.kill()
     await until(fake_engine, "/kill")
@@ -275,12 +275,12 @@ async def test_one_that_is_made_when_it_was_given_up_already_is_removed(
             call.answer({"message": "no such container"}, 404)
 
     fake_engine.script |= {"/create": once(fake_engine, dies), "/containers/stoker-w1": removed}
-    assert (await host.python("echo").exited()).status == NEVER_RAN
+    assert (await host.python("outputs/echo").exited()).status == NEVER_RAN
     await until(fake_engine, "/containers/stoker-w1", 2)
     fake_engine.containers.add(name_of(fake_engine))
     await asyncio.to_thread(fake_engine.until_empty)
     fake_engine.script["/create"] = fake_engine.refuse("no space left on device")
-    assert (await host.python("echo").exited()).status == NEVER_RAN
+    assert (await host.python("outputs/echo").exited()).status == NEVER_RAN
     assert not host.engine._strays
 
 

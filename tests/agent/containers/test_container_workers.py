@@ -37,7 +37,7 @@ async def output(worker: Any, value: Any = None, **more: Any) -> Any:
 
 
 async def test_jobs_one_after_the_other_and_a_clean_end(host: Any) -> None:
-    worker = host.python("echo")
+    worker = host.python("outputs/echo")
     for n in range(3):
         assert await output(worker, {"n": n}, job=f"j{n}") == {"n": n}
         worker.frames.pop()
@@ -57,7 +57,7 @@ async def test_what_a_handler_finds(host: Any) -> None:
 
 
 async def test_a_file_comes_as_a_descriptor_and_lies_where_the_agent_knows_it(host: Any) -> None:
-    worker = host.python("file_ok")
+    worker = host.python("files/file_ok")
     scratch = host.scratch.prepare(KEY, "w1")
     await run(worker, {"text": "hello"}, scratch)
     file = await worker.received("file")
@@ -70,7 +70,7 @@ async def test_a_file_comes_as_a_descriptor_and_lies_where_the_agent_knows_it(ho
 
 
 async def test_what_it_prints_is_received_and_kept(host: Any) -> None:
-    worker = host.python("prints")
+    worker = host.python("printing/prints")
     await worker.received("ready")
     await output(worker)
     worker.process.send(Frame("stop"))
@@ -79,7 +79,7 @@ async def test_what_it_prints_is_received_and_kept(host: Any) -> None:
 
 
 async def test_all_that_a_job_printed_is_there_at_its_end(host: Any) -> None:
-    worker = host.python("prints")
+    worker = host.python("printing/prints")
     await worker.received("ready")
     for n in range(10):
         printed = worker.process.tail.listen()
@@ -91,7 +91,7 @@ async def test_all_that_a_job_printed_is_there_at_its_end(host: Any) -> None:
 
 
 async def test_a_cancelled_job_gives_its_worker_back(host: Any) -> None:
-    worker = host.python("slow_until_cancelled")
+    worker = host.python("cancelling/slow_until_cancelled")
     await run(worker)
     await worker.received("progress")
     worker.process.send(Frame("cancel", {"job": "j", "attempt": 1, "reason": "asked"}))
@@ -100,7 +100,7 @@ async def test_a_cancelled_job_gives_its_worker_back(host: Any) -> None:
 
 
 async def test_native_code_that_ignores_frames_ends_by_sigterm(host: Any) -> None:
-    worker = host.python("stuck_in_c")
+    worker = host.python("cancelling/stuck_in_c")
     await run(worker)
     await worker.received("progress")
     worker.process.terminate()
@@ -108,7 +108,7 @@ async def test_native_code_that_ignores_frames_ends_by_sigterm(host: Any) -> Non
 
 
 async def test_a_kill_ends_all_of_it(host: Any) -> None:
-    worker = host.python("stuck_in_c")
+    worker = host.python("cancelling/stuck_in_c")
     await run(worker)
     await worker.received("progress")
     worker.process.kill()
@@ -126,14 +126,14 @@ async def test_out_of_memory_is_named(host: Any) -> None:
 
 
 async def test_one_that_is_stopped_before_it_runs(host: Any) -> None:
-    worker = host.python("echo")
+    worker = host.python("outputs/echo")
     worker.process.kill()
     assert (await worker.exited()).reason == "killed by the agent"
 
 
 async def test_what_cannot_be_started_is_reported_with_a_message(host: Any) -> None:
-    nothing = host.start(handler="/app/echo.py:handler", command=("no-such-python",))
-    absent = host.start(handler="/app/echo.py:handler", image="localhost:1/none:1")
+    nothing = host.start(handler="/app/outputs/echo.py:handler", command=("no-such-python",))
+    absent = host.start(handler="/app/outputs/echo.py:handler", image="localhost:1/none:1")
     ended = await nothing.exited()
     assert ended.reason == "exited with code 127"
     assert "no-such-python" in ended.log_tail[0]
@@ -144,7 +144,7 @@ async def test_what_cannot_be_started_is_reported_with_a_message(host: Any) -> N
 
 
 async def test_a_worker_without_an_image_is_a_plain_process_still(host: Any) -> None:
-    handler = f"{Path(__file__).parents[2]}/handlers/echo.py:handler"
+    handler = f"{Path(__file__).parents[2]}/handlers/outputs/echo.py:handler"
     worker = host.start(handler=handler, image="")
     worker.process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1, "preload": []}))
     assert await output(worker, {"n": 1}) == {"n": 1}
@@ -197,7 +197,7 @@ async def test_a_later_agent_removes_what_an_earlier_one_left(host: Any, address
 
 
 async def test_an_image_stays_what_it_was_for_a_version(host: Any) -> None:
-    worker = host.python("echo")
+    worker = host.python("outputs/echo")
     await worker.received("ready")
     pins = json.loads((host.folder / "images.json").read_text())
     (pin,) = pins.values()

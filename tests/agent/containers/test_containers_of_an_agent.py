@@ -16,9 +16,11 @@ pytestmark = pytest.mark.slow
 
 PACKAGES = 'env = { PYTHONPATH = "/packages" }\n'
 ENDPOINTS = (
-    queue_endpoint("prints", "", imageName=IMAGE, handler="/app/prints.py:handler"),
-    queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler"),
-    queue_endpoint("stuck", "", imageName=IMAGE, handler="/app/stuck_in_c.py:handler", maxAttempts=1),
+    queue_endpoint("prints", "", imageName=IMAGE, handler="/app/printing/prints.py:handler"),
+    queue_endpoint("echo", "", imageName=IMAGE, handler="/app/outputs/echo.py:handler"),
+    queue_endpoint(
+        "stuck", "", imageName=IMAGE, handler="/app/cancelling/stuck_in_c.py:handler", maxAttempts=1
+    ),
     queue_endpoint("mixed", "", imageName=IMAGE, dockerStartCmd=["python", "-u", "/programs/mixed.py"])
     + PACKAGES,
     queue_endpoint("absent", "", imageName="localhost:1/none:1"),

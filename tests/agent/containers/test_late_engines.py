@@ -80,11 +80,11 @@ async def test_its_containers_start_once_the_engine_is_there(tmp_path: Path, lat
     node = Node(tmp_path, later)
     host = await node.agent_starts()
     with pytest.raises(SpawnFailed, match=r"this node has none: .* does not answer"):
-        host.python("echo")
+        host.python("outputs/echo")
     fake_engine = await node.engine_starts("left-of-an-earlier-agent")
     assert node.engine.facts.summary == "docker 28.0.1"
     assert fake_engine.containers == set()
-    worker = host.python("echo")
+    worker = host.python("outputs/echo")
     await asyncio.to_thread(fake_engine.until, "/start")
     package = node.folder / "data" / "containers" / "package" / "stoker"
     assert {path.name for path in package.iterdir()} == {"__init__.py", "worker"}

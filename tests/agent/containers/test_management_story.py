@@ -103,7 +103,9 @@ def stack(address: str, tmp_path: Path) -> Iterator[Managed]:
 
 def test_a_day_over_rest(stack: Managed) -> None:
     build(stack.address)
-    local, local_template = stack.endpoint("echo", {"imageName": f"local:{HANDLERS / 'echo.py'}:handler"})
+    local, local_template = stack.endpoint(
+        "echo", {"imageName": f"local:{HANDLERS / 'outputs/echo.py'}:handler"}
+    )
     assert stack.runsync(local, {"n": 1})["output"] == {"n": 1}
 
     greeter, template = stack.endpoint(

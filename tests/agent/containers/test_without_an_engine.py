@@ -278,7 +278,12 @@ async def test_what_a_runtime_prints_comes_past_the_engine(tmp_path: Path) -> No
     log_read, log_write = os.pipe()
     listener.print_to(log_write)
     command = [sys.executable, "-P", "-m", "stoker.worker.runtime", "--connect", f"{tmp_path}/door/{SOCKET}"]
-    setup = {"handler": f"{HANDLERS}/prints.py:handler", "device": None, "concurrency": 1, "preload": []}
+    setup = {
+        "handler": f"{HANDLERS}/printing/prints.py:handler",
+        "device": None,
+        "concurrency": 1,
+        "preload": [],
+    }
     runtime = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": str(SOURCE)})
     try:
         listener.send(Frame("setup", setup))

@@ -32,7 +32,7 @@ SLEEP = "forever()"
 
 
 async def test_the_real_runtime_echoes(python_worker: Any) -> None:
-    process, watcher = python_worker("echo")
+    process, watcher = python_worker("outputs/echo")
     await watcher.next("ready")
     process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b'{"a":1}'))
     done = await watcher.next("done")
@@ -279,12 +279,16 @@ async def test_an_orphan_that_just_becomes_another_program_is_waited_for(
 
 
 async def test_handlers_that_sin_leave_nothing(python_worker: Any) -> None:
-    for name in ("leaves_a_child", "forks_a_helper", "ignores_sigterm_in_c"):
+    for name in (
+        "leaving_behind/leaves_a_child",
+        "interfering/forks_a_helper",
+        "cancelling/ignores_sigterm_in_c",
+    ):
         process, watcher = python_worker(name)
         await watcher.next("ready")
         process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
         reported = json.loads((await watcher.next("progress")).body)
-        process.terminate() if name == "ignores_sigterm_in_c" else None
+        process.terminate() if name == "cancelling/ignores_sigterm_in_c" else None
         process.kill()
         await watcher.exit
         assert not isinstance(reported, dict) or reported["child"] not in process_table()

@@ -39,7 +39,7 @@ def folder() -> Iterator[Path]:
     """One that every user can pass into."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
-        for handler in ("spies", "echo"):
+        for handler in ("access/spies", "outputs/echo"):
             shutil.copy(HANDLERS / f"{handler}.py", name)
         (Path(name) / "volumes").mkdir()
         (Path(name) / "data").mkdir(mode=0o711)

@@ -57,7 +57,7 @@ def chunk_lengths(host, name):
 
 @pytest.mark.parametrize("size", [900_000, 999_990, 1_000_000, 5_000_000, 25_000_000, 70_000_000])
 async def test_an_output_comes_whole_whatever_its_size(real, a_job, size):
-    await real.serve("large_output")
+    await real.serve("outputs/large_output")
     await real.control.assign(a_job("j1", json.dumps({"size": size}).encode()))
     outcome = await real.control.outcome("j1")
     assert outcome.end == "completed"
@@ -67,7 +67,7 @@ async def test_an_output_comes_whole_whatever_its_size(real, a_job, size):
 
 
 async def test_after_an_output_that_no_frame_can_hold_the_next_job_runs(real, a_job):
-    await real.serve("large_output")
+    await real.serve("outputs/large_output")
     await real.control.assign(a_job("j1", b'{"size": 100000000}'))
     outcome = await real.control.outcome("j1")
     assert (outcome.end, outcome.output, outcome.output_ref.size) == ("completed", None, 100_000_011)
@@ -77,7 +77,7 @@ async def test_after_an_output_that_no_frame_can_hold_the_next_job_runs(real, a_
     assert [news.state for news in real.control.news("w1")] == ["ready"]
 
 
-@pytest.mark.parametrize("handler", ["emits_large", "async_emits_large"])
+@pytest.mark.parametrize("handler", ["streams/emits_large", "streams/async_emits_large"])
 async def test_chunks_come_in_their_order(real, a_job, handler):
     await real.serve(handler)
     sizes = [10, LARGE, 10, 10, LARGE, LARGE, 999_900, 70_000_000, 10]
@@ -87,7 +87,7 @@ async def test_chunks_come_in_their_order(real, a_job, handler):
 
 
 async def test_a_handler_waits_for_a_store_that_is_down_and_memory_is_bounded(real, a_job):
-    await real.serve("emits_large")
+    await real.serve("streams/emits_large")
     real.objects.down = True
     sizes = [LARGE] * 30
     await real.control.assign(a_job("j1", json.dumps({"sizes": sizes}).encode()))
@@ -103,7 +103,7 @@ async def test_a_handler_waits_for_a_store_that_is_down_and_memory_is_bounded(re
 
 
 async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
-    await real.serve("emits_large")
+    await real.serve("streams/emits_large")
     real.objects.down = True
     await real.control.assign(a_job("j1", json.dumps({"sizes": [LARGE] * 10, "then": "wait"}).encode()))
     await real.until(lambda: real.agent.attempts._attempts)
@@ -119,7 +119,7 @@ async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
 
 
 async def test_an_error_comes_after_the_chunks_before_it(real, a_job):
-    await real.serve("emits_large")
+    await real.serve("streams/emits_large")
     job_input = {"sizes": [LARGE, 10], "then": "raise"}
     await real.control.assign(a_job("j1", json.dumps(job_input).encode()))
     assert "after its chunks" in (await real.control.outcome("j1")).error
@@ -133,7 +133,7 @@ async def test_an_error_comes_after_the_chunks_before_it(real, a_job):
     ("then", "end"), [("", "completed"), ("raise", "failed"), ("die", "lost"), ("stuck", "timed_out")]
 )
 async def test_every_end_brings_its_lines(real, a_job, then, end):
-    await real.serve("prints_much", env={"MY_TOKEN": "tok-12345"})
+    await real.serve("printing/prints_much", env={"MY_TOKEN": "tok-12345"})
     real.agent.attempts._cancel_s = 0.1
     input_json = json.dumps({"then": then}).encode()
     await real.control.assign(
@@ -145,7 +145,7 @@ async def test_every_end_brings_its_lines(real, a_job, then, end):
 
 
 async def test_each_attempt_has_its_own_lines(real, a_job):
-    await real.serve("prints_much")
+    await real.serve("printing/prints_much")
     for n in range(3):
         await real.control.assign(a_job(f"j{n}", json.dumps({"lines": n}).encode()))
         log = (await real.control.outcome(f"j{n}")).log
@@ -153,7 +153,7 @@ async def test_each_attempt_has_its_own_lines(real, a_job):
 
 
 async def test_a_flood_ends_in_its_last_lines(real, a_job):
-    await real.serve("prints_much")
+    await real.serve("printing/prints_much")
     await real.control.assign(a_job("j1", b'{"lines": 20000, "width": 300}'))
     log = (await real.control.outcome("j1")).log
     assert log[-1].startswith("line 19999 ")
@@ -167,7 +167,7 @@ async def test_an_upload_that_takes_for_ever_holds_up_no_end_of_the_agent(real, 
     objects = real.agent.attempts._objects = S3Objects(real.agent.signing)
     to = f"http://127.0.0.1:{unused_tcp_port}"
     grant = replace(a_job("j1").grant, endpoint_url=to, access_id="own", access_secret="bucket")
-    await real.serve("sparse_file")
+    await real.serve("files/sparse_file")
     input_json = json.dumps({"size": 200 << 30, "as": "output"}).encode()
     await real.control.assign(replace(a_job("j1", input_json), grant=grant))
     await real.until(lambda: real.agent.attempts._attempts and objects._stops)

@@ -4,7 +4,7 @@ import socket
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "rogue_worker"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "rogue_worker"))
 from rogue_worker import rogue
 
 rogue(socket.socket(fileno=int(sys.argv[2])), "after setup")

@@ -9,10 +9,10 @@ import pytest
 from small_disk import small_disk
 from stack import Stack, fetched, queue_endpoint, running, until
 
-ECHO = queue_endpoint("echo", "echo.py")
-WAITS = queue_endpoint("waits", "first_attempt_waits.py")
-FILE = queue_endpoint("file", "file_ok.py")
-FILLS = queue_endpoint("fills", "fills_scratch.py")
+ECHO = queue_endpoint("echo", "outputs/echo.py")
+WAITS = queue_endpoint("waits", "recording/first_attempt_waits.py")
+FILE = queue_endpoint("file", "files/file_ok.py")
+FILLS = queue_endpoint("fills", "files/fills_scratch.py")
 OBJECTS_MIB = 300  # the embedded object store keeps 256 MiB free
 PATIENCE_S = 60.0
 

@@ -11,7 +11,7 @@ import pytest
 from nvml_stand_in import Driver, build
 from stack import Stack, queue_endpoint, running, until
 
-ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
+ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 GIB = 1 << 30
 PATIENCE_S = 120.0
 

@@ -42,7 +42,7 @@ ZYGOTE_S = 10.0
 VICTIMS = ("control", "agent", "both", "worker", "worker", "zygote", "zygote")
 
 ENDPOINTS = [
-    queue_endpoint(name, "mixed_work.py", workersMin=1, workersMax=2, maxAttempts=10, **more)
+    queue_endpoint(name, "recording/mixed_work.py", workersMin=1, workersMax=2, maxAttempts=10, **more)
     for name, more in (("left", {}), ("right", {"preload": ["xml.dom.minidom"]}), ("short", {}))
 ]
 KINDS = (
@@ -306,7 +306,7 @@ def test_five_thousand_jobs_outlive_kills_at_random(tmp_path: Path) -> None:
 @pytest.mark.parametrize("orphan", [False, True])
 def test_a_killed_grandchild_of_a_worker_costs_nothing_but_itself(tmp_path: Path, orphan: bool) -> None:
     """The worker lives on, and the job ends at its first attempt."""
-    with running(tmp_path, queue_endpoint("family", "has_a_grandchild.py")) as stack:
+    with running(tmp_path, queue_endpoint("family", "leaving_behind/has_a_grandchild.py")) as stack:
         job_input = {"orphan": orphan, "go": str(tmp_path / "go")}
         job = stack.run("family", job_input)
         first = stack.first_chunk("family", job)

@@ -11,7 +11,7 @@ import pytest
 from children import cgroups_of
 from stack import GONE_S, Stack, queue_endpoint, running, until
 
-ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
+ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 
 
 def job_input(folder: Path) -> dict[str, str]:

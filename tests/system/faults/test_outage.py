@@ -36,8 +36,8 @@ must be stopped before control may give it to another, which is when the outage 
 
 PATIENCE_S = 20.0
 
-ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py", workersMin=3, workersMax=3)
-MAKES = queue_endpoint("makes", "mixed_work.py")
+ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py", workersMin=3, workersMax=3)
+MAKES = queue_endpoint("makes", "recording/mixed_work.py")
 RUNNING = ("early", "late", "over")
 
 

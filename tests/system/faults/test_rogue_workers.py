@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stack import START_S, STOP_S, Stack, queue_endpoint, running, until
 
-ROGUE = queue_endpoint("rogue", "takes_over.py")
+ROGUE = queue_endpoint("rogue", "interfering/takes_over.py")
 CHUNK = {"header": '{"t":"chunk","n":0,"fd":1,"job":"JOB","attempt":ATTEMPT}', "fds": ["sparse"]}
 """A terabyte of nothing. To read it takes a quarter of an hour, and nobody may look at it that long."""
 

@@ -110,7 +110,7 @@ def workers_ready(stack: Stack, endpoint: str, count: int) -> None:
 
 @pytest.mark.slow
 def test_a_rolling_restart_under_load_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
-    endpoints = {"python": queue_endpoint("python", "notes_its_run.py", workersMin=2, workersMax=2)}
+    endpoints = {"python": queue_endpoint("python", "recording/notes_its_run.py", workersMin=2, workersMax=2)}
     if STOCK.exists():
         endpoints["stock"] = program("stock", "notes_its_run")
     stack = TwoAgents(tmp_path, *endpoints.values())

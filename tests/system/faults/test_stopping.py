@@ -10,7 +10,7 @@ from stack import queue_endpoint, running
 
 @pytest.mark.slow
 def test_a_handler_stuck_in_native_code_ends_timed_out_and_the_next_job_completes(tmp_path: Path) -> None:
-    with running(tmp_path, queue_endpoint("stuck", "ignores_sigterm_in_c.py")) as stack:
+    with running(tmp_path, queue_endpoint("stuck", "cancelling/ignores_sigterm_in_c.py")) as stack:
         record = stack.runsync("stuck", {"seconds": 3600}, policy={"executionTimeout": 5000})
         assert record["status"] == "TIMED_OUT"
         assert 5000 <= record["executionTime"] < 60_000, "it would sit there for an hour"
@@ -20,7 +20,7 @@ def test_a_handler_stuck_in_native_code_ends_timed_out_and_the_next_job_complete
 
 
 def test_a_cancelled_job_stops_and_its_worker_takes_the_next(tmp_path: Path) -> None:
-    with running(tmp_path, queue_endpoint("waits", "first_attempt_waits.py")) as stack:
+    with running(tmp_path, queue_endpoint("waits", "recording/first_attempt_waits.py")) as stack:
         job_input = {"go": str(tmp_path / "never"), "runs": str(tmp_path / "runs")}
         job = stack.run("waits", job_input)
         pid = stack.first_chunk("waits", job)["pid"]

@@ -56,8 +56,8 @@ class Case:
 
 
 CASES = [
-    Case("sync", queue_endpoint("sync", "echo.py"), {"n": 1}, 1000, 10_000),
-    Case("async", queue_endpoint("async", "async_echo.py", concurrency=4), {"n": 1}, 1000, 10_000),
+    Case("sync", queue_endpoint("sync", "outputs/echo.py"), {"n": 1}, 1000, 10_000),
+    Case("async", queue_endpoint("async", "outputs/async_echo.py", concurrency=4), {"n": 1}, 1000, 10_000),
     Case("llm", queue_endpoint("llm", "", **LANGUAGE_MODEL), {"prompt": "a b"}, 100, 300),
 ]
 CONNECTIONS = 2

@@ -10,7 +10,7 @@ REFUSED = ["file_symlink", "file_device", "file_outside", "file_hard_link", "fil
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
-    endpoints = [queue_endpoint(name.replace("_", "-"), f"{name}.py") for name in ["file_ok", *REFUSED]]
+    endpoints = [queue_endpoint(name.replace("_", "-"), f"files/{name}.py") for name in ["file_ok", *REFUSED]]
     with running(tmp_path_factory.mktemp("files"), *endpoints) as made:
         yield made
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from stack import Stack, files_below, queue_endpoint, running
 
-FETCH = queue_endpoint("fetch", "fetches.py")
-ASYNC = queue_endpoint("later", "fetches.py", concurrency=2).replace(":handler", ":handler_async")
+FETCH = queue_endpoint("fetch", "access/fetches.py")
+ASYNC = queue_endpoint("later", "access/fetches.py", concurrency=2).replace(":handler", ":handler_async")
 PRIVATE_ALLOWED = "allow_private_addresses = true\n"
 
 

@@ -17,8 +17,8 @@ from stack import START_S, Stack, fetched, files_below, queue_endpoint, running,
 
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 
-FILE = queue_endpoint("file", "file_ok.py")
-USES = queue_endpoint("uses", "uses_its_bucket.py")
+FILE = queue_endpoint("file", "files/file_ok.py")
+USES = queue_endpoint("uses", "access/uses_its_bucket.py")
 PRIVATE_ALLOWED = "allow_private_addresses = true\n"
 
 

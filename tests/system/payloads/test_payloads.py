@@ -20,9 +20,12 @@ SIZE = 2 * 1024 * 1024
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("payloads")
-    endpoints = [queue_endpoint("large", "large_output.py"), queue_endpoint("digest", "digest.py")]
-    endpoints.append(queue_endpoint("chunks", "emits_large.py"))
-    endpoints.append(queue_endpoint("prints", "prints_much.py"))
+    endpoints = [
+        queue_endpoint("large", "outputs/large_output.py"),
+        queue_endpoint("digest", "outputs/digest.py"),
+    ]
+    endpoints.append(queue_endpoint("chunks", "streams/emits_large.py"))
+    endpoints.append(queue_endpoint("prints", "printing/prints_much.py"))
     with running(folder, *endpoints) as made:
         yield made
 

@@ -19,7 +19,7 @@ from test_protocol_workers import STOCK, program
 from stoker.agent.reports.outbox_file import OutboxFile, decode
 from stoker.worker.testing import LocalJob
 
-LOOKS = queue_endpoint("looks", "looks_for_a_secret.py")
+LOOKS = queue_endpoint("looks", "access/looks_for_a_secret.py")
 EVERYTHING = """
 import logging
 set_level, configure = logging.Logger.setLevel, logging.basicConfig
@@ -91,7 +91,7 @@ def test_a_program_gets_it_and_no_file_holds_it(tmp_path: Path) -> None:
 def test_the_handler_would_find_it(tmp_path: Path) -> None:
     """Here it is in its memory: that of this process."""
     secret = secrets.token_hex(20)
-    handler = runpy.run_path(str(HANDLERS / "looks_for_a_secret.py"))["handler"]
+    handler = runpy.run_path(str(HANDLERS / "access/looks_for_a_secret.py"))["handler"]
     found = LocalJob(handler, halves(secret)).run().result()["found"]
     assert found == ["memory"]
     assert secret

@@ -9,7 +9,7 @@ from typing import Any
 from stack import HANDLERS, Stack, until
 
 SECRET = "hunter2-of-nobody"
-HANDLER = f"local:{HANDLERS / 'reads_a_volume_and_a_secret.py'}:handler"
+HANDLER = f"local:{HANDLERS / 'access/reads_a_volume_and_a_secret.py'}:handler"
 
 
 def test_a_worker_reads_its_volume_and_its_secret(tmp_path: Path) -> None:

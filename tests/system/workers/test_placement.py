@@ -11,7 +11,7 @@ from stack import Stack, queue_endpoint, running, until
 
 from stoker.agent.host_facts import sees_host_processes
 
-FILE = "first_attempt_waits.py"
+FILE = "recording/first_attempt_waits.py"
 
 
 def on_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:

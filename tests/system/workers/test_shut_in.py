@@ -24,7 +24,7 @@ from test_protocol_workers import STOCK, program
 
 from stoker.agent.process_tree.tree import process_table
 
-ENDPOINT = queue_endpoint("tells", "tells_what_it_sees.py", networkVolumeId="weights")
+ENDPOINT = queue_endpoint("tells", "access/tells_what_it_sees.py", networkVolumeId="weights")
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_an_agent_of_root_finds_users_for_its_workers() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o711)
-        made = Stack(folder, queue_endpoint("uid", "tells_its_user.py"))
+        made = Stack(folder, queue_endpoint("uid", "access/tells_its_user.py"))
         made.agent_options = ["--worker-users", "auto"]
         try:
             made.start()

@@ -49,7 +49,7 @@ def output(frames: list[Frame]) -> Any:
 @pytest.mark.parametrize("slots", [1, 2])
 def test_what_was_fetched_is_a_file_of_the_jobs_own(start_worker: Any, slots: int) -> None:
     """On the main thread, and on a thread of several."""
-    agent = start_worker("fetches.py:handler")
+    agent = start_worker("access/fetches.py:handler")
     agent.setup(concurrency=slots)
     agent.run(
         b'{"url": "http://a.test/x?sig=1", "max_bytes": 500, "media_types": ["image/*"], "timeout_s": 3}'
@@ -67,7 +67,7 @@ def test_what_was_fetched_is_a_file_of_the_jobs_own(start_worker: Any, slots: in
 
 
 def test_a_refusal_is_an_error_with_a_reason(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:handler")
+    agent = start_worker("access/fetches.py:handler")
     agent.setup()
     agent.run(b'{"url": "http://a.test/"}')
     refuse(agent, agent.next(), "too_slow", retryable=True)
@@ -76,7 +76,7 @@ def test_a_refusal_is_an_error_with_a_reason(start_worker: Any) -> None:
 
 
 def test_a_type_that_is_not_wanted_is_refused_by_its_bytes(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:handler")
+    agent = start_worker("access/fetches.py:handler")
     agent.setup()
     agent.run(b'{"url": "http://a.test/x.png?token=hunter2", "media_types": ["image/*", "audio/wav"]}')
     answer(agent, agent.next(), b"<!DOCTYPE html><html>no such page</html>")
@@ -87,7 +87,7 @@ def test_a_type_that_is_not_wanted_is_refused_by_its_bytes(start_worker: Any) ->
 
 
 def test_a_cancel_ends_a_fetch(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:handler")
+    agent = start_worker("access/fetches.py:handler")
     agent.setup()
     agent.run(b'{"url": "http://a.test/"}')
     request = agent.next()
@@ -110,7 +110,7 @@ def _descriptors(agent: Any) -> list[str]:
 
 
 def test_a_thread_that_still_waits_holds_up_no_next_job(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:leaves_a_fetch_behind")
+    agent = start_worker("access/fetches.py:leaves_a_fetch_behind")
     agent.setup()
     for job in ("j1", "j2", "j3"):
         agent.run(job=job)
@@ -118,7 +118,7 @@ def test_a_thread_that_still_waits_holds_up_no_next_job(start_worker: Any) -> No
 
 
 def test_threads_of_one_job_fetch_side_by_side(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:in_threads")
+    agent = start_worker("access/fetches.py:in_threads")
     agent.setup()
     agent.run(b'{"urls": ["http://a.test/0", "http://a.test/1", "http://a.test/2"]}')
     request = [agent.next() for _ in range(3)]
@@ -128,7 +128,7 @@ def test_threads_of_one_job_fetch_side_by_side(start_worker: Any) -> None:
 
 
 def test_an_asynchronous_handler_fetches_while_its_loop_runs(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:handler_async")
+    agent = start_worker("access/fetches.py:handler_async")
     agent.setup(concurrency=2)
     agent.run(b'{"urls": ["http://a.test/0", "http://a.test/1"]}')
     request = [agent.next(), agent.next()]
@@ -143,7 +143,7 @@ def test_an_asynchronous_handler_fetches_while_its_loop_runs(start_worker: Any) 
 
 
 def test_who_stops_waiting_drops_what_comes_later(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:handler_async")
+    agent = start_worker("access/fetches.py:handler_async")
     agent.setup()
     agent.run(b'{"url": "http://a.test/", "within": 0.01}')
     request = agent.next()
@@ -155,7 +155,7 @@ def test_who_stops_waiting_drops_what_comes_later(start_worker: Any) -> None:
 
 
 def test_a_cancel_ends_an_asynchronous_fetch(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:handler_async")
+    agent = start_worker("access/fetches.py:handler_async")
     agent.setup()
     agent.run(b'{"urls": ["http://a.test/"]}')
     agent.next()
@@ -197,7 +197,7 @@ async def test_a_cancel_before_a_thread_is_free_leaves_no_descriptor(tmp_path: P
 
 
 def test_a_loop_is_not_held_up(start_worker: Any) -> None:
-    agent = start_worker("fetches.py:handler_async")
+    agent = start_worker("access/fetches.py:handler_async")
     agent.setup()
     agent.run(b'{"wrongly": true}')
     assert "await job.fetch_async" in agent.until_end()[-1].fields["error"]

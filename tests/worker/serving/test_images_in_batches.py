@@ -28,7 +28,7 @@ def worker(start_worker: Any, tmp_path: Path) -> Any:
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    found = start_worker("images_in_batches.py:Images", env=env)
+    found = start_worker("slots/images_in_batches.py:Images", env=env)
     ready = found.setup(concurrency=4, device=None)
     assert (ready.kind, ready.fields.get("concurrency")) == ("ready", 4), ready
     return found

@@ -53,7 +53,7 @@ def ahead(start_worker: Any) -> Iterator[Any]:
 
 
 def test_runs_begin_in_order_each_with_its_permission(ahead: Any) -> None:
-    worker = ahead("echo.py:handler")
+    worker = ahead("outputs/echo.py:handler")
     assert worker.ready.fields["ahead"] >= 2
     worker.agent.run(b'{"n": 0}', job="j0")
     for n in range(1, 4):
@@ -65,7 +65,7 @@ def test_runs_begin_in_order_each_with_its_permission(ahead: Any) -> None:
 
 def test_what_was_withdrawn_never_begins_although_its_worker_had_read_it(ahead: Any) -> None:
     """The handler reads the socket while it waits for its cancel."""
-    worker = ahead("slow_until_cancelled.py:handler")
+    worker = ahead("cancelling/slow_until_cancelled.py:handler")
     agent = worker.agent
     agent.run(job="j0")
     assert agent.next().kind == "progress"
@@ -83,14 +83,14 @@ def test_what_was_withdrawn_never_begins_although_its_worker_had_read_it(ahead: 
 
 
 def test_an_idle_worker_drops_what_was_withdrawn(ahead: Any) -> None:
-    worker = ahead("echo.py:handler")
+    worker = ahead("outputs/echo.py:handler")
     worker.agent.run(b"1", job="j1", ahead=True)
     worker.agent.run(b"2", job="j2")
     assert worker.agent.until_end()[-1].job == "j2"
 
 
 def test_a_worker_that_asks_to_be_replaced_begins_nothing_more(ahead: Any) -> None:
-    worker = ahead("echo.py:handler")
+    worker = ahead("outputs/echo.py:handler")
     agent = worker.agent
     agent.run(b'{"refresh_worker": true}', job="j0")
     worker.run("j1")
@@ -102,6 +102,6 @@ def test_a_worker_that_asks_to_be_replaced_begins_nothing_more(ahead: Any) -> No
 
 
 def test_without_permissions_nothing_is_taken_ahead(start_worker: Any) -> None:
-    assert "ahead" not in start_worker("echo.py:handler").setup().fields
-    assert "ahead" not in start_worker("echo.py:handler").setup(concurrency=2).fields
-    assert "ahead" not in start_worker("async_echo.py:handler").setup().fields
+    assert "ahead" not in start_worker("outputs/echo.py:handler").setup().fields
+    assert "ahead" not in start_worker("outputs/echo.py:handler").setup(concurrency=2).fields
+    assert "ahead" not in start_worker("outputs/async_echo.py:handler").setup().fields

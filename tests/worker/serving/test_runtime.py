@@ -24,22 +24,22 @@ def read_and_close(frame: Frame) -> bytes:
 
 
 def test_ready_reports_what_the_handler_is(start_worker: Any) -> None:
-    ready = start_worker("echo.py:handler").setup(concurrency=8)
+    ready = start_worker("outputs/echo.py:handler").setup(concurrency=8)
     assert ready.kind == "ready"
     assert isinstance(ready.fields["setup_ms"], int)
     assert (ready.fields["concurrency"], ready.fields["generator"]) == (8, False)
-    assert start_worker("generator.py:handler").setup().fields["generator"] is True
+    assert start_worker("streams/generator.py:handler").setup().fields["generator"] is True
 
 
 def test_ready_reports_what_a_class_says_that_it_serves(start_worker: Any) -> None:
-    ready = start_worker("class_with_setup.py:Handler").setup()
+    ready = start_worker("starting/class_with_setup.py:Handler").setup()
     assert ready.fields["serves"] == "a count of jobs� on gpu"
-    assert "serves" not in start_worker("echo.py:handler").setup().fields
-    assert "serves" not in start_worker("class_chooses_slots.py:Handler").setup().fields
+    assert "serves" not in start_worker("outputs/echo.py:handler").setup().fields
+    assert "serves" not in start_worker("slots/class_chooses_slots.py:Handler").setup().fields
 
 
 def test_an_input_comes_back_as_the_output_and_the_next_job_too(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.setup()
     for n in range(3):
         agent.run(json.dumps({"n": n, "é": None}).encode(), job=f"job-{n}", attempt=n + 1)
@@ -51,7 +51,7 @@ def test_an_input_comes_back_as_the_output_and_the_next_job_too(start_worker: An
 
 @pytest.mark.parametrize(("name", "concurrency"), [("handler", 1), ("handler", 2), ("async_handler", 2)])
 def test_a_handler_reads_the_bucket_of_its_caller(start_worker: Any, name: str, concurrency: int) -> None:
-    agent = start_worker(f"uses_its_bucket.py:{name}")
+    agent = start_worker(f"access/uses_its_bucket.py:{name}")
     agent.setup(concurrency=concurrency)
     bucket = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
     agent.run(more={"s3Config": bucket})
@@ -61,7 +61,7 @@ def test_a_handler_reads_the_bucket_of_its_caller(start_worker: Any, name: str, 
 
 
 def test_a_handler_that_returns_nothing_has_no_output(start_worker: Any) -> None:
-    agent = start_worker("noop.py:handler")
+    agent = start_worker("outputs/noop.py:handler")
     agent.setup()
     agent.run()
     done = agent.next()
@@ -69,7 +69,7 @@ def test_a_handler_that_returns_nothing_has_no_output(start_worker: Any) -> None
 
 
 def test_large_bodies_pass_in_both_directions(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.setup()
     large = json.dumps("x" * (3 * INLINE_MAX)).encode()
     for sent in (large, b'"' + b"y" * (INLINE_MAX - 2) + b'"', b"1"):
@@ -78,7 +78,7 @@ def test_large_bodies_pass_in_both_directions(start_worker: Any) -> None:
 
 
 def test_progress_comes_before_the_end_and_in_order(start_worker: Any) -> None:
-    agent = start_worker("progress.py:handler")
+    agent = start_worker("outputs/progress.py:handler")
     agent.setup()
     agent.run(b'{"steps": 4}')
     *progress, done = agent.until_end()
@@ -90,10 +90,10 @@ def test_progress_comes_before_the_end_and_in_order(start_worker: Any) -> None:
 @pytest.mark.parametrize(
     ("handler", "output"),
     [
-        ("emits.py", {"sum": 3}),
-        ("generator.py", []),
-        ("generator_aggregated.py", [{"number": 0}, {"number": 1}, {"number": 2}]),
-        ("async_generator.py", [{"number": 0}, {"number": 1}, {"number": 2}]),
+        ("streams/emits.py", {"sum": 3}),
+        ("streams/generator.py", []),
+        ("streams/generator_aggregated.py", [{"number": 0}, {"number": 1}, {"number": 2}]),
+        ("streams/async_generator.py", [{"number": 0}, {"number": 1}, {"number": 2}]),
     ],
 )
 def test_chunks_are_numbered_from_0_in_every_attempt(start_worker: Any, handler: str, output: Any) -> None:
@@ -114,7 +114,11 @@ LARGE = 3_000_000
 
 @pytest.mark.parametrize(
     ("handler", "job_input"),
-    [("emits_large.py", {}), ("async_emits_large.py", {}), ("async_emits_large.py", {"from": "thread"})],
+    [
+        ("streams/emits_large.py", {}),
+        ("streams/async_emits_large.py", {}),
+        ("streams/async_emits_large.py", {"from": "thread"}),
+    ],
 )
 def test_after_a_large_chunk_nothing_is_emitted_until_it_is_taken(
     start_worker: Any, handler: str, job_input: dict[str, str]
@@ -132,7 +136,7 @@ def test_after_a_large_chunk_nothing_is_emitted_until_it_is_taken(
 
 
 def test_a_generator_may_return_an_output_of_its_own(start_worker: Any) -> None:
-    agent = start_worker("generator_that_returns.py:handler")
+    agent = start_worker("streams/generator_that_returns.py:handler")
     agent.setup()
     agent.run()
     chunk, done = agent.until_end()
@@ -140,7 +144,7 @@ def test_a_generator_may_return_an_output_of_its_own(start_worker: Any) -> None:
 
 
 def test_a_file_is_handed_over_before_the_output_that_mentions_it(start_worker: Any) -> None:
-    agent = start_worker("file_ok.py:handler")
+    agent = start_worker("files/file_ok.py:handler")
     agent.setup()
     agent.run('{"text": "héllo"}'.encode())
     file, done = agent.until_end()
@@ -152,7 +156,7 @@ def test_a_file_is_handed_over_before_the_output_that_mentions_it(start_worker: 
 
 
 def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
-    agent = start_worker("file_emitted.py:handler")
+    agent = start_worker("files/file_emitted.py:handler")
     agent.setup()
     agent.run()
     frames = agent.until_end()
@@ -167,15 +171,15 @@ def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
-        ("file_symlink.py", "link.txt is a symbolic link; a File must be a regular file"),
-        ("file_below_symlink.py", "hostname lies outside the job's scratch folder"),
-        ("file_outside.py", "hostname lies outside the job's scratch folder"),
-        ("file_device.py", "zero is a device; a File must be a regular file"),
-        ("file_pipe.py", "pipe is a named pipe; a File must be a regular file"),
-        ("file_directory.py", " is a directory; a File must be a regular file"),
-        ("file_missing.py", "nothing.png cannot be opened: no such file or directory"),
-        ("unserialisable.py", "output.items[3].x is a set, which JSON cannot hold; make it a list"),
-        ("nan.py", "output.loss is nan, which JSON cannot hold"),
+        ("files/file_symlink.py", "link.txt is a symbolic link; a File must be a regular file"),
+        ("files/file_below_symlink.py", "hostname lies outside the job's scratch folder"),
+        ("files/file_outside.py", "hostname lies outside the job's scratch folder"),
+        ("files/file_device.py", "zero is a device; a File must be a regular file"),
+        ("files/file_pipe.py", "pipe is a named pipe; a File must be a regular file"),
+        ("files/file_directory.py", " is a directory; a File must be a regular file"),
+        ("files/file_missing.py", "nothing.png cannot be opened: no such file or directory"),
+        ("outputs/unserialisable.py", "output.items[3].x is a set, which JSON cannot hold; make it a list"),
+        ("outputs/nan.py", "output.loss is nan, which JSON cannot hold"),
     ],
 )
 def test_an_output_that_cannot_be_sent_fails_the_job_with_one_message(
@@ -202,7 +206,7 @@ def test_an_output_that_cannot_be_sent_fails_the_job_with_one_message(
 def test_an_error_fails_its_job_and_the_next_job_runs(
     start_worker: Any, kind: str, first_line: str, retryable: bool
 ) -> None:
-    agent = start_worker("raises.py:handler")
+    agent = start_worker("failing/raises.py:handler")
     agent.setup()
     for attempt in (1, 2):
         agent.run(json.dumps({"kind": kind}).encode(), attempt=attempt)
@@ -215,7 +219,7 @@ def test_an_error_fails_its_job_and_the_next_job_runs(
 
 
 def test_a_generator_that_raises_has_sent_its_chunks(start_worker: Any) -> None:
-    agent = start_worker("generator_raises.py:handler")
+    agent = start_worker("streams/generator_raises.py:handler")
     agent.setup()
     agent.run()
     frames = agent.until_end()
@@ -224,7 +228,7 @@ def test_a_generator_that_raises_has_sent_its_chunks(start_worker: Any) -> None:
 
 
 def test_an_input_that_is_no_json_fails_the_job_only(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.setup()
     agent.run(b"{", job="bad")
     assert agent.next().kind == "failed"
@@ -233,7 +237,7 @@ def test_an_input_that_is_no_json_fails_the_job_only(start_worker: Any) -> None:
 
 
 def test_a_class_is_set_up_once_with_its_device(start_worker: Any) -> None:
-    agent = start_worker("class_with_setup.py:Handler")
+    agent = start_worker("starting/class_with_setup.py:Handler")
     agent.setup()
     for n in (1, 2):
         agent.run()
@@ -241,21 +245,21 @@ def test_a_class_is_set_up_once_with_its_device(start_worker: Any) -> None:
 
 
 def test_without_a_device_a_class_gets_the_cpu(start_worker: Any) -> None:
-    agent = start_worker("class_with_setup.py:Handler")
+    agent = start_worker("starting/class_with_setup.py:Handler")
     agent.setup(device=None)
     agent.run()
     assert body(agent.next())["kind"] == "cpu"
 
 
 def test_a_device_field_of_a_later_version_is_left_out(start_worker: Any) -> None:
-    agent = start_worker("class_with_setup.py:Handler")
+    agent = start_worker("starting/class_with_setup.py:Handler")
     agent.setup(device={"uuid": "GPU-9", "kind": "mig", "name": "x", "index": 0, "colour": "red"})
     agent.run()
     assert body(agent.next())["device"] == "GPU-9"
 
 
 def test_the_users_own_models_worker_and_agent_win(start_worker: Any) -> None:
-    agent = start_worker("own_models_package/handler.py:handler")
+    agent = start_worker("starting/own_models_package/handler.py:handler")
     agent.setup()
     agent.run()
     assert body(agent.next()) == {name: f"the user's {name}" for name in ("models", "worker", "agent")}
@@ -264,12 +268,12 @@ def test_the_users_own_models_worker_and_agent_win(start_worker: Any) -> None:
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
-        ("exits_at_import.py:handler", "exits_at_import.py cannot be imported: SystemExit"),
-        ("does_not_parse.py:handler", "SyntaxError"),
-        ("raises_in_setup.py:Handler", "RuntimeError: the weights are not there"),
-        ("takes_no_job.py:handler", "handler() must take the job, and nothing else"),
-        ("not_a_handler.py:handler", "handler is 7, not a function or a class"),
-        ("echo.py:nothing", "has no nothing; it defines handler"),
+        ("starting/exits_at_import.py:handler", "exits_at_import.py cannot be imported: SystemExit"),
+        ("starting/does_not_parse.py:handler", "SyntaxError"),
+        ("starting/raises_in_setup.py:Handler", "RuntimeError: the weights are not there"),
+        ("starting/takes_no_job.py:handler", "handler() must take the job, and nothing else"),
+        ("starting/not_a_handler.py:handler", "handler is 7, not a function or a class"),
+        ("outputs/echo.py:nothing", "has no nothing; it defines handler"),
         ("/nowhere/x.py:handler", "there is no file /nowhere/x.py"),
     ],
 )
@@ -282,7 +286,7 @@ def test_a_worker_that_cannot_start_says_why_and_exits(start_worker: Any, handle
 
 
 def test_what_the_handler_prints_stays_its_own_and_is_there_at_once(start_worker: Any) -> None:
-    agent = start_worker("prints.py:handler")
+    agent = start_worker("printing/prints.py:handler")
     agent.setup()
     agent.run()
     assert body(agent.next()) == {"printed": 2}
@@ -290,7 +294,7 @@ def test_what_the_handler_prints_stays_its_own_and_is_there_at_once(start_worker
 
 
 def test_what_is_printed_without_an_end_of_line_is_there_before_the_answer(start_worker: Any) -> None:
-    agent = start_worker("prints_much.py:handler", env={"MY_TOKEN": "open end"})
+    agent = start_worker("printing/prints_much.py:handler", env={"MY_TOKEN": "open end"})
     agent.setup()
     agent.run(b'{"lines": 1}')
     assert agent.next().kind == "done"
@@ -313,7 +317,7 @@ def test_a_closed_stdout_ends_no_job(start_worker: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [900_000, 1_048_570, 1_048_577, 5_000_000, 25_000_000])
 def test_an_output_of_many_megabytes_passes(start_worker: Any, size: int) -> None:
-    agent = start_worker("large_output.py:handler")
+    agent = start_worker("outputs/large_output.py:handler")
     agent.setup()
     agent.run(json.dumps({"size": size}).encode())
     done = agent.next()
@@ -321,7 +325,7 @@ def test_an_output_of_many_megabytes_passes(start_worker: Any, size: int) -> Non
 
 
 def test_a_chunk_that_no_frame_can_hold_goes_as_a_file(start_worker: Any) -> None:
-    agent = start_worker("emits_large.py:handler")
+    agent = start_worker("streams/emits_large.py:handler")
     agent.setup()
     agent.run(json.dumps({"sizes": [70_000_000]}).encode())
     chunk = agent.next()
@@ -330,7 +334,7 @@ def test_a_chunk_that_no_frame_can_hold_goes_as_a_file(start_worker: Any) -> Non
 
 
 def test_an_output_that_no_frame_can_hold_goes_as_a_file(start_worker: Any) -> None:
-    agent = start_worker("large_output.py:handler")
+    agent = start_worker("outputs/large_output.py:handler")
     agent.setup()
     agent.run(json.dumps({"size": 70_000_000}).encode())
     file, done = agent.next(), agent.next()

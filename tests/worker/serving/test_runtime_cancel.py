@@ -22,7 +22,9 @@ def body(frame: Frame) -> Any:
     return json.loads(frame.body)
 
 
-@pytest.mark.parametrize("handler", ["slow_until_cancelled.py", "async_until_cancelled.py"])
+@pytest.mark.parametrize(
+    "handler", ["cancelling/slow_until_cancelled.py", "cancelling/async_until_cancelled.py"]
+)
 def test_a_cancel_ends_the_job_with_its_reason_and_the_next_one_runs(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
@@ -35,7 +37,7 @@ def test_a_cancel_ends_the_job_with_its_reason_and_the_next_one_runs(start_worke
         assert failed.fields["error"] == "cancelled: the caller asked"
 
 
-@pytest.mark.parametrize("handler", ["endless_generator.py", "endless_async_generator.py"])
+@pytest.mark.parametrize("handler", ["streams/endless_generator.py", "streams/endless_async_generator.py"])
 def test_a_cancel_ends_a_generator_that_knows_nothing_of_it(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
@@ -49,7 +51,7 @@ def test_a_cancel_ends_a_generator_that_knows_nothing_of_it(start_worker: Any, h
 
 
 def test_a_cancel_is_received_by_a_handler_that_waits_for_its_chunk_to_be_taken(start_worker: Any) -> None:
-    agent = start_worker("emits_large.py:handler")
+    agent = start_worker("streams/emits_large.py:handler")
     agent.setup()
     agent.run(b'{"sizes": [3000000, 10]}')
     assert agent.next().kind == "chunk"
@@ -62,7 +64,7 @@ def test_a_cancel_is_received_by_a_handler_that_waits_for_its_chunk_to_be_taken(
 
 
 def test_an_async_handler_receives_the_other_jobs_while_a_thread_waits_for_a_chunk(start_worker: Any) -> None:
-    agent = start_worker("async_emits_large.py:handler")
+    agent = start_worker("streams/async_emits_large.py:handler")
     agent.setup(concurrency=4)
     agent.run(b'{"sizes": [3000000], "from": "thread"}', job="waits")
     assert agent.next().job == "waits"
@@ -73,7 +75,7 @@ def test_an_async_handler_receives_the_other_jobs_while_a_thread_waits_for_a_chu
 
 
 def test_a_handler_may_answer_a_cancel_with_what_it_has(start_worker: Any) -> None:
-    agent = start_worker("survives_cancel.py:handler")
+    agent = start_worker("cancelling/survives_cancel.py:handler")
     agent.setup()
     agent.run()
     agent.next()
@@ -82,7 +84,7 @@ def test_a_handler_may_answer_a_cancel_with_what_it_has(start_worker: Any) -> No
 
 
 def test_a_cancel_of_another_job_or_attempt_changes_nothing(start_worker: Any) -> None:
-    for handler in ("slow_until_cancelled.py", "async_until_cancelled.py"):
+    for handler in ("cancelling/slow_until_cancelled.py", "cancelling/async_until_cancelled.py"):
         agent = start_worker(f"{handler}:handler")
         agent.setup()
         agent.run(attempt=2)
@@ -93,7 +95,7 @@ def test_a_cancel_of_another_job_or_attempt_changes_nothing(start_worker: Any) -
         assert agent.next().fields["error"] == "cancelled: this one"
 
 
-@pytest.mark.parametrize("handler", ["echo.py", "async_echo.py"])
+@pytest.mark.parametrize("handler", ["outputs/echo.py", "outputs/async_echo.py"])
 def test_a_cancel_that_comes_with_its_run_keeps_the_handler_from_running(
     start_worker: Any, handler: str
 ) -> None:
@@ -113,7 +115,7 @@ def test_a_cancel_that_comes_with_its_run_keeps_the_handler_from_running(
 
 
 def test_a_cancel_after_the_end_changes_nothing(start_worker: Any) -> None:
-    for handler in ("echo.py", "async_echo.py"):
+    for handler in ("outputs/echo.py", "outputs/async_echo.py"):
         agent = start_worker(f"{handler}:handler")
         agent.setup()
         agent.run(b"1")
@@ -125,7 +127,7 @@ def test_a_cancel_after_the_end_changes_nothing(start_worker: Any) -> None:
 
 def test_async_jobs_run_side_by_side(start_worker: Any) -> None:
     """Each job waits for its partner: with fewer than three at once nobody would ever end."""
-    agent = start_worker("async_class_with_setup.py:Handler")
+    agent = start_worker("slots/async_class_with_setup.py:Handler")
     assert agent.setup(concurrency=4).fields["concurrency"] == 4
     for job, pair in (("a1", "a"), ("b1", "b"), ("b2", "b"), ("a2", "a")):
         agent.run(json.dumps({"pair": pair}).encode(), job=job)
@@ -134,7 +136,7 @@ def test_async_jobs_run_side_by_side(start_worker: Any) -> None:
 
 
 def test_a_cancel_ends_one_of_several_async_jobs(start_worker: Any) -> None:
-    agent = start_worker("async_class_with_setup.py:Handler")
+    agent = start_worker("slots/async_class_with_setup.py:Handler")
     agent.setup(concurrency=3)
     agent.run(b'{"pair": "x"}', job="x1")
     agent.run(b'{"pair": "y"}', job="y1")
@@ -145,7 +147,7 @@ def test_a_cancel_ends_one_of_several_async_jobs(start_worker: Any) -> None:
     assert {agent.next().job, agent.next().job} == {"y1", "y2"}
 
 
-@pytest.mark.parametrize("handler", ["echo.py", "async_echo.py"])
+@pytest.mark.parametrize("handler", ["outputs/echo.py", "outputs/async_echo.py"])
 def test_a_stop_ends_an_idle_worker(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
@@ -154,7 +156,7 @@ def test_a_stop_ends_an_idle_worker(start_worker: Any, handler: str) -> None:
     assert agent.log.read_text() == ""
 
 
-@pytest.mark.parametrize("handler", ["echo.py", "async_echo.py"])
+@pytest.mark.parametrize("handler", ["outputs/echo.py", "outputs/async_echo.py"])
 def test_what_comes_after_a_stop_is_not_begun(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
@@ -164,7 +166,9 @@ def test_what_comes_after_a_stop_is_not_begun(start_worker: Any, handler: str) -
     assert agent.sock.recv(1) == b""
 
 
-@pytest.mark.parametrize("handler", ["slow_until_cancelled.py", "async_until_cancelled.py"])
+@pytest.mark.parametrize(
+    "handler", ["cancelling/slow_until_cancelled.py", "cancelling/async_until_cancelled.py"]
+)
 def test_a_stop_waits_for_the_running_job(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
@@ -179,18 +183,18 @@ def test_a_stop_waits_for_the_running_job(start_worker: Any, handler: str) -> No
 @pytest.mark.parametrize(
     "handler",
     [
-        "echo.py",
-        "async_echo.py",
-        "slow_until_cancelled.py",
-        "async_until_cancelled.py",
-        "endless_generator.py",
+        "outputs/echo.py",
+        "outputs/async_echo.py",
+        "cancelling/slow_until_cancelled.py",
+        "cancelling/async_until_cancelled.py",
+        "streams/endless_generator.py",
     ],
 )
 def test_a_worker_whose_agent_is_gone_ends(start_worker: Any, handler: str) -> None:
     """Idle, running and sending: in its own process group it takes everything with it."""
     agent = start_worker(f"{handler}:handler")
     agent.setup()
-    if handler not in ("echo.py", "async_echo.py"):
+    if handler not in ("outputs/echo.py", "outputs/async_echo.py"):
         agent.run()
         agent.next()
     agent.hang_up()
@@ -198,7 +202,7 @@ def test_a_worker_whose_agent_is_gone_ends(start_worker: Any, handler: str) -> N
 
 
 def test_a_worker_before_its_setup_ends_with_its_agent(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.hang_up()
     assert agent.wait() == -signal.SIGKILL
 
@@ -225,7 +229,10 @@ def test_what_the_handler_started_ends_with_it(start_worker: Any, tmp_path: Path
     os.close(reader)
 
 
-@pytest.mark.parametrize("handler", ["ignores_cancel.py", "stuck_in_c.py", "async_until_cancelled.py"])
+@pytest.mark.parametrize(
+    "handler",
+    ["cancelling/ignores_cancel.py", "cancelling/stuck_in_c.py", "cancelling/async_until_cancelled.py"],
+)
 def test_sigterm_ends_a_handler(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
@@ -236,7 +243,7 @@ def test_sigterm_ends_a_handler(start_worker: Any, handler: str) -> None:
 
 
 def test_only_sigkill_ends_a_handler_that_ignores_sigterm(start_worker: Any) -> None:
-    agent = start_worker("ignores_sigterm_in_c.py:handler")
+    agent = start_worker("cancelling/ignores_sigterm_in_c.py:handler")
     agent.setup()
     agent.run()
     assert body(agent.next()) == "stuck"
@@ -252,7 +259,7 @@ def test_only_sigkill_ends_a_handler_that_ignores_sigterm(start_worker: Any) -> 
 
 
 def test_sigint_is_ignored(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.setup()
     os.killpg(agent.process.pid, signal.SIGINT)
     agent.run(b"1")
@@ -260,7 +267,8 @@ def test_sigint_is_ignored(start_worker: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "status"), [("kills_itself.py", -signal.SIGKILL), ("crashes.py", -signal.SIGSEGV)]
+    ("handler", "status"),
+    [("failing/kills_itself.py", -signal.SIGKILL), ("failing/crashes.py", -signal.SIGSEGV)],
 )
 def test_a_handler_that_dies_is_recognised_by_its_status(
     start_worker: Any, handler: str, status: int
@@ -272,7 +280,7 @@ def test_a_handler_that_dies_is_recognised_by_its_status(
 
 
 def test_a_crash_in_native_code_says_where(start_worker: Any) -> None:
-    agent = start_worker("crashes.py:handler")
+    agent = start_worker("failing/crashes.py:handler")
     agent.setup()
     agent.run()
     agent.wait()
@@ -282,7 +290,7 @@ def test_a_crash_in_native_code_says_where(start_worker: Any) -> None:
 
 def test_a_program_that_the_handler_starts_does_not_hold_the_socket(start_worker: Any) -> None:
     """The child outlives the worker in a session of its own; the agent sees the end of file all the same."""
-    agent = start_worker("leaves_a_child.py:handler")
+    agent = start_worker("leaving_behind/leaves_a_child.py:handler")
     agent.setup()
     agent.run()
     child = body(agent.next())["child"]
@@ -304,14 +312,14 @@ def test_a_program_that_the_handler_starts_does_not_hold_the_socket(start_worker
     ids=["no setup", "no frame", "too early"],
 )
 def test_an_agent_that_breaks_the_protocol_is_left_with_a_message(start_worker: Any, sent: bytes) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.sock.sendall(sent)
     assert agent.wait() == -signal.SIGKILL
     assert agent.log.read_text().startswith("the agent broke the protocol: ")
 
 
 def test_a_frame_of_a_later_version_is_passed_over(start_worker: Any) -> None:
-    for handler in ("echo.py", "async_echo.py"):
+    for handler in ("outputs/echo.py", "outputs/async_echo.py"):
         agent = start_worker(f"{handler}:handler")
         agent.setup()
         agent.send("news", b"1", what="something")
@@ -321,7 +329,7 @@ def test_a_frame_of_a_later_version_is_passed_over(start_worker: Any) -> None:
 
 def test_a_full_socket_holds_the_handler_back_and_loses_nothing(start_worker: Any) -> None:
     """Far more chunks than the socket holds."""
-    agent = start_worker("generator.py:handler")
+    agent = start_worker("streams/generator.py:handler")
     agent.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     agent.setup()
     agent.run(b'{"count": 20000}')
@@ -331,7 +339,7 @@ def test_a_full_socket_holds_the_handler_back_and_loses_nothing(start_worker: An
 
 
 def test_a_worker_in_the_process_group_of_another_ends_alone(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler", own_session=False)
+    agent = start_worker("outputs/echo.py:handler", own_session=False)
     agent.setup()
     agent.hang_up()
     assert agent.wait() == AGENT_GONE_STATUS

@@ -19,7 +19,7 @@ from stoker.worker.serving import threads_loop
 from stoker.worker.serving.channel import Channel
 from stoker.worker.serving.slots import Slots
 
-KINDS = ("side_by_side.py:Handler", "async_side_by_side.py:Handler")
+KINDS = ("slots/side_by_side.py:Handler", "slots/async_side_by_side.py:Handler")
 
 
 def body(frame: Frame) -> Any:
@@ -55,7 +55,7 @@ def test_the_context_of_a_job_is_not_that_of_the_next_one(start_worker: Any, han
 
 
 def test_a_job_that_comes_while_another_sends_does_not_begin_in_its_context(start_worker: Any) -> None:
-    agent = start_worker("async_side_by_side.py:Handler")
+    agent = start_worker("slots/async_side_by_side.py:Handler")
     agent.setup(concurrency=2)
     run(agent, "sends", emit=3_000_000)
     assert agent.next().kind == "chunk"
@@ -84,7 +84,7 @@ def test_what_one_job_raises_does_not_touch_the_other(start_worker: Any, handler
 
 @pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt", "ValueError"])
 def test_what_a_task_of_a_job_raises_is_for_that_job(start_worker: Any, error: str) -> None:
-    agent = start_worker("async_side_by_side.py:Handler")
+    agent = start_worker("slots/async_side_by_side.py:Handler")
     agent.setup(concurrency=2)
     run(agent, "stays", wait="the other is over")
     agent.next()
@@ -97,7 +97,7 @@ def test_what_a_task_of_a_job_raises_is_for_that_job(start_worker: Any, error: s
 
 
 def test_a_cancel_ends_one_of_several_threads(start_worker: Any) -> None:
-    agent = start_worker("slow_until_cancelled.py:handler")
+    agent = start_worker("cancelling/slow_until_cancelled.py:handler")
     agent.setup(concurrency=3)
     for job in ("a", "b", "c"):
         agent.run(job=job)
@@ -109,7 +109,7 @@ def test_a_cancel_ends_one_of_several_threads(start_worker: Any) -> None:
 
 
 def test_a_cancel_that_comes_with_its_run_keeps_a_thread_from_it(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.setup(concurrency=2)
     key = {"job": "j", "attempt": 1}
     frames = [
@@ -121,7 +121,7 @@ def test_a_cancel_that_comes_with_its_run_keeps_a_thread_from_it(start_worker: A
 
 
 def test_generators_on_threads_keep_the_order_of_their_chunks(start_worker: Any) -> None:
-    agent = start_worker("generator.py:handler")
+    agent = start_worker("streams/generator.py:handler")
     agent.setup(concurrency=2)
     agent.run(b'{"count": 200}', job="a")
     agent.run(b'{"count": 200}', job="b")
@@ -136,7 +136,7 @@ def test_generators_on_threads_keep_the_order_of_their_chunks(start_worker: Any)
 
 
 def test_a_cancel_ends_a_generator_on_a_thread(start_worker: Any) -> None:
-    agent = start_worker("endless_generator.py:handler")
+    agent = start_worker("streams/endless_generator.py:handler")
     agent.setup(concurrency=2)
     agent.run()
     agent.next()
@@ -145,7 +145,7 @@ def test_a_cancel_ends_a_generator_on_a_thread(start_worker: Any) -> None:
 
 
 def test_each_thread_waits_for_its_own_chunk_to_be_taken(start_worker: Any) -> None:
-    agent = start_worker("emits_large.py:handler")
+    agent = start_worker("streams/emits_large.py:handler")
     agent.setup(concurrency=2)
     for job in ("a", "b"):
         agent.run(b'{"sizes": [3000000]}', job=job)
@@ -157,7 +157,7 @@ def test_each_thread_waits_for_its_own_chunk_to_be_taken(start_worker: Any) -> N
 
 
 def test_a_stop_waits_for_every_thread(start_worker: Any) -> None:
-    agent = start_worker("side_by_side.py:Handler")
+    agent = start_worker("slots/side_by_side.py:Handler")
     agent.setup(concurrency=3)
     run(agent, "a", wait="go", tell="a is done")
     run(agent, "b", wait="a is done", tell="b is done")
@@ -173,7 +173,7 @@ def test_a_stop_waits_for_every_thread(start_worker: Any) -> None:
 
 
 def test_a_stopped_worker_leaves_with_its_last_thread(start_worker: Any) -> None:
-    agent = start_worker("slow_until_cancelled.py:handler")
+    agent = start_worker("cancelling/slow_until_cancelled.py:handler")
     agent.setup(concurrency=2)
     for job in ("a", "b"):
         agent.run(job=job)
@@ -186,7 +186,7 @@ def test_a_stopped_worker_leaves_with_its_last_thread(start_worker: Any) -> None
 
 
 def test_an_idle_worker_with_threads_stops_at_once(start_worker: Any) -> None:
-    agent = start_worker("echo.py:handler")
+    agent = start_worker("outputs/echo.py:handler")
     agent.setup(concurrency=2)
     agent.run(b"1")
     agent.next()
@@ -195,11 +195,13 @@ def test_an_idle_worker_with_threads_stops_at_once(start_worker: Any) -> None:
     assert agent.log.read_text() == ""
 
 
-@pytest.mark.parametrize("handler", ["echo.py", "slow_until_cancelled.py", "endless_generator.py"])
+@pytest.mark.parametrize(
+    "handler", ["outputs/echo.py", "cancelling/slow_until_cancelled.py", "streams/endless_generator.py"]
+)
 def test_threads_end_with_their_agent(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup(concurrency=2)
-    if handler != "echo.py":
+    if handler != "outputs/echo.py":
         agent.run()
         agent.next()
     agent.hang_up()
@@ -207,7 +209,7 @@ def test_threads_end_with_their_agent(start_worker: Any, handler: str) -> None:
 
 
 def test_sigterm_ends_threads_that_ignore_their_cancel(start_worker: Any) -> None:
-    agent = start_worker("stuck_in_c.py:handler")
+    agent = start_worker("cancelling/stuck_in_c.py:handler")
     agent.setup(concurrency=2)
     agent.run()
     agent.next()
@@ -233,7 +235,7 @@ def test_one_at_a_time_needs_no_pool(start_worker: Any, tmp_path: Path) -> None:
 # ---- how many at once
 
 
-CHOOSERS = ("async_chooses_slots.py:handler", "class_chooses_slots.py:Handler")
+CHOOSERS = ("slots/async_chooses_slots.py:handler", "slots/class_chooses_slots.py:Handler")
 
 
 def news(agent: Any, *slots: Any) -> list[Any]:

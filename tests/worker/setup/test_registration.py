@@ -179,9 +179,9 @@ def test_aggregate_needs_something_that_yields() -> None:
 
 
 def test_a_file_is_imported_and_its_folder_comes_first() -> None:
-    found = load(f"{HANDLERS}/own_models_package/handler.py:handler")
+    found = load(f"{HANDLERS}/starting/own_models_package/handler.py:handler")
     assert found.target(None) == {name: f"the user's {name}" for name in ("models", "worker", "agent")}
-    assert sys.path[0] == f"{HANDLERS}/own_models_package"
+    assert sys.path[0] == f"{HANDLERS}/starting/own_models_package"
     assert sys.modules["handler"].handler is found.target
 
 
@@ -210,11 +210,11 @@ def test_a_module_is_loaded_by_its_name() -> None:
         ("echo.py:handler", "echo.py is not an absolute path"),
         ("/nowhere/echo.py:handler", "there is no file /nowhere/echo.py"),
         ("no_such_module:handler", "the module no_such_module cannot be imported: ModuleNotFoundError"),
-        ("{}/echo.py:run", "echo.py has no run; it defines handler"),
-        ("{}/takes_no_job.py:handler", "handler() must take the job, and nothing else"),
-        ("{}/not_a_handler.py:handler", "handler is 7, not a function or a class"),
-        ("{}/exits_at_import.py:handler", "SystemExit: the handler called sys.exit(3)"),
-        ("{}/does_not_parse.py:handler", "does_not_parse.py cannot be imported: SyntaxError: "),
+        ("{}/outputs/echo.py:run", "echo.py has no run; it defines handler"),
+        ("{}/starting/takes_no_job.py:handler", "handler() must take the job, and nothing else"),
+        ("{}/starting/not_a_handler.py:handler", "handler is 7, not a function or a class"),
+        ("{}/starting/exits_at_import.py:handler", "SystemExit: the handler called sys.exit(3)"),
+        ("{}/starting/does_not_parse.py:handler", "does_not_parse.py cannot be imported: SyntaxError: "),
     ],
 )
 def test_a_handler_that_cannot_be_loaded_is_refused_with_a_message(spec: str, message: str) -> None:

@@ -95,7 +95,7 @@ def stack(address: str, tmp_path: Path) -> Iterator[Built]:
         pytest.skip("the image is built by docker's command")
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("which files belong to the image is known by git")
-    endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler")
+    endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/outputs/echo.py:handler")
     made = Built(tmp_path, endpoint, hosted=("text-to-image", "talking-video"))
     made.address = address
     try:
