@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +18,34 @@ async def in_browser(address: str, folder: Path) -> tuple[str, set[str]]:
     """What a browser makes of the page, and where it connected to."""
     assert CHROMIUM is not None
     log = folder / "net.json"
-    browser = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-first-run",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        f"--user-data-dir={folder / 'profile'}",
-        f"--log-net-log={log}",
-        "--virtual-time-budget=20000",
-        "--dump-dom",
-        address,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(SHOWS_S):
-            page, _ = await browser.communicate()
-    finally:
-        if browser.returncode is None:
-            browser.kill()
-            await browser.wait()
+    with tempfile.TemporaryDirectory(prefix="stoker-browser-") as temporary:
+        browser = await asyncio.create_subprocess_exec(
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-first-run",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            f"--user-data-dir={folder / 'profile'}",
+            f"--log-net-log={log}",
+            "--virtual-time-budget=20000",
+            "--dump-dom",
+            address,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=os.environ | {"TMPDIR": temporary},
+        )
+        try:
+            async with asyncio.timeout(SHOWS_S):
+                page, _ = await browser.communicate()
+        finally:
+            if browser.returncode is None:
+                browser.kill()
+                await browser.wait()
     return page.decode(), _connected(json.loads(log.read_text()))
 
 

@@ -43,6 +43,7 @@ SETTINGS = {
     "autovacuum": "off",
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
+    "dynamic_shared_memory_type": "mmap",  # in its folder: others stay in /dev/shm when it is killed
 }
 
 
