@@ -68,12 +68,14 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ...) -> None: ...
 
 class GatewayAddress(_message.Message):
-    __slots__ = ("port", "token")
+    __slots__ = ("port", "token", "namespace")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     port: int
     token: str
-    def __init__(self, port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, port: _Optional[int] = ..., token: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class DirectGateway(_message.Message):
     __slots__ = ("host", "port", "token", "certificate")

@@ -16,6 +16,7 @@ from stoker.agent.http_workers.relay import Relay
 from stoker.agent.http_workers.worker_ports import LOOPBACK
 from stoker.cli.errors import CliError
 from stoker.wire.messages import DirectGateway, GatewayAddress
+from stoker.wire.network_namespace import network_namespace
 
 LISTEN, ADVERTISE = "STOKER_GATEWAY_LISTEN", "STOKER_GATEWAY_ADVERTISE"
 
@@ -42,7 +43,7 @@ class Gateways:
         port = GatewayPort(relay)
         await port.open(LOOPBACK, 0)
         self._ports.append(port)
-        self.local = GatewayAddress(port.port, port.token)
+        self.local = GatewayAddress(port.port, port.token, network_namespace())
 
     async def open_direct(self, relay: Relay, at: GatewayAt, folder: Path) -> None:
         """Raises CliError where the address cannot be listened at."""

@@ -58,6 +58,7 @@ from stoker.control.types import Endpoint
 from stoker.outbound.guard import Guard
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStoreConfig
+from stoker.wire.network_namespace import network_namespace
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +136,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             local_base=str(options.config.resolve().parent) if options.config else "/",
             prices=device_prices(config),
             gateway_ways=config.gateway_ways,
+            network_namespace=network_namespace(),
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)

@@ -17,7 +17,7 @@ class PlaneSettings:
     `local_roots` are the folders in which `local:` handlers may be; relative paths start at `local_base`.
     `functions`: whether callers' functions may run on the nodes.
     `prices` apply to every endpoint's jobs; `price_list` is used for bills. `gateway_ways`: those in which
-    http workers may be reached.
+    http workers may be reached. `network_namespace`: the one that control is in, if that is known.
     """
 
     beat_s: float = 5.0
@@ -36,3 +36,4 @@ class PlaneSettings:
     functions: bool = False
     prices: tuple[Price, ...] = ()
     gateway_ways: tuple[Way, ...] = WAYS
+    network_namespace: str = ""

@@ -230,7 +230,7 @@ class ConnectedNodes:
         )
         session = NodeSession(hello.node, number, stream, self._reports.receive, assigned, self._signed)
         self._sessions.add(session)
-        reach = allowed(reach_of(hello, peer), settings.gateway_ways)
+        reach = allowed(reach_of(hello, peer, settings.network_namespace), settings.gateway_ways)
         self._seat(hello, session, workers, reach)
         self._reports.pods_seen(pods)
         strange = {pod.pod for pod in hello.pods} - {wanted.pod.id for wanted in pods}

@@ -29,6 +29,7 @@ from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import HeldWorker
 
 T = TypeVar("T")
+NAMESPACE = "the-network-namespace-of-control"
 
 
 class FullableCommitter(InlineCommitter):
@@ -66,7 +67,7 @@ class World:
         self.store = memory_store()
         self.commits = FullableCommitter(self.store)
         self.artifacts = MemoryArtifacts()
-        self.settings = PlaneSettings()
+        self.settings = PlaneSettings(network_namespace=NAMESPACE)
         self.moved = 0.0  # the wall clock, ahead of the loop's
         self.plane: Plane
         self.token = ""

@@ -48,11 +48,13 @@ class HeldPod:
 
 @record(frozen=True, slots=True)
 class GatewayAddress:
-    """How control reaches the http workers of a node: HTTP CONNECT to a worker's name at this port, with the
-    token as bearer. The address is the one that the session comes from."""
+    """How control on the same host reaches the http workers of a node: HTTP CONNECT to a worker's name at
+    this port, with the token as bearer. The address is the one that the session comes from. `namespace`: the
+    network namespace that it is in (`wire.network_namespace`)."""
 
     port: int
     token: str = field(repr=False)
+    namespace: str = ""
 
 
 @record(frozen=True, slots=True)

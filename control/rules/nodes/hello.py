@@ -29,23 +29,27 @@ FACTS_MAX = 256
 CERTIFICATE_MAX = 8 * 1024
 
 
-def reach_of(hello: Hello, peer: str) -> Reach:
+def reach_of(hello: Hello, peer: str, here: str) -> Reach:
     """How the node behind a session is reached. `peer` is gRPC's name of the session's other end, such as
-    ipv4:127.0.0.1:4711.
+    ipv4:127.0.0.1:4711; `here` names the network namespace of this process, if that is known.
 
-    A port in the clear counts only on this host, where its node names no address. A node may name an address
-    for its port with TLS: what listens there must show the node's certificate before anything is sent.
+    A port in the clear counts only on this host, where its node names no address: the session comes from
+    loopback, and the agent is in this network namespace. What comes through a forwarded port comes from
+    loopback, too. A node may name an address for its port with TLS: what listens there must show the node's
+    certificate before anything is sent.
     """
     family, _, address = peer.partition(":")
     host = unquote(address).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else ""
-    local = _local(hello.gateway, host)
+    local = _local(hello.gateway, host, here)
     direct = _direct(hello.direct, host)
     ports: dict[Way, NodeGateway] = {} if local is None else {"local": local}
     return Reach(ports if direct is None else ports | {"direct": direct}, hello.tunnels)
 
 
-def _local(gateway: GatewayAddress | None, host: str) -> NodeGateway | None:
+def _local(gateway: GatewayAddress | None, host: str, here: str) -> NodeGateway | None:
     if gateway is None or not is_loopback(host) or not _is_port(gateway.port, gateway.token):
+        return None
+    if not here or gateway.namespace != here:
         return None
     return NodeGateway(host, gateway.port, gateway.token)
 

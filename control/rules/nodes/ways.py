@@ -1,6 +1,6 @@
 """The ways in which control reaches the http workers of a node, and which it tries first. Pure.
 
-    local    the agent's port on loopback, in the clear    its session comes from this host
+    local    the agent's port on loopback, in the clear    it is in control's own network namespace
     direct   the node's gateway port, over TLS             its agent listens there
     tunnel   a stream that the agent opened                always, but each byte takes a detour
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import h11
-from plane_world import World, endpoint, world
+from plane_world import NAMESPACE, World, endpoint, world
 from working_agent import WorkingAgent
 
 from stoker.control.api.answers import SEND_TRAILERS
@@ -22,7 +22,7 @@ from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import GatewayAddress, WorkerState
 
 TOKEN = "a-token-of-the-agent"
-HERE = GatewayAddress(20_000, TOKEN)
+HERE = GatewayAddress(20_000, TOKEN, NAMESPACE)
 
 
 def app_endpoint(name: str = "app", **fields: Any) -> Endpoint:

@@ -7,17 +7,18 @@ import contextlib
 from typing import Any
 
 import pytest
-from plane_world import World, endpoint, story, world
+from plane_world import NAMESPACE, World, endpoint, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.rules.nodes.ways import choose
+from stoker.control.rules.nodes.ways import WAYS, choose
 from stoker.testing.memory_stream import MemoryStream, memory_tunnel
 from stoker.wire.messages import DirectGateway, GatewayAddress, StreamHello, TunnelPieces
 from stoker.wire.streams import StreamEnded
 from stoker.wire.tunnel.tunnel import Tunnel
 
 TOKEN = "a-token-of-the-agent"
+FORWARDED, UNKNOWN = GatewayAddress(20_000, TOKEN, "of another host"), GatewayAddress(20_000, TOKEN)
 FAR, HERE = "ipv4:10.0.0.7:4711", "ipv4:127.0.0.1:4711"
 
 
@@ -101,25 +102,49 @@ async def test_only_the_node_itself_opens_it() -> None:
 
 @story
 async def test_it_is_wanted_only_of_an_agent_that_has_one_and_is_elsewhere() -> None:
-    here = GatewayAddress(20_000, TOKEN)
+    here = GatewayAddress(20_000, TOKEN, NAMESPACE)
     direct = DirectGateway("", 8002, TOKEN, b"certificate")
     everything = {"gateway": here, "direct": direct}
     for allowed, fields, wanted, there in (
         (None, {"peer": HERE, **everything}, False, ["local", "direct"]),
+        (None, {"peer": HERE, "gateway": FORWARDED}, True, []),
+        (None, {"peer": HERE, "gateway": UNKNOWN}, True, []),
         (None, everything, True, ["direct"]),
         (None, {**everything, "tunnels": False}, False, ["direct"]),
         (("direct", "tunnel"), {"peer": HERE, **everything}, True, ["direct"]),
         (("direct",), {"peer": HERE, **everything}, False, ["direct"]),
     ):
-        settings = PlaneSettings() if allowed is None else PlaneSettings(gateway_ways=allowed)
+        settings = PlaneSettings(gateway_ways=allowed or WAYS, network_namespace=NAMESPACE)
         async with world(endpoint(), settings=settings) as (w, tasks):
             _, welcome = await connected(w, tasks, **fields)
             assert (welcome.tunnel, ways(w)) == (wanted, there)
 
 
 @story
+async def test_an_agent_behind_a_forwarded_port_is_reached_through_its_tunnel() -> None:
+    """Its session comes from loopback, as one of this host does, and its port is on another loopback."""
+    async with world(endpoint()) as (w, tasks):
+        agent, welcome = await connected(w, tasks, peer=HERE, gateway=FORWARDED)
+        opened = await Opened(w, tasks, agent.token).begin(StreamHello(agent.node, welcome.session))
+        accepted: list[Any] = []
+        tasks.create_task(until_its_end(Tunnel(opened.stream, lambda *pair: accepted.append(pair))))
+        assert ways(w) == ["tunnel"]
+        tunnel = w.plane.tunnels.of(agent.node)
+        assert tunnel is not None
+        reader, writer = tunnel.connect()
+        writer.write(b"x")
+        await asyncio.sleep(0.1)
+        assert await accepted[0][0].read(1) == b"x"
+        opened.stream.end("the agent left")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        assert writer.is_closing()
+        await opened.serving
+
+
+@story
 async def test_one_that_control_did_not_ask_for_is_refused() -> None:
-    for fields in ({"tunnels": False}, {"peer": HERE, "gateway": GatewayAddress(20_000, TOKEN)}):
+    for fields in ({"tunnels": False}, {"peer": HERE, "gateway": GatewayAddress(20_000, TOKEN, NAMESPACE)}):
         async with world(endpoint()) as (w, tasks):
             agent, welcome = await connected(w, tasks, **fields)
             refused = await Opened(w, tasks, agent.token).begin(StreamHello(agent.node, welcome.session))
