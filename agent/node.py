@@ -35,6 +35,7 @@ from stoker.agent.pods.pods import Marks, MarksInMemory, Pods
 from stoker.agent.reports.reports import Reports
 from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
 from stoker.agent.uploads.signing_requests import SigningRequests
+from stoker.agent.weights.interfaces import NoWeights, Weights
 from stoker.agent.workers import usage
 from stoker.agent.workers.metering import Metering
 from stoker.agent.workers.process_life import WAITING_MOST
@@ -100,6 +101,7 @@ class AgentParts:
     pods: PodEngine = field(default_factory=NoPods)
     pod_marks: Marks = field(default_factory=MarksInMemory)
     volumes: VolumeFolders = field(default_factory=NoVolumes)
+    weights: Weights = field(default_factory=NoWeights)
     signing: SigningRequests = field(default_factory=SigningRequests)
     measure: Measure = nothing_measured
     boottime: Callable[[], float] = loop_time
@@ -121,6 +123,7 @@ class Agent:
         self._paused = False
         self._stream: AgentStream | None = None
         self._back_soon = 0.0
+        self._new_facts: dict[str, str] = {}
         self._beat = 0
         self.lease = Lease()
         self.signing = parts.signing
@@ -155,6 +158,7 @@ class Agent:
             volumes=self.volumes,
             boottime=parts.boottime,
             next_beat=self._next_beat,
+            take_new_facts=self._take_new_facts,
             draining=self._stop_requested.is_set,
             signing=self.signing,
             keep_credential=parts.keep_credential,
@@ -176,6 +180,7 @@ class Agent:
             paused=lambda: self._paused,
             spawn=self._spawn,
             measure=self._parts.measure,
+            weights=self._parts.weights,
             boot=self.boot,
             wall=self._parts.wall,
         )
@@ -187,6 +192,7 @@ class Agent:
 
     def _worker_gone(self, worker: Worker) -> None:
         self.workers.by_name.pop(worker.name, None)
+        self._parts.weights.release(worker.name)
         self.attempts.moved.set()
 
     def _pod_metering(self, spec: PodSpec) -> Metering:
@@ -215,9 +221,21 @@ class Agent:
         if self._stream is not None and not self._stop_requested.is_set():
             self._stream.end("the facts of this host have changed")
 
+    def _weights_changed(self, facts: Mapping[str, str]) -> None:
+        """The next beat reports them, and so does every Hello from now on."""
+        self._new_facts |= {
+            name: value for name, value in facts.items() if self.settings.facts.get(name) != value
+        }
+        self.settings = replace(self.settings, facts={**self.settings.facts, **facts})
+
+    def _take_new_facts(self) -> Mapping[str, str]:
+        taken, self._new_facts = self._new_facts, {}
+        return taken
+
     async def run(self) -> None:
         """Until `stop`. Raises AgentRefused with control's reason."""
         self.reports.load()
+        self._parts.weights.report_to(self._weights_changed)
         refused: AgentRefused | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -225,6 +243,7 @@ class Agent:
                     self._tasks.create_task(self.watch.run(), name="devices"),
                     self._tasks.create_task(self.pods.run(), name="pods"),
                     self._tasks.create_task(self.volumes.run(), name="volumes"),
+                    self._tasks.create_task(self._parts.weights.run(), name="weights"),
                     self._tasks.create_task(self._sessions(), name="sessions"),
                     self._tasks.create_task(self._watch_lease(), name="lease"),
                 ]
@@ -274,9 +293,10 @@ class Agent:
 
     async def _sessions(self) -> None:
         await self.watch.looked.wait()  # the first Hello reports unhealthy devices
-        with suppress(TimeoutError):  # and of the pods, unless their engine hangs
+        with suppress(TimeoutError):  # and of the pods and weights, unless their engine or disk hangs
             async with asyncio.timeout(self.settings.answer_s):
                 await self.pods.looked.wait()
+                await self._parts.weights.looked.wait()
         failures, joined = 0, False
         while True:
             try:
@@ -317,6 +337,7 @@ class Agent:
         return min(wanted, longest) * self._parts.rng.uniform(0.5, 1.0)
 
     def _hello(self) -> Hello:
+        self._take_new_facts()  # all of them are in it
         node, name, version = self.settings.node, self.settings.name, self.settings.agent_version
         hello = Hello(PROTOCOL, node, name, self.boot, version, self.devices, self.settings.facts)
         return replace(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -50,6 +50,7 @@ class Node:
     volumes: VolumeWatch
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
+    take_new_facts: Callable[[], Mapping[str, str]]
     draining: Callable[[], bool]
     signing: SigningRequests
     keep_credential: Callable[[str], bool]
@@ -171,7 +172,9 @@ class Session:
             oldest = self._node.lease.unanswered_since()
             if oldest is not None and self._node.boottime() - oldest > SILENT_BEATS * beat_s:
                 raise StreamEnded("control answers no more")
-            self._beat = Beat(self._node.next_beat(), self._node.watch.new_samples())
+            unsent = {} if self._beat is None else self._beat.facts
+            facts = {**unsent, **self._node.take_new_facts()}
+            self._beat = Beat(self._node.next_beat(), self._node.watch.new_samples(), facts)
             self._node.reports.wake.set()
 
     # -- from control

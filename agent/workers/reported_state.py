@@ -17,6 +17,7 @@ class ReportedState:
         self._spec, self._report = spec, report
         self.phase: WorkerPhase = "starting"
         self.reason = ""
+        self._waits_for = ""
 
     def change(
         self, life: ProcessLife | None, phase: WorkerPhase, reason: str, log_tail: tuple[str, ...] = ()
@@ -24,12 +25,29 @@ class ReportedState:
         """Reports a ready http worker that is out of rotation as unhealthy."""
         if phase == "ready" and life is not None and life.unfit:
             phase, reason = "unhealthy", life.unfit
-        self.phase, self.reason = phase, reason
+        self._send(life, phase, reason, log_tail)
+
+    def will_wait(self, waits_for: str, *, failed: bool) -> None:
+        """Its process has not started: this node does something first, or tried to."""
+        if failed:
+            self._send(None, "unhealthy", waits_for, (), waits_for)
+        else:
+            self._send(None, "starting", "", (), waits_for)
+
+    def _send(
+        self,
+        life: ProcessLife | None,
+        phase: WorkerPhase,
+        reason: str,
+        log_tail: tuple[str, ...],
+        waits_for: str = "",
+    ) -> None:
+        self.phase, self.reason, self._waits_for = phase, reason, waits_for
         spec = self._spec
         slots = life.ready_slots if life is not None and phase == "ready" else None
         serves = "" if life is None else life.serves
-        state = WorkerState(spec.worker, spec.endpoint, spec.version, phase, reason, log_tail, slots, serves)
-        self._report(state)
+        about = spec.worker, spec.endpoint, spec.version
+        self._report(WorkerState(*about, phase, reason, log_tail, slots, serves, waits_for))
 
     def will_restart(
         self, decision: restarts.RestartDecision, log_tail: tuple[str, ...], *, is_cause: bool
@@ -46,4 +64,5 @@ class ReportedState:
         spec = self._spec
         slots = None if life is None else life.ready_slots
         serves = "" if life is None else life.serves
-        return HeldWorker(spec.worker, spec.endpoint, spec.version, self.phase, spec.devices, slots, serves)
+        about = spec.worker, spec.endpoint, spec.version
+        return HeldWorker(*about, self.phase, spec.devices, slots, serves, self._waits_for)

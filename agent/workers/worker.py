@@ -28,6 +28,7 @@ from stoker.agent.workers.process_life import (
 )
 from stoker.agent.workers.reported_state import ReportedState
 from stoker.agent.workers.worker_context import WorkerContext
+from stoker.agent.workers.worker_weights import WorkerWeights
 from stoker.wire.messages import AttemptKey, HeldWorker, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -51,6 +52,7 @@ class Worker:
         self._history = restarts.History()
         self._life: ProcessLife | None = None
         self._waits_for_device = False
+        self._weights = WorkerWeights(spec, context.weights, self._reported, self.start)
         self._paused_by: set[AttemptKey] = set()
         self._alarm = Alarm(self._on_alarm)
         meter = usage.Meter(spec.worker, context.boot, "worker", spec.endpoint, spec.version, spec.devices)
@@ -231,7 +233,7 @@ class Worker:
     def start(self) -> None:
         context, names = self._context, self.spec.devices
         self._waits_for_device = context.devices.closed(names)
-        if self._waits_for_device:
+        if self._waits_for_device or not self._weights.here():
             return
         try:
             devices = found_devices(names, context.find_device)

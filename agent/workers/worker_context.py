@@ -10,6 +10,7 @@ from stoker.agent import worker_frames
 from stoker.agent.devices.interfaces import DeviceWorker
 from stoker.agent.devices.watch import DeviceWatch
 from stoker.agent.interfaces import Spawner
+from stoker.agent.weights.interfaces import Weights
 from stoker.agent.workers.process_machine import StopLadder
 from stoker.agent.workers.recycling import Measure, Spawn
 from stoker.wire.messages import AttemptKey, Device, Usage, WorkerState
@@ -36,5 +37,6 @@ class WorkerContext(Generic[W]):
     paused: Callable[[], bool]
     spawn: Spawn
     measure: Measure
+    weights: Weights
     boot: str
     wall: Callable[[], float]

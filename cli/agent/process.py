@@ -57,6 +57,7 @@ from stoker.cli.agent.gateway import gateway_at, open_gateways
 from stoker.cli.agent.inputs import input_cache
 from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.agent.location import location_facts, public_ip_fact
+from stoker.cli.agent.weights import weights_cache
 from stoker.cli.data_folder import locked_after_wait, read_private, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce, send_line
@@ -143,6 +144,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             direct=gateways.direct,
             grace_s=options.grace_s,
         )
+        weights_dir = Path(host_environment(variables)[WEIGHTS_DIR])
         scratch = ScratchFolders(folder / "scratch", isolated.users)
         containers = container_spawner(engine, mounted, node, scratch, variables, isolated.users)
         pods = pod_containers(
@@ -163,6 +165,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             pods=pods,
             pod_marks=MarksFile(folder / "pods.json"),
             volumes=volume_folders or NoVolumes(),
+            weights=weights_cache(weights_dir, settings.name, variables, os.environ),
             signing=signing,
             measure=WorkerMemory(sampler).measure,
             boottime=boottime,

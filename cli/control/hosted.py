@@ -1,10 +1,10 @@
 """Makes control's hosted endpoints from the models' declarations, which need no torch.
 
-STOKER_PIPELINE, a list with commas, chooses their pipelines; otherwise a worker takes the best pipeline whose
-weights are on its machine. The agent's host decides where weights are stored. The first hosted endpoint
-always has a worker; the others get one with their first job. The imports of all models are preloaded for
-each: workers with equal environments are forked from one zygote, so a first job waits for weights, not for
-imports.
+STOKER_PIPELINE, a list with commas, chooses their pipelines, whose weights their nodes then fetch; otherwise
+a worker takes the best pipeline whose weights are on its machine. The agent's host decides where weights are
+stored. The first hosted endpoint always has a worker; the others get one with their first job. The imports of
+all models are preloaded for each: workers with equal environments are forked from one zygote, so a first job
+waits for weights, not for imports.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import check_aliases, device_prices, to_endpoints
 from stoker.control.config.sections import Config
@@ -22,7 +23,7 @@ from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry
 from stoker.models.registry import NoWeights, UnknownPipeline, requested_pipelines, smallest
 from stoker.models.selection import choose
-from stoker.wire.messages import Price
+from stoker.wire.messages import LockedWeights, Price
 
 PIPELINE = "STOKER_PIPELINE"
 
@@ -99,11 +100,24 @@ def _endpoint(
             prices=prices,
             preload=preload,
             concurrency=at_once,
+            weights=_weights(found, chosen.get(found.id), variables),
         ),
         hosted=True,
         workers_max=1,
         idle_timeout_s=3600,
     )
+
+
+def _weights(
+    found: ModelDeclaration, chosen: PipelineEntry | None, variables: Mapping[str, str]
+) -> tuple[LockedWeights, ...]:
+    """Those of the chosen pipeline, which its node fetches if it lacks them. Without a choice, a worker takes
+    what is there."""
+    if chosen is None:
+        return ()
+    more = [variables.get(name) or entry for name, entry in found.more_weights.items()]
+    own = locked_weights((chosen.weights, *chosen.loras), chosen.lock)
+    return (*own, *(one for one in locked_weights(more) if one not in own))
 
 
 def _check_settings(found: ModelDeclaration, variables: Mapping[str, str]) -> None:

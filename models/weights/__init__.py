@@ -25,7 +25,9 @@ from stoker.models.weights.lock import (
 )
 from stoker.models.weights.verification import (
     WeightsRefused,
+    known_digests,
     lacking,
+    record_digests,
     state,
     verify,
 )

@@ -101,16 +101,30 @@ def state(entry: Entry, folder: Path) -> str | bool | None:
     found = dict(_walk(folder))
     for problem in _problems(entry, found):
         return f"no: {problem}"
-    known = {
-        path: digest
-        for path, digest in _read_cache(folder).items()
-        if path in found and digest[0] == _stamp(found[path])
-    }
+    known = _unchanged(folder, found)
     if not known.keys() >= {file.path for file in entry.files}:
         return f"not yet: stoker weights verify {entry.named}"
     for problem in _compare(entry.files, known):
         return f"no: {problem}"
     return True
+
+
+def known_digests(folder: Path) -> dict[str, str]:
+    """The cached sha256 of each file that has not changed since, by path. Reads no file of the folder."""
+    return {path: digest for path, (_, digest) in _unchanged(folder, dict(_walk(folder))).items()}
+
+
+def record_digests(folder: Path, digests: Mapping[str, str]) -> None:
+    """Caches digests that were computed elsewhere, of the files as they are now."""
+    found = dict(_walk(folder))
+    _write_cache(folder, {path: (_stamp(found[path]), sha256) for path, sha256 in digests.items()})
+
+
+def _unchanged(folder: Path, found: Mapping[str, os.stat_result]) -> DigestCache:
+    cached = _read_cache(folder)
+    return {
+        path: known for path, known in cached.items() if path in found and known[0] == _stamp(found[path])
+    }
 
 
 def cache_path(folder: Path) -> Path:

@@ -17,6 +17,7 @@ from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.pods.pods import MarksInMemory
 from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders
 from stoker.agent.uploads.signing_requests import SigningRequests
+from stoker.agent.weights.interfaces import NoWeights, Weights
 from stoker.agent.workers.recycling import Measure, nothing_measured
 from stoker.testing.fake_host import CPU, FakeSampler, MemoryScratch
 from stoker.testing.fake_objects import FakeObjects
@@ -206,6 +207,7 @@ class Host:
         starts: dict[str, Start] | None = None,
         devices: tuple[Device, ...] = (CPU,),
         volumes: VolumeFolders | None = None,
+        weights: Weights | None = None,
     ) -> None:
         self.volumes = volumes
         self.sampler = FakeSampler(devices)
@@ -222,6 +224,7 @@ class Host:
         self.credentials: list[str] = []
         self.full = False
         self.measure: Measure = nothing_measured
+        self.weights = weights or NoWeights()
         self.agent = self.new_agent()
 
     def new_agent(self) -> Agent:
@@ -236,6 +239,7 @@ class Host:
             pods=self.pods,
             pod_marks=self.pod_marks,
             volumes=self.volumes or NoVolumes(),
+            weights=self.weights,
             signing=self.signing,
             measure=lambda *about: self.measure(*about),  # noqa: PLW0108  # tests replace it
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,

@@ -22,6 +22,7 @@ from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError, load_config
 from stoker.control.config.sections import Config
 from stoker.models.talking_video import safety
+from stoker.models.weights import read_lock
 from stoker.wire.messages import Price
 
 
@@ -43,6 +44,29 @@ def test_a_pipeline_is_chosen_by_name() -> None:
     assert needed_weights(["text-to-image"], {}) == ["flux-tiny"]
     with pytest.raises(CliError, match="no pipeline 'flux-9'"):
         hosted_endpoints(["text-to-image"], {"STOKER_PIPELINE": "flux-9"})
+
+
+def test_the_weights_of_a_chosen_pipeline_go_to_its_nodes() -> None:
+    (endpoint,) = hosted_endpoints(["text-to-image"], {"STOKER_PIPELINE": "flux-1-schnell"})
+    (flux,) = endpoint.run.weights
+    entry = read_lock().entry("flux-1-schnell")
+    assert (flux.name, flux.source, flux.commit, flux.size) == (
+        "flux-1-schnell",
+        entry.source,
+        entry.commit,
+        entry.size,
+    )
+    assert flux.key == f"flux-1-schnell@{entry.digest[:16]}"
+    (video,) = hosted_endpoints(["talking-video"], {"STOKER_PIPELINE": "infinitetalk"})
+    assert [one.name for one in video.run.weights] == ["infinitetalk"], "the test classifier is made there"
+    files = {file.path: file for file in video.run.weights[0].files}
+    assert {file.source for file in files.values()} > {""}, "some come from other repositories"
+
+
+def test_what_workers_make_or_choose_themselves_is_not_fetched() -> None:
+    for variables in ({}, {"STOKER_PIPELINE": "flux-tiny"}):
+        (endpoint,) = hosted_endpoints(["text-to-image"], variables)
+        assert endpoint.run.weights == ()
 
 
 def test_an_id_is_taken_once(tmp_path: Path) -> None:

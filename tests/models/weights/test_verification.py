@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from stoker.models.weights import Entry, LockedFile, WeightsRefused, verify
+from stoker.models.weights import (
+    Entry,
+    LockedFile,
+    WeightsRefused,
+    known_digests,
+    record_digests,
+    verify,
+)
 from stoker.models.weights.verification import cache_path
 
 VAE = "vae/diffusion_pytorch_model.safetensors"
@@ -182,3 +189,21 @@ class TestMemory:
             ".flux-tiny.digests.json",
             "flux-tiny",
         ]
+
+
+def test_digests_that_were_computed_elsewhere_are_not_computed_again(
+    entry: Entry, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert known_digests(folder) == {}
+    digests = {file.path: str(file.sha256) for file in entry.files}
+    record_digests(folder, digests)
+    assert known_digests(folder) == digests
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    verify(entry, folder)
+    alter(folder / VAE)
+    assert known_digests(folder).keys() == digests.keys() - {VAE}
+
+
+def test_digests_recorded_of_wrong_files_are_refused_as_wrong(entry: Entry, folder: Path) -> None:
+    record_digests(folder, {file.path: "ab" * 32 for file in entry.files})
+    assert len(refused(entry, folder).problems) == len(entry.files)

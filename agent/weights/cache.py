@@ -1,0 +1,175 @@
+"""Brings the weights that workers need, each entry once however many workers wait for it.
+
+    hold ── each entry: looked at, fetched where it is not here (`fetching`) ── in use ──> ready
+         └── a failure: said, and tried again later (`tries`)                    until release
+
+An entry that nobody waits for any more is no longer fetched; what has arrived stays, and is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from stoker.agent.weights import tries
+from stoker.agent.weights.fetching import Fetcher, Try
+from stoker.agent.weights.interfaces import WeightsFailed, WeightsNews
+from stoker.agent.weights.room import most_bytes, room_bytes
+from stoker.outbound.run_in_thread import run_in_thread
+from stoker.wire.messages import LockedWeights
+from stoker.wire.messages.weights import HELD, MOST, ROOM
+
+log = logging.getLogger(__name__)
+
+QUICK_S = 0.5
+"""What takes no longer is not reported: the weights were here."""
+FACT_MAX = 4096
+"""How many characters control takes of a fact."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A worker, until all of its entries are here."""
+
+    heard: Callable[[WeightsNews], None]
+    missing: dict[str, LockedWeights]
+
+
+class WeightsCache:
+    """Implements `interfaces.Weights`. `node` is its name in what is said."""
+
+    def __init__(self, fetcher: Fetcher, node: str, *, progress_s: float = tries.PROGRESS_S) -> None:
+        self.looked = asyncio.Event()
+        self._fetcher, self._store = fetcher, fetcher.store
+        self._node, self._progress_s = node, progress_s
+        self._waiting: dict[str, _Waiting] = {}  # by worker
+        self._uses: dict[str, dict[str, int]] = {}  # by worker: the descriptors of its entries, by name
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by the entry's key
+        self._group: asyncio.TaskGroup | None = None
+        self._reporting = asyncio.Lock()
+        self._report: Callable[[Mapping[str, str]], None] = lambda facts: None
+
+    def report_to(self, changed: Callable[[Mapping[str, str]], None]) -> None:
+        self._report = changed
+
+    async def run(self) -> None:
+        try:
+            await run_in_thread("look for weights", self._store.sweep)
+            await self._report_facts()
+            self.looked.set()
+            async with asyncio.TaskGroup() as self._group:
+                for waiting in self._waiting.values():
+                    self._begin(waiting.missing.values())
+                await asyncio.Future()
+        finally:
+            self._group = None
+            for worker in list(self._uses):
+                self.release(worker)
+
+    def hold(
+        self, worker: str, weights: Sequence[LockedWeights], heard: Callable[[WeightsNews], None]
+    ) -> None:
+        self._waiting[worker] = _Waiting(heard, {entry.key: entry for entry in weights})
+        self._begin(weights)
+
+    def release(self, worker: str) -> None:
+        left = self._waiting.pop(worker, None)
+        for name, fd in self._uses.pop(worker, {}).items():
+            os.close(fd)
+            self._store.touch(name)
+        for key in left.missing if left else ():
+            if not self._waits_for(key) and key in self._tasks:
+                self._tasks.pop(key).cancel()
+
+    def _waits_for(self, key: str) -> list[tuple[str, _Waiting]]:
+        return [(worker, one) for worker, one in self._waiting.items() if key in one.missing]
+
+    def _begin(self, weights: Iterable[LockedWeights]) -> None:
+        for entry in weights:
+            if self._group is not None and entry.key not in self._tasks:
+                task = self._group.create_task(self._bring(entry), name=f"weights {entry.name}")
+                self._tasks[entry.key] = task
+
+    async def _bring(self, entry: LockedWeights) -> None:
+        """Until the entry is here, or nobody waits for it any more."""
+        failures = 0
+        while True:
+            one = Try()
+            try:
+                await self._try(entry, one)
+                self._arrived(entry)
+                return
+            except WeightsFailed as failed:
+                following = self._failed(entry, one, failures, failed)
+            except Exception as error:
+                log.exception("fetching the weights %s failed", entry.name)
+                following = self._failed(entry, one, failures, WeightsFailed(repr(error)))
+            finally:
+                one.stopped = True
+            failures = following.failures
+            await self._report_facts()
+            await asyncio.sleep(following.wait_s)
+
+    def _failed(self, entry: LockedWeights, one: Try, failures: int, failed: WeightsFailed) -> tries.NextTry:
+        gained = max(one.here_bytes - one.found_bytes, 0)
+        following = tries.after_failure(failures, definite=failed.definite, gained_bytes=gained)
+        text = tries.failing(self._node, entry.name, str(failed), following.wait_s)
+        log.warning("%s", text)
+        self._tell(entry.key, WeightsNews(text=text, failed=True))
+        return following
+
+    async def _try(self, entry: LockedWeights, one: Try) -> None:
+        future = run_in_thread(f"weights {entry.name}", partial(self._fetcher.bring, entry, one))
+        wait_s = QUICK_S
+        try:
+            while not (await asyncio.wait({future}, timeout=min(wait_s, self._progress_s)))[0]:
+                if one.does:
+                    text = tries.doing(self._node, one.does, entry.name, one.here_bytes, entry.size)
+                    self._tell(entry.key, WeightsNews(text=text))
+                    wait_s = self._progress_s
+            future.result()
+        finally:
+            future.cancel()  # its end would be reported to nobody
+        if one.does:
+            log.info("the weights %s are here", entry.name)
+            await self._report_facts()
+
+    def _arrived(self, entry: LockedWeights) -> None:
+        """Each worker that waits for it uses it from now on. Raises WeightsFailed if it was just removed."""
+        waiting = self._waits_for(entry.key)
+        for worker, _ in waiting:
+            uses = self._uses.setdefault(worker, {})
+            if entry.name not in uses and (fd := self._store.use(entry.name)) is not None:
+                uses[entry.name] = fd
+        self._tasks.pop(entry.key, None)
+        for worker, one in waiting:
+            del one.missing[entry.key]
+            if not one.missing:
+                del self._waiting[worker]
+                one.heard(WeightsNews(ready=True))
+
+    def _tell(self, key: str, news: WeightsNews) -> None:
+        for _, one in self._waits_for(key):
+            one.heard(news)
+
+    async def _report_facts(self) -> None:
+        try:
+            async with self._reporting:  # so that an older look does not come after a newer one
+                self._report(await run_in_thread("look for weights", self._facts))
+        except OSError as error:
+            log.warning("the folder of weights cannot be read: %s", error)
+
+    def _facts(self) -> dict[str, str]:
+        kept, limits = self._store.kept().values(), self._store.limits()
+        held = ", ".join(self._store.held())
+        if len(held) > FACT_MAX:
+            held = held[:FACT_MAX].rpartition(", ")[0]
+        return {
+            HELD: held,
+            ROOM: str(room_bytes(list(kept), limits)),
+            MOST: str(most_bytes(list(kept), limits)),
+        }

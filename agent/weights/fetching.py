@@ -1,0 +1,131 @@
+"""Brings one entry of weights to this node, in a thread: finds it, or makes room, fetches and verifies it.
+
+    as locked already ──────────────────────────────────────────────────────────────────────────> done
+    else ── lock ── wrong, and the agent's own: removed ── room ── files resumed, verified ── finish ──> done
+
+Killed at any step, the next try finds either a whole folder or a part: files of the part are hashed before
+they count, and a folder whose digests are not recorded is hashed as a whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+
+from stoker.agent.weights import sources
+from stoker.agent.weights.interfaces import WeightsFailed
+from stoker.agent.weights.room import make_room
+from stoker.agent.weights.sources import Hub, Mirror, Place
+from stoker.agent.weights.store import WeightsStore, files_below
+from stoker.outbound.download import download
+from stoker.outbound.errors import FetchFailed, OutboundError
+from stoker.wire.messages import LockedWeights, WeightsFile
+
+_REFUSED, _MISSING = (401, 403), (404, 410)
+
+
+@dataclass(slots=True)
+class Try:
+    """One try. The thread writes, and the loop reads: `does` is "fetches" or "verifies", and empty while it
+    only looks. `here_bytes` of the entry are here and were read, of which `found_bytes` lay there before. The
+    loop sets `stopped`."""
+
+    does: str = ""
+    here_bytes: int = 0
+    found_bytes: int = 0
+    stopped: bool = False
+
+
+class Fetcher:
+    def __init__(self, store: WeightsStore, hub: Hub, mirror: Mirror | None = None) -> None:
+        self.store = store
+        self._hub, self._mirror = hub, mirror
+
+    def bring(self, entry: LockedWeights, one: Try) -> None:
+        """Returns once the entry is here as it is locked. Raises WeightsFailed, DownloadStopped."""
+        sources.check(entry)
+        try:
+            if self.store.problem(entry, hashing=lambda: _do(one, "verifies")) is None:
+                return
+            with self.store.fetching(entry.name):
+                self._fetch(entry, one)
+        except OSError as error:
+            raise WeightsFailed(_said(error)) from error
+
+    def _fetch(self, entry: LockedWeights, one: Try) -> None:
+        store, name = self.store, entry.name
+        wrong = store.problem(entry)
+        if wrong is None:
+            return  # another process has fetched it meanwhile
+        _do(one, "fetches")
+        if wrong:
+            self._replace(name, wrong)
+        self._make_room(entry)
+        held = store.begin(name, entry.size)
+        try:
+            there = files_below(store.part(name))
+            one.found_bytes = sum(min(there.get(file.path, 0), file.size) for file in entry.files)
+            before = 0
+            for file in entry.files:
+                self._file(entry, file, before, one)
+                before += file.size
+            store.finish(entry)
+        finally:
+            os.close(held)
+
+    def _replace(self, name: str, wrong: str) -> None:
+        folder = self.store.folder / name
+        if not self.store.is_own(name):
+            raise WeightsFailed(
+                f"{folder} is not as locked ({wrong}); remove it to have it fetched", definite=True
+            )
+        if not self.store.remove(name):
+            raise WeightsFailed(f"{folder} is not as locked ({wrong}), and a worker uses it")
+
+    def _make_room(self, entry: LockedWeights) -> None:
+        kept = self.store.kept()
+        here = kept.pop(entry.name, None)
+        decision = make_room(entry.size, here.here_bytes if here else 0, kept, self.store.limits())
+        if decision.why_not:
+            raise WeightsFailed(f"{entry.name} {decision.why_not}", definite=decision.definite)
+        for name in decision.remove:
+            if not self.store.remove(name):
+                raise WeightsFailed(f"{name}, which was to be removed for them, is in use")
+
+    def _file(self, entry: LockedWeights, file: WeightsFile, before: int, one: Try) -> None:
+        def arrived(size: int) -> None:
+            one.here_bytes = before + size
+
+        place = sources.place_of(entry, file, self._hub, self._mirror)
+        path = self.store.part(entry.name) / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            digest = download(place.source, path, file.size, arrived, lambda: one.stopped)
+        except FetchFailed as failed:
+            raise _explained(failed, place) from failed
+        except OutboundError as failed:
+            raise WeightsFailed(f"{place.said}: {failed}", definite=not failed.retryable) from failed
+        if digest != file.sha256:
+            path.unlink()
+            which = f"its sha256 is {digest[:12]}… where {file.sha256[:12]}… is locked"
+            raise WeightsFailed(f"{place.said}: {which}", definite=True)
+
+
+def _do(one: Try, what: str) -> None:
+    one.does = what
+
+
+def _explained(failed: FetchFailed, place: Place) -> WeightsFailed:
+    if failed.status in _REFUSED:
+        return WeightsFailed(f"{place.said} is refused ({failed.status}){place.hint}", definite=True)
+    if failed.status in _MISSING:
+        return WeightsFailed(f"there is no {place.said} ({failed.status})", definite=True)
+    return WeightsFailed(f"{place.said}: {failed}", definite=not failed.retryable)
+
+
+def _said(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    named = f" ({error.filename})" if error.filename else ""
+    return f"{error.strerror or error}{named}"

@@ -1,0 +1,267 @@
+"""The folder of weights on this node's disk, which `stoker weights` and workers share. Synchronous, for
+threads.
+
+    NAME/                 complete and verified: it has its name only once it is both
+    .NAME.part/           what has arrived of it; `stoker weights fetch` resumes it, too
+    .NAME.agent           the agent fetched it, or fetches it: it may remove it. Locked while it is used; its
+                          modification time is the last use, its first line the size of the whole
+    .NAME.lock            locked by whoever fetches it
+    .NAME.digests.json    the digests that were computed (`Digests`)
+    .gone-NAME-1f2e/      on its way out; what a crash leaves is removed at the next start
+
+Weights that somebody else put here have no `.NAME.agent`: they are used, and neither counted nor removed.
+Locks belong to open files, so they end with a process that is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from stoker.agent.storage.removal import remove_tree
+from stoker.agent.weights.interfaces import Digests, WeightsFailed
+from stoker.agent.weights.room import Kept, Limits
+from stoker.wire.messages import LockedWeights
+from stoker.wire.messages.weights import key_of
+
+GONE, MARK = ".gone-", ".agent"
+RESERVE_BYTES = 1 << 30
+"""So many bytes of the disk stay free."""
+_HUB_METADATA = (".cache", "huggingface")
+
+
+class WeightsStore:
+    """`most_bytes`: of all that the agent fetched."""
+
+    def __init__(
+        self,
+        folder: Path,
+        most_bytes: int,
+        digests: Digests,
+        *,
+        reserve_bytes: int = RESERVE_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self._most_bytes, self._reserve_bytes = most_bytes, reserve_bytes
+        self._digests, self._clock = digests, clock
+        self._locking = threading.Lock()
+
+    # -- what is here
+
+    def held(self) -> list[str]:
+        """The keys of the entries that are here whole, as their recorded digests say."""
+        found = []
+        for name in self._names():
+            known = self._digests.known(self.folder / name)
+            if known and known.keys() == set(files_below(self.folder / name)):
+                found.append(key_of(name, known.items()))
+        return sorted(found)
+
+    def kept(self) -> dict[str, Kept]:
+        """What the agent fetched, or began to fetch, by name."""
+        found = {}
+        for mark in self._marks():
+            name = mark.name[1 : -len(MARK)]
+            with contextlib.suppress(OSError):
+                size, used_at = int(mark.read_text() or 0), mark.stat().st_mtime
+                here = sum(map(_bytes_below, (self.folder / name, self.part(name))))
+                found[name] = Kept(size, here, used_at, self._is_busy(mark))
+        return found
+
+    def limits(self) -> Limits:
+        there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+        return Limits(self._most_bytes, shutil.disk_usage(there).free, self._reserve_bytes)
+
+    def problem(self, entry: LockedWeights, *, hashing: Callable[[], None] = lambda: None) -> str | None:
+        """Why the entry's folder cannot be used: empty if there is none; None if it is as locked. Computes
+        the digests that are not recorded, after it has called `hashing`."""
+        folder = self.folder / entry.name
+        if not folder.is_dir():
+            return ""
+        found = files_below(folder)
+        for file in entry.files:
+            if found.pop(file.path, None) != file.size:
+                return f"{file.path} is missing, or has another size"
+        if found:
+            return f"{min(found)} is not locked"
+        known = dict(self._digests.known(folder))
+        if unread := [file.path for file in entry.files if file.path not in known]:
+            hashing()
+            known |= {path: _sha256(folder / path) for path in unread}
+            self._digests.record(folder, known)
+        for file in entry.files:
+            if known[file.path] != file.sha256:
+                return f"{file.path} has another sha256"
+        return None
+
+    def is_own(self, name: str) -> bool:
+        """Whether the agent fetched it."""
+        return self._mark(name).exists()
+
+    # -- what is used
+
+    def use(self, name: str) -> int | None:
+        """Notes that it is used from now on, until the descriptor is closed; None where nobody removes it
+        anyway. Raises WeightsFailed if it was just removed."""
+        fd = self._lock_mark(name, fcntl.LOCK_SH) if self.is_own(name) else None
+        if not (self.folder / name).is_dir():
+            if fd is not None:
+                os.close(fd)
+            raise WeightsFailed("they were just removed")
+        self.touch(name)
+        return fd
+
+    def touch(self, name: str) -> None:
+        with contextlib.suppress(OSError):  # somebody else put it here
+            os.utime(self._mark(name), (self._clock(), self._clock()))
+
+    # -- fetching
+
+    @contextlib.contextmanager
+    def fetching(self, name: str) -> Iterator[None]:
+        """While it is fetched. Raises WeightsFailed where another process fetches it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / f".{name}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise WeightsFailed("another process is fetching them") from None
+            yield
+
+    def begin(self, name: str, size_bytes: int) -> int:
+        """Marks it as the agent's, which counts as its size from then on; returns what holds the mark."""
+        mark = self._mark(name)
+        if not mark.exists():
+            new = mark.with_name(f"{mark.name}.new")
+            new.write_text(f"{size_bytes}\n")
+            new.replace(mark)
+        self.part(name).mkdir(exist_ok=True)
+        return self._lock_mark(name, fcntl.LOCK_SH)
+
+    def part(self, name: str) -> Path:
+        return self.folder / f".{name}.part"
+
+    def finish(self, entry: LockedWeights) -> None:
+        """The files have arrived and were verified: they become the entry's folder."""
+        part, folder = self.part(entry.name), self.folder / entry.name
+        locked = {file.path for file in entry.files}
+        for path in files_below(part, metadata=True).keys() - locked:
+            (part / path).unlink()
+        for where, folders, _ in os.walk(part, topdown=False):
+            for name in folders:
+                with contextlib.suppress(OSError):  # those that are empty now
+                    os.rmdir(os.path.join(where, name))
+            _sync(Path(where))
+        part.rename(folder)
+        _sync(self.folder)
+        self._digests.record(folder, {file.path: file.sha256 for file in entry.files})
+        self.touch(entry.name)
+
+    # -- removing
+
+    def remove(self, name: str) -> bool:
+        """Removes what the agent fetched, unless it is used; returns whether it did."""
+        try:
+            fd = self._lock_mark(name, fcntl.LOCK_EX)
+        except WeightsFailed:
+            return False
+        try:
+            for path in (self.folder / name, self.part(name)):
+                if path.exists():
+                    path.rename(self.folder / f"{GONE}{name}-{secrets.token_hex(4)}")
+            (self.folder / f".{name}.digests.json").unlink(missing_ok=True)
+            self._mark(name).unlink(missing_ok=True)
+        finally:
+            os.close(fd)
+        self._empty_gone()
+        return True
+
+    def sweep(self) -> None:
+        """Removes what an agent left that was killed."""
+        self._empty_gone()
+        for mark in self._marks():
+            name = mark.name[1 : -len(MARK)]
+            if not (self.folder / name).exists() and not self.part(name).exists():
+                self.remove(name)
+
+    def _empty_gone(self) -> None:
+        for path in self.folder.glob(f"{GONE}*"):
+            remove_tree(path)
+
+    # -- names
+
+    def _names(self) -> list[str]:
+        with contextlib.suppress(FileNotFoundError):
+            return [one.name for one in os.scandir(self.folder) if one.is_dir() and one.name[0] != "."]
+        return []
+
+    def _marks(self) -> list[Path]:
+        return sorted(self.folder.glob(f".*{MARK}"))
+
+    def _mark(self, name: str) -> Path:
+        return self.folder / f".{name}{MARK}"
+
+    def _is_busy(self, mark: Path) -> bool:
+        with self._locking, mark.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def _lock_mark(self, name: str, how: int) -> int:
+        """The descriptor of the locked mark. Raises WeightsFailed where it is removed or used meanwhile."""
+        mark = self._mark(name)
+        try:
+            fd = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise WeightsFailed("they were just removed") from None
+        try:
+            with self._locking:  # not while `_is_busy` has it
+                fcntl.flock(fd, how | fcntl.LOCK_NB)
+            if os.fstat(fd).st_ino == mark.stat().st_ino:
+                return fd
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(fd)
+        raise WeightsFailed("they are just being removed, or are in use")
+
+
+def files_below(folder: Path, *, metadata: bool = False) -> dict[str, int]:
+    """The size of each file by its path; -1 for what is no regular file. The metadata of the hub's library is
+    left out, unless it is wanted."""
+    found = {}
+    for where, folders, names in os.walk(folder):
+        below = Path(where).relative_to(folder)
+        for name in (*names, *(one for one in folders if os.path.islink(os.path.join(where, one)))):
+            path = below / name
+            if metadata or path.parts[:2] != _HUB_METADATA:
+                whole = folder / path
+                found[path.as_posix()] = whole.stat().st_size if whole.is_file() else -1
+    return found
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(max(size, 0) for size in files_below(folder, metadata=True).values())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,84 @@
+"""The weights that the agent fetches for its workers, and where it fetches them.
+
+STOKER_WEIGHTS_DIR          the folder of weights; the user's cache by default
+STOKER_WEIGHTS_CACHE_MB     MB of weights that the agent fetches and keeps; 200000 by default, 0 fetches none
+STOKER_WEIGHTS_MIRROR       in place of the hub: a folder, a URL, or s3://bucket/prefix in the object store of
+                            STOKER_S3_*. It holds <entry>/<path>
+HF_ENDPOINT, HF_TOKEN       the hub's address, and the token for repositories that need one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from stoker.agent.weights.cache import WeightsCache
+from stoker.agent.weights.fetching import Fetcher
+from stoker.agent.weights.interfaces import NoWeights, Weights
+from stoker.agent.weights.sources import HUB_ENDPOINT, Hub, Mirror, Place, folder_mirror, url_mirror
+from stoker.agent.weights.store import WeightsStore
+from stoker.cli.control import s3_settings
+from stoker.cli.errors import CliError
+from stoker.models.weights import known_digests, record_digests
+from stoker.outbound.download import HttpFile
+from stoker.outbound.s3.objects import ObjectStore
+
+CACHE_MB, MIRROR = "STOKER_WEIGHTS_CACHE_MB", "STOKER_WEIGHTS_MIRROR"
+DEFAULT_MB = 200_000
+S3 = "s3://"
+SIGNED_S = 3600
+"""How long a request to the bucket may be sent; a new try signs another."""
+
+
+class _Digests:
+    """Those that `stoker weights` and workers compute: what one has read, none reads again."""
+
+    def known(self, folder: Path) -> Mapping[str, str]:
+        return known_digests(folder)
+
+    def record(self, folder: Path, digests: Mapping[str, str]) -> None:
+        record_digests(folder, digests)
+
+
+def weights_cache(
+    folder: Path, node: str, variables: Mapping[str, str], environ: Mapping[str, str]
+) -> Weights:
+    """`node`: its name in reasons. `variables` are the STOKER_ variables of the environment, and `environ`
+    the rest. Raises CliError."""
+    text = variables.get(CACHE_MB, str(DEFAULT_MB))
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise CliError(f"{CACHE_MB} must be a whole number of megabytes from 0, not {text!r}")
+    if int(text) == 0:
+        return NoWeights()
+    hub = Hub(environ.get("HF_ENDPOINT") or HUB_ENDPOINT, environ.get("HF_TOKEN", ""))
+    store = WeightsStore(folder, int(text) * 1_000_000, _Digests())
+    return WeightsCache(Fetcher(store, hub, _mirror(variables.get(MIRROR, ""), variables)), node)
+
+
+def _mirror(mirror: str, variables: Mapping[str, str]) -> Mirror | None:
+    if not mirror:
+        return None
+    if mirror.startswith(("http://", "https://")):
+        return url_mirror(mirror)
+    if mirror.startswith(S3):
+        return _bucket_mirror(mirror, variables)
+    if not Path(mirror).is_absolute():
+        raise CliError(f"{MIRROR} must be an absolute path, a URL or s3://bucket/prefix; got {mirror!r}")
+    return folder_mirror(Path(mirror))
+
+
+def _bucket_mirror(mirror: str, variables: Mapping[str, str]) -> Mirror:
+    """Signed requests, so that what is broken off can be resumed."""
+    bucket, _, prefix = mirror.removeprefix(S3).partition("/")
+    known = s3_settings.from_environment(variables)
+    if known is None:
+        raise CliError(f"to read {mirror}, name its object store in STOKER_S3_*")
+    store = ObjectStore(replace(known, bucket=bucket, folder=""))
+    prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+
+    def place(name: str) -> Place:
+        url = store.presign("get_object", prefix + name, SIGNED_S)
+        return Place(HttpFile(url), f"{name} in the mirror {mirror}")
+
+    return place

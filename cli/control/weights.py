@@ -1,0 +1,29 @@
+"""The weights that an endpoint's workers need, as control sends them to nodes: entries of lock files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from stoker.models.weights import Entry, LockedFile, read_lock
+from stoker.wire.messages import LockedWeights, WeightsFile
+
+
+def locked_weights(names: Iterable[str], lock: Path | None = None) -> tuple[LockedWeights, ...]:
+    """`lock`: a file other than this installation's. Leaves out what workers make themselves. Raises
+    WeightsError if the lock has no such entry."""
+    found = read_lock(lock)
+    entries = [found.entry(name) for name in dict.fromkeys(names)]
+    return tuple(_locked(entry) for entry in entries if not entry.is_built)
+
+
+def _locked(entry: Entry) -> LockedWeights:
+    return LockedWeights(entry.name, entry.source, entry.commit or "", tuple(map(_file, entry.files)))
+
+
+def _file(file: LockedFile) -> WeightsFile:
+    known = WeightsFile(file.path, file.size or 0, file.sha256 or "")
+    if file.origin is None:
+        return known
+    origin = file.origin
+    return WeightsFile(known.path, known.size, known.sha256, origin.source, origin.name, origin.commit or "")

@@ -1,0 +1,180 @@
+"""Downloads one large file whose size is known, and resumes what an earlier download left. Synchronous, for
+threads.
+
+    what is there ── hashed ── the rest is requested ── 206: appended ──> the digest of the whole file
+                                                     └─ 200: the server sends all of it, so from the beginning
+
+For addresses that the operator named, such as a hub of weights: redirects are followed, and proxies of the
+environment are used, except towards loopback. A header with a credential is not sent on to another host. Does
+not retry: its caller calls it again, and nothing that has arrived is lost.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from stoker.outbound.errors import FetchFailed, TooLarge
+from stoker.outbound.refused_addresses import redacted_url
+
+CHUNK_BYTES = 1 << 20
+RECEIVED_BYTES = 1 << 18
+"""What a connection that breaks off may lose."""
+CONNECT_S, SILENCE_S = 20.0, 60.0
+_FROM = re.compile(r"bytes (\d+)-")
+
+
+class DownloadStopped(Exception):
+    """The caller stopped it. What has arrived stays in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a source sends: `chunks` from the byte `begins_at` on."""
+
+    begins_at: int
+    chunks: Iterator[bytes]
+
+
+class Source(Protocol):
+    def rest(self, begins_at: int) -> AbstractContextManager[Rest]:
+        """The file from this byte on, or from its beginning. Raises FetchFailed and OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file on this host, or on a folder that is mounted here."""
+
+    path: Path
+
+    @contextmanager
+    def rest(self, begins_at: int) -> Iterator[Rest]:
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            raise FetchFailed(f"there is no {self.path}", httpx.codes.NOT_FOUND) from None
+        with file:
+            file.seek(begins_at)
+            yield Rest(begins_at, iter(lambda: file.read(CHUNK_BYTES), b""))
+
+
+class HttpFile:
+    """A file at a URL. `headers` may have a credential."""
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        self._url, self._headers = url, dict(headers or {})
+
+    def __repr__(self) -> str:
+        return f"HttpFile({redacted_url(self._url)!r})"
+
+    @contextmanager
+    def rest(self, begins_at: int) -> Iterator[Rest]:
+        headers = {**self._headers, "Accept-Encoding": "identity", "User-Agent": "stoker"}
+        if begins_at:
+            headers["Range"] = f"bytes={begins_at}-"
+        direct = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
+        limits = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
+        try:
+            with (
+                httpx.Client(verify=_trust(), timeout=limits, follow_redirects=True, mounts=direct) as client,
+                client.stream("GET", self._url, headers=headers) as response,
+            ):
+                yield Rest(self._begins_at(response, begins_at), response.iter_raw(RECEIVED_BYTES))
+        except httpx.TimeoutException:
+            raise FetchFailed(
+                f"{redacted_url(self._url)} sent nothing for too long", reason="too_slow"
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            why = str(error) or type(error).__name__
+            raise FetchFailed(f"{redacted_url(self._url)} cannot be reached, or broke off: {why}") from None
+
+    def _begins_at(self, response: httpx.Response, begins_at: int) -> int:
+        if response.status_code == httpx.codes.OK:
+            found = 0
+        elif response.status_code == httpx.codes.PARTIAL_CONTENT and begins_at:
+            match = _FROM.match(response.headers.get("content-range", ""))
+            found = int(match[1]) if match else -1
+        else:
+            raise FetchFailed(
+                f"{redacted_url(self._url)} answered {response.status_code}", response.status_code
+            )
+        encoded = response.headers.get("content-encoding", "identity").lower() != "identity"
+        if found not in (0, begins_at) or encoded:
+            raise FetchFailed(
+                f"{redacted_url(self._url)} sent something that was not requested", reason="bad_answer"
+            )
+        return found
+
+
+def download(
+    source: Source,
+    path: Path,
+    size: int,
+    arrived: Callable[[int], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> str:
+    """Completes the file at `path`, and returns the sha256 of the whole, which is on disk then.
+
+    `arrived` is called with the number of bytes that are there. Raises FetchFailed, TooLarge if the source
+    has more than `size` bytes, DownloadStopped, OSError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(fd, "r+b", buffering=0) as file:
+        digest, there = hashlib.sha256(), os.fstat(fd).st_size
+        if there > size:
+            there = 0
+            file.truncate(0)
+        while chunk := file.read(CHUNK_BYTES):
+            _go_on(stopped)
+            digest.update(chunk)
+            arrived(file.tell())
+        if there < size:
+            with source.rest(there) as rest:
+                if rest.begins_at != there:
+                    digest, there = hashlib.sha256(), 0
+                    file.truncate(0)
+                    file.seek(0)
+                for chunk in rest.chunks:
+                    _go_on(stopped)
+                    there += len(chunk)
+                    if there > size:
+                        file.truncate(0)
+                        raise TooLarge(f"{path.name} is more than the {size} bytes that are expected")
+                    _write(file, chunk)
+                    digest.update(chunk)
+                    arrived(there)
+        if there < size:
+            raise FetchFailed(f"{path.name} broke off after {there} of {size} bytes")
+        os.fsync(fd)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _trust() -> ssl.SSLContext:
+    """The system's certificates. They are slow to load."""
+    return httpx.create_ssl_context()
+
+
+class _Writable(Protocol):
+    def write(self, data: memoryview, /) -> int | None: ...
+
+
+def _write(file: _Writable, chunk: bytes) -> None:
+    """An unbuffered file may take a part."""
+    left = memoryview(chunk)
+    while left:
+        left = left[file.write(left) or 0 :]
+
+
+def _go_on(stopped: Callable[[], bool]) -> None:
+    if stopped():
+        raise DownloadStopped

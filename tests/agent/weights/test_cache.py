@@ -1,0 +1,217 @@
+"""Workers wait for their weights: one fetch for all, progress, failures, and what is kept while used."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from weights_folder import FILES, SIZE, made_store
+from weights_server import WeightsServer, locked, weights_server
+
+from stoker.agent.weights import tries
+from stoker.agent.weights.cache import WeightsCache
+from stoker.agent.weights.fetching import Fetcher
+from stoker.agent.weights.interfaces import NoWeights, WeightsNews
+from stoker.agent.weights.sources import Hub
+from stoker.wire.messages.weights import HELD, MOST, ROOM
+
+FLUX, SDXL = locked("flux", FILES), locked("sdxl", FILES)
+MODEL = "/owner/repo/resolve/c0ffee/model.safetensors"
+READY = WeightsNews(ready=True)
+SECONDS = 60.0
+
+
+class Heard:
+    """What a worker heard of its weights."""
+
+    def __init__(self) -> None:
+        self.news: list[WeightsNews] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, news: WeightsNews) -> None:
+        self.news.append(news)
+        self._more.set()
+
+    async def until(self, done: Callable[[WeightsNews], bool]) -> WeightsNews:
+        async with asyncio.timeout(SECONDS):
+            while not (self.news and done(self.news[-1])):
+                self._more.clear()
+                await self._more.wait()
+        return self.news[-1]
+
+    async def ready(self) -> None:
+        await self.until(lambda news: news.ready)
+
+
+@asynccontextmanager
+async def running(fetcher: Fetcher) -> AsyncIterator[WeightsCache]:
+    cache = WeightsCache(fetcher, "gpu-1", progress_s=0.01)
+    task = asyncio.create_task(cache.run())
+    try:
+        await cache.looked.wait()
+        yield cache
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_all_workers_wait_for_one_fetch(fetcher: Fetcher, server: WeightsServer) -> None:
+    async with running(fetcher) as cache:
+        workers = [Heard() for _ in range(3)]
+        for n, heard in enumerate(workers):
+            cache.hold(f"w{n}", [FLUX], heard)
+            assert heard.news == [], "nobody is called before it has returned"
+        for heard in workers:
+            await heard.ready()
+    assert sorted(path for path, *_ in server.seen) == sorted(server.files)
+
+
+async def test_a_worker_that_comes_later_is_ready_without_a_request(
+    fetcher: Fetcher, server: WeightsServer
+) -> None:
+    async with running(fetcher) as cache:
+        first, second = Heard(), Heard()
+        cache.hold("w1", [FLUX], first)
+        await first.ready()
+        asked = len(server.seen)
+        cache.hold("w2", [FLUX], second)
+        await second.ready()
+        assert (second.news, len(server.seen)) == ([READY], asked)
+
+
+async def test_the_progress_is_said(fetcher: Fetcher, server: WeightsServer) -> None:
+    server.gate, server.gate_at = threading.Event(), 3000
+    async with running(fetcher) as cache:
+        heard = Heard()
+        cache.hold("w", [FLUX], heard)
+        await heard.until(lambda news: news.text.startswith("node gpu-1 fetches the weights flux: "))
+        server.gate.set()
+        await heard.ready()
+        assert not any(news.failed for news in heard.news)
+
+
+async def test_a_worker_with_two_entries_waits_for_both(fetcher: Fetcher) -> None:
+    async with running(fetcher) as cache:
+        heard = Heard()
+        cache.hold("w", [FLUX, SDXL], heard)
+        await heard.ready()
+        assert heard.news.count(READY) == 1
+        assert fetcher.store.held() == [FLUX.key, SDXL.key]
+        assert all(kept.busy for kept in fetcher.store.kept().values())
+        cache.release("w")
+        assert not any(kept.busy for kept in fetcher.store.kept().values())
+
+
+async def test_a_failure_is_said_and_tried_again(
+    fetcher: Fetcher, server: WeightsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "FIRST_S", 0.01)
+    monkeypatch.setattr(tries, "DEFINITE_FIRST_S", 0.01)
+    server.statuses[MODEL] = 404
+    async with running(fetcher) as cache:
+        heard = Heard()
+        cache.hold("w", [FLUX], heard)
+        failed = await heard.until(lambda news: news.failed)
+        assert failed.text.startswith(
+            "node gpu-1 cannot get the weights flux: there is no model.safetensors of owner/repo at c0ffee"
+        )
+        del server.statuses[MODEL]
+        await heard.ready()
+
+
+async def test_a_fault_of_its_own_is_a_failure_like_others(
+    fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "FIRST_S", 0.01)
+    bring, faults = fetcher.bring, [ZeroDivisionError("a fault")]
+
+    def faulty(*arguments):  # type: ignore[no-untyped-def]
+        if faults:
+            raise faults.pop()
+        bring(*arguments)
+
+    monkeypatch.setattr(fetcher, "bring", faulty)
+    async with running(fetcher) as cache:
+        heard = Heard()
+        cache.hold("w", [FLUX], heard)
+        assert "ZeroDivisionError" in (await heard.until(lambda news: news.failed)).text
+        await heard.ready()
+
+
+async def test_what_nobody_waits_for_any_more_is_not_fetched_on_and_resumed_later(
+    fetcher: Fetcher, server: WeightsServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "FIRST_S", 0.01)
+    large = {"model.safetensors": bytes(3_000_000)}
+    entry = locked("large", large)
+    fetcher.store._most_bytes = 10_000_000
+    server.hub(large)
+    server.gate, server.gate_at = threading.Event(), 1_000_000
+    async with running(fetcher) as cache:
+        heard, again = Heard(), Heard()
+        cache.hold("w", [entry], heard)
+        await heard.until(lambda news: "0.7 of 3.0 MB" in news.text or "1.0 of 3.0 MB" in news.text)
+        cache.release("w")
+        server.gate.set()
+        gate, server.gate = server.gate, None
+        cache.hold("w", [entry], again)
+        await again.ready()
+        assert gate.is_set()
+        assert heard.news.count(READY) == 0
+    assert server.seen[-1][1] is not None, "the rest was requested"
+    assert (folder / "large" / "model.safetensors").stat().st_size == 3_000_000
+
+
+async def test_the_facts_say_what_is_held_and_what_fits(fetcher: Fetcher) -> None:
+    facts: dict[str, str] = {}
+    cache = WeightsCache(fetcher, "gpu-1", progress_s=0.01)
+    cache.report_to(facts.update)
+    task = asyncio.create_task(cache.run())
+    await cache.looked.wait()
+    assert facts == {HELD: "", ROOM: "1000000", MOST: "1000000"}
+    heard = Heard()
+    cache.hold("w", [FLUX, SDXL], heard)
+    await heard.ready()
+    assert facts[HELD] == f"{FLUX.key}, {SDXL.key}"
+    assert facts[ROOM] == str(1_000_000 - 2 * SIZE)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_what_comes_before_it_runs_is_begun_then(fetcher: Fetcher) -> None:
+    cache, heard = WeightsCache(fetcher, "gpu-1"), Heard()
+    cache.hold("w", [FLUX], heard)
+    task = asyncio.create_task(cache.run())
+    await heard.ready()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert not any(kept.busy for kept in fetcher.store.kept().values()), "an agent that ends uses nothing"
+
+
+async def test_an_agent_that_fetches_none_lets_its_workers_start() -> None:
+    heard = Heard()
+    NoWeights().hold("w", [FLUX], heard)
+    assert heard.news == []
+    await heard.ready()
+
+
+async def test_two_agents_share_a_folder(folder: Path) -> None:
+    """The second waits for the first, and neither removes what the other uses."""
+    with weights_server() as server:
+        server.hub(FILES)
+        one, two = (Fetcher(made_store(folder, SIZE + 10), Hub(server.url)) for _ in range(2))
+        async with running(one) as first, running(two) as second:
+            heard, other = Heard(), Heard()
+            first.hold("w", [FLUX], heard)
+            await heard.ready()
+            second.hold("v", [SDXL], other)
+            failed = await other.until(lambda news: news.failed)
+            assert "7.0 kB of at most 7.0 kB are in use" in failed.text
+            assert one.store.held() == [FLUX.key]
