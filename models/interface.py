@@ -16,10 +16,14 @@ changes, and each pipeline fills in its own defaults. `docs/swap-a-pipeline.md` 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from stoker.models.cold_start import stage
+from stoker.models.weights.reading import Reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -253,14 +257,32 @@ def load(
     profile: str = "exact",
     otherwise: Callable[..., Any] | None = None,
     loras: Mapping[str, Path] | None = None,
+    reading: Reading | None = None,
 ) -> Any:
     """The pipeline of an entry, with its verified weights, on a torch device, as its profile places it.
-    `otherwise` makes that of an entry without a class; `loras` are the verified folders of its LoRAs. Raises
-    LookupError if there is none."""
+    `otherwise` makes that of an entry without a class; `loras` are the verified folders of its LoRAs. The
+    `reading` of its weights is finished when this returns; None if they are verified. Raises LookupError if
+    there is no class, and weights.WeightsRefused."""
     made = entry.load or otherwise
     if made is None:
         raise LookupError(f"the pipeline {entry.name} names no class that loads it")
     more: dict[str, Any] = {"loras": loras} if loras else {}
     if getattr(made, "has_profiles", False):
         more["profile"] = profile
-    return made(folder, device, **entry.options, **more)
+    if reading is None:
+        return made(folder, device, **entry.options, **more)
+    if "reading" in inspect.signature(made).parameters:
+        more["reading"] = reading
+    else:
+        reading.ahead()
+        with stage("read"):
+            reading.wait()
+    try:
+        with stage("build"):
+            pipeline = made(folder, device, **entry.options, **more)
+    except Exception:
+        reading.finish()  # raises if altered weights are the reason
+        raise
+    with stage("verify"):
+        reading.finish()
+    return pipeline

@@ -1,4 +1,5 @@
-"""The first step of a hosted model's worker: it chooses the pipeline, verifies its weights and logs its name.
+"""The first step of a hosted model's worker: it chooses the pipeline, begins to read its weights and logs its
+name.
 
 Environment: STOKER_PIPELINE names pipelines of `stoker.models.registry`, at most one for each model, and
 applies on any device; without it the best pipeline whose weights are on this machine is chosen.
@@ -17,7 +18,7 @@ from pathlib import Path
 from stoker.models import registry, weights
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import PipelineEntry
-from stoker.models.weights import Entry
+from stoker.models.weights import Entry, Reading
 from stoker.worker import Device
 
 log = logging.getLogger(__name__)
@@ -25,11 +26,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A pipeline, its entry of weights.lock, and the verified folder; and those of each of its LoRAs."""
+    """A pipeline, its entry of weights.lock, and their folder, which is verified when the `reading` is
+    finished; and those of each of its LoRAs, which are verified."""
 
     pipeline: PipelineEntry
     weights: Entry
     folder: Path
+    reading: Reading
     loras: Mapping[str, tuple[Entry, Path]] = field(default_factory=dict)
 
 
@@ -59,7 +62,7 @@ def select(model: ModelDeclaration, device: Device) -> Selected:
 
 
 def ready(chosen: PipelineEntry) -> Selected:
-    """The pipeline with its verified weights. Raises weights.WeightsError."""
-    entry, folder = weights.ready(chosen.weights, weights.weights_folder(), chosen.lock)
+    """The pipeline with its weights. Raises weights.WeightsError."""
+    entry, folder, reading = weights.begin(chosen.weights, weights.weights_folder(), chosen.lock)
     loras = {name: weights.ready(name, weights.weights_folder(), chosen.lock) for name in chosen.loras}
-    return Selected(chosen, entry, folder, loras)
+    return Selected(chosen, entry, folder, reading, loras)

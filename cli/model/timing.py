@@ -1,6 +1,7 @@
 """`stoker model run` and `stoker model bench`: a pipeline in this process, with the time of each stage.
 
-    set-up      the weights are verified, the pipeline is loaded and warmed up
+    set-up      the weights are verified, the pipeline is loaded and warmed up; with the stages of the cold
+                start (`models.cold_start`)
     first step  the prompt is read, and the first step made
     steps       the others
     finish      the last step's latents become a file
@@ -139,6 +140,7 @@ def _record(
         **profile_of(handler.pipeline),
         "device": device.name,
         "steps": steps,
+        "cold_start_s": dict(handler.cold_start.stages_s),
         "stages_s": dict(stages),
         "peak_memory_bytes": handler.memory.most_bytes or _peak_bytes(),
     }
@@ -157,6 +159,9 @@ def _print(record: Mapping[str, Any], console: Console, *, as_json: bool) -> Non
     console.print(f"  profile {record['profile']}: {applied or 'no speed-up runs here'}")
     for stage, seconds in record["stages_s"].items():
         console.print(f"  {stage:<12}{seconds:9.3f} s")
+        if stage == "set-up":
+            for part, part_s in record["cold_start_s"].items():
+                console.print(f"    {part:<14}{part_s:5.3f} s")
     if "job_s" in record:
         runs, median, least, most = (record[name] for name in ("runs", "job_s", "least_s", "most_s"))
         console.print(f"  {'job':<12}{median:9.3f} s, the median of {runs}; {least:.3f} to {most:.3f}")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stoker.models import weights
+from stoker.models.cold_start import stage
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,9 @@ def block_compile(loaded: Loaded) -> str:
     try:
         for block in blocks:
             block.forward = torch.compile(block.forward, fullgraph=True, dynamic=False, backend=BACKEND)
-        for example in loaded.examples.values():
-            example()
+        with stage("compile"):
+            for example in loaded.examples.values():
+                example()
     except Exception as error:
         for block, forward in zip(blocks, before, strict=True):
             del block.forward

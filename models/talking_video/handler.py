@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import stoker
 from stoker.models import interface, libraries, selection, weights
 from stoker.models.checked_input import InvalidInput
+from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import TalkingVideoPipeline, VideoFrames, VideoParameters, VideoStep
 from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.speed_ups import profiles, warm_sizes
@@ -68,23 +69,34 @@ class TalkingVideo:
     """
 
     def setup(self, device: Device) -> None:
+        with ColdStart() as self.cold_start:
+            self._set_up(device)
+
+    def _set_up(self, device: Device) -> None:
         from stoker.models.talking_video import safety
 
         self.limits = VideoLimits.parse(os.environ.get(ENVIRONMENT, ""))
-        selected = selection.select(DECLARATION, device)
+        with stage("verify"):
+            selected = selection.select(DECLARATION, device)
         self.entry, self._weights = selected.pipeline, selected.weights
         self.serves = self.entry.description
         self.device = device.torch_device
         self.pipeline: TalkingVideoPipeline = interface.load(
-            self.entry, selected.folder, self.device, profiles.chosen(self.entry), InfiniteTalk
+            self.entry,
+            selected.folder,
+            self.device,
+            profiles.chosen(self.entry),
+            InfiniteTalk,
+            reading=selected.reading,
         )
         if hasattr(self.pipeline, "warm"):
-            self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
+            with stage("warm up"):
+                self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
         self.memory = MemoryGauge(self.device)
-        _, folder = weights.ready(
-            os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT, weights.weights_folder()
-        )
-        self.checker = safety.load(folder, self.device)
+        with stage("safety checker"):
+            chosen = os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT
+            _, folder = weights.ready(chosen, weights.weights_folder())
+            self.checker = safety.load(folder, self.device)
 
     def run(self, job: Job) -> dict[str, Any]:
         with self.memory.job():

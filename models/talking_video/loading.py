@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.models import libraries
+from stoker.models.cold_start import stage
 from stoker.models.speed_ups import attention
 from stoker.models.talking_video import memory
 from stoker.models.talking_video.memory import MemoryPlan, MemoryUse
@@ -75,7 +76,8 @@ def load(
         return read
 
     passes_host = small or plan.placement is MemoryUse.BY_BLOCKS
-    network = _network(folder, dtype, settings, "cpu" if passes_host else device)
+    with stage("read"):
+        network = _network(folder, dtype, settings, "cpu" if passes_host else device)
     if small:
         network.enable_layerwise_casting(torch.float8_e4m3fn, network.dtype)
     attention.choose(network, device)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import stoker
 from stoker.models import interface, libraries, selection
 from stoker.models.checked_input import InvalidInput
+from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, PipelineEntry, Step
 from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.speed_ups import profiles, warm_sizes
@@ -63,8 +64,13 @@ class TextToImage:
     """Only where the endpoint allows several jobs at once."""
 
     def setup(self, device: Device) -> None:
+        with ColdStart() as self.cold_start:
+            self._set_up(device)
+
+    def _set_up(self, device: Device) -> None:
         only = self.PIPELINE
-        selected = selection.select(DECLARATION, device) if only is None else selection.ready(only)
+        with stage("verify"):
+            selected = selection.select(DECLARATION, device) if only is None else selection.ready(only)
         self.entry = selected.pipeline
         self._digests = {name: locked.digest for name, (locked, _) in selected.loras.items()}
         self._weights = selected.weights
@@ -73,12 +79,14 @@ class TextToImage:
         loras = {name: folder for name, (_, folder) in selected.loras.items()}
         profile = profiles.chosen(self.entry)
         self.pipeline: ImagePipeline = interface.load(
-            self.entry, selected.folder, self.device, profile, loras=loras
+            self.entry, selected.folder, self.device, profile, loras=loras, reading=selected.reading
         )
         if hasattr(self.pipeline, "warm"):
-            self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
+            with stage("warm up"):
+                self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
         self.memory = MemoryGauge(self.device)
-        self._previewer = previews.fit(self.pipeline, self.entry)
+        with stage("previews"):
+            self._previewer = previews.fit(self.pipeline, self.entry)
 
     def concurrency_modifier(self, current: int) -> int:
         """As many jobs as make a batch, where batches pay. That is measured when this is first asked: before

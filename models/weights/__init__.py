@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stoker.models.weights.fetching import (
     Mirror,
+    begin,
     fetch,
     lock_from_folder,
     lock_from_hub,
@@ -23,6 +24,7 @@ from stoker.models.weights.lock import (
     read_lock,
     write_lock,
 )
+from stoker.models.weights.reading import Reading
 from stoker.models.weights.verification import (
     WeightsRefused,
     known_digests,

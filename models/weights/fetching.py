@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 from stoker.models.weights.hub import Hub, HuggingFaceHub
 from stoker.models.weights.lock import BUILT, FOLDER, HUB, Entry, LockedFile, WeightsError, read_lock
+from stoker.models.weights.reading import Reading
 from stoker.models.weights.verification import HUB_METADATA, Problem, WeightsRefused, check_format, verify
 
 Mirror: TypeAlias = Path | Callable[[str, Path], None]
@@ -86,6 +87,15 @@ def ready(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Pat
     else:
         verify(entry, own)
     return entry, own
+
+
+def begin(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Path, Reading]:
+    """As `ready`, but files of safetensors are only verified once the reading is finished."""
+    entry = read_lock(lock).entry(name)
+    own = folder / entry.name
+    if entry.is_built:
+        fetch(entry, own)
+    return entry, own, Reading(entry, own)
 
 
 def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:

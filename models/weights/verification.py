@@ -39,6 +39,9 @@ Stamp: TypeAlias = tuple[int, int, int]
 """Size, modification time in nanoseconds, inode."""
 DigestCache: TypeAlias = dict[str, tuple[Stamp, str]]
 
+CHANGING: Final = ((0, 0, 0), "changing")
+"""In place of the digest of a file that was written while it was read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -65,7 +68,7 @@ def lacking(entry: Entry, folder: Path) -> str:
     if not folder.is_dir():
         return f"not fetched{_fetch_hint(entry)}"
     try:
-        _check_files(entry, folder)
+        check_files(entry, folder)
     except WeightsRefused as refused:
         return str(refused)
     return ""
@@ -74,20 +77,20 @@ def lacking(entry: Entry, folder: Path) -> str:
 def verify(entry: Entry, folder: Path, *, cache: bool = True) -> None:
     """Raises WeightsRefused, which names each file that is missing, altered, not locked, or not
     safetensors."""
-    if not folder.is_dir():
-        raise WeightsRefused(entry, (Problem(str(folder), "there is no such folder"),), _fetch_hint(entry))
-    _check_files(entry, folder)
-    cached = _read_cache(folder) if cache else {}
-    hashed = _hash_all(folder, entry.files, cached)
+    check_files(entry, folder)
+    cached = read_cache(folder) if cache else {}
+    hashed = hash_all(folder, entry.files, cached)
     if cache and hashed != cached:
-        _write_cache(folder, hashed)
-    altered = tuple(_compare(entry.files, hashed))
+        write_cache(folder, hashed)
+    altered = tuple(compare(entry.files, hashed))
     if altered:
         raise WeightsRefused(entry, altered)
 
 
-def _check_files(entry: Entry, folder: Path) -> None:
+def check_files(entry: Entry, folder: Path) -> None:
     """Checks names and sizes. Raises WeightsRefused."""
+    if not folder.is_dir():
+        raise WeightsRefused(entry, (Problem(str(folder), "there is no such folder"),), _fetch_hint(entry))
     found = dict(_walk(folder))
     if problems := _problems(entry, found):
         raise WeightsRefused(entry, problems, _hint(entry, found))
@@ -104,7 +107,7 @@ def state(entry: Entry, folder: Path) -> str | bool | None:
     known = _unchanged(folder, found)
     if not known.keys() >= {file.path for file in entry.files}:
         return f"not yet: stoker weights verify {entry.named}"
-    for problem in _compare(entry.files, known):
+    for problem in compare(entry.files, known):
         return f"no: {problem}"
     return True
 
@@ -117,13 +120,13 @@ def known_digests(folder: Path) -> dict[str, str]:
 def record_digests(folder: Path, digests: Mapping[str, str]) -> None:
     """Caches digests that were computed elsewhere, of the files as they are now."""
     found = dict(_walk(folder))
-    _write_cache(folder, {path: (_stamp(found[path]), sha256) for path, sha256 in digests.items()})
+    write_cache(folder, {path: (stamp_of(found[path]), sha256) for path, sha256 in digests.items()})
 
 
 def _unchanged(folder: Path, found: Mapping[str, os.stat_result]) -> DigestCache:
-    cached = _read_cache(folder)
+    cached = read_cache(folder)
     return {
-        path: known for path, known in cached.items() if path in found and known[0] == _stamp(found[path])
+        path: known for path, known in cached.items() if path in found and known[0] == stamp_of(found[path])
     }
 
 
@@ -211,7 +214,7 @@ def _fetch_hint(entry: Entry) -> str:
     return f". Get them with: {lock}stoker weights fetch {entry.named}{mirror}"
 
 
-def _hash_all(folder: Path, files: tuple[LockedFile, ...], cached: DigestCache) -> DigestCache:
+def hash_all(folder: Path, files: tuple[LockedFile, ...], cached: DigestCache) -> DigestCache:
     """The digest of each file. The largest is first, so that the threads end at about the same time."""
     order = sorted(files, key=lambda file: -(file.size or 0))
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "verify") as pool:
@@ -220,27 +223,27 @@ def _hash_all(folder: Path, files: tuple[LockedFile, ...], cached: DigestCache) 
 
 def _hash(folder: Path, path: str, cached: DigestCache) -> tuple[Stamp, str]:
     with (folder / path).open("rb") as file:
-        stamp = _stamp(os.fstat(file.fileno()))
+        stamp = stamp_of(os.fstat(file.fileno()))
         known = cached.get(path)
         if known is not None and known[0] == stamp:
             return known
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         # If the file was written while it was read, the digest belongs to no state of it.
-        return (stamp, digest) if _stamp(os.fstat(file.fileno())) == stamp else ((0, 0, 0), "changing")
+        return (stamp, digest) if stamp_of(os.fstat(file.fileno())) == stamp else CHANGING
 
 
-def _stamp(status: os.stat_result) -> Stamp:
+def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _compare(files: tuple[LockedFile, ...], hashed: DigestCache) -> Iterator[Problem]:
+def compare(files: tuple[LockedFile, ...], hashed: DigestCache) -> Iterator[Problem]:
     for file in files:
         digest = hashed[file.path][1]
         if digest != file.sha256:
             yield Problem(file.path, f"its sha256 is {digest[:12]}… where {str(file.sha256)[:12]}… is locked")
 
 
-def _read_cache(folder: Path) -> DigestCache:
+def read_cache(folder: Path) -> DigestCache:
     """The cached digests; empty if they cannot be read, since they can be computed again."""
     try:
         rows = json.loads(cache_path(folder).read_text())
@@ -249,7 +252,7 @@ def _read_cache(folder: Path) -> DigestCache:
         return {}
 
 
-def _write_cache(folder: Path, hashed: DigestCache) -> None:
+def write_cache(folder: Path, hashed: DigestCache) -> None:
     """Replaces the cache atomically. On a read-only volume there is no cache, and digests are computed each
     time."""
     path = cache_path(folder)

@@ -77,6 +77,8 @@ def test_a_run_shows_progress_and_where_the_time_went(
     assert [f"step {step}  steps 3" in err for step in (1, 2, 3)] == [True] * 3
     for stage in ("set-up", "first step", "steps", "finish", "peak memory"):
         assert f"  {stage} " in out, out
+    for stage in ("verify", "build", "to device", "warm up", "previews"):
+        assert f"    {stage} " in out, out
     assert "the weights are made up" in out
     assert list(Path("out").glob("*.jpeg"))
 
@@ -93,6 +95,7 @@ def test_a_bench_gives_the_median_of_its_runs(
         True,
     )
     assert list(found["stages_s"]) == ["set-up", "first step", "steps", "finish"]
+    assert 0 < sum(found["cold_start_s"].values()) <= found["stages_s"]["set-up"]
     assert 0 < found["least_s"] <= found["job_s"] <= found["most_s"]
     assert found["peak_memory_bytes"] > 50 << 20
 

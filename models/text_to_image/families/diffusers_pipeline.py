@@ -26,12 +26,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from stoker.models import libraries
+from stoker.models.cold_start import stage
 from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, OnStep, Step
 from stoker.models.speed_ups import attention, block_compile, profiles
 from stoker.models.speed_ups.prompt_cache import PromptCache
 from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.text_to_image.families.loras import Loras
+from stoker.models.text_to_image.families.networks import networks
 from stoker.models.text_to_image.families.schedulers import Scheduler
+from stoker.models.weights import Reading
 
 if TYPE_CHECKING:
     import torch
@@ -65,27 +68,41 @@ class DiffusersPipeline:
         text_tokens: int | None = None,
         loras: Mapping[str, Path] | None = None,
         profile: str = profiles.EXACT,
+        reading: Reading | None = None,
     ) -> None:
-        """Reads weights from safetensors only. Raises attention.AttentionUnavailable, placement.DoesNotFit,
-        and ValueError for an unknown profile or a LoRA that is not for this pipeline."""
+        """Reads weights from safetensors only; with a `reading`, straight to a GPU. Raises
+        attention.AttentionUnavailable, placement.DoesNotFit, and ValueError for an unknown profile or a LoRA
+        that is not for this pipeline."""
+        at_load = profiles.AT_LOAD in profiles.names(profile)
+        straight = reading is not None and device != "cpu" and not at_load
+        if reading is not None and not straight:
+            reading.ahead()
         libraries.prepare()
         import diffusers
         import torch
 
         self.text_tokens = text_tokens
+        dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        made: Mapping[str, Any] = {}
+        if reading is not None and straight:
+            made = networks(folder, reading, device, dtype)
+        elif reading is not None:
+            with stage("read"):
+                reading.wait()
         self.pipe = getattr(diffusers, self.library_class).from_pretrained(
             str(folder),
-            dtype=torch.float32 if device == "cpu" else torch.bfloat16,
+            dtype=dtype,
             local_files_only=True,
             use_safetensors=True,
+            **made,
         )
         self.pipe.set_progress_bar_config(disable=True)
         self._own_scheduler = self.pipe.scheduler
         self.device, self.profile = device, profile
         self.speed_ups: Mapping[str, str] = {}
-        at_load = profiles.AT_LOAD in profiles.names(profile)
         if not at_load:
-            self.pipe.to(device)
+            with stage("to device"):
+                self.pipe.to(device)
         self._loras = Loras(self.pipe, loras or {})
         if at_load:
             self.speed_ups = profiles.apply([profiles.AT_LOAD], self._loaded())

@@ -19,6 +19,7 @@ from stoker.models.interface import ImageParameters
 from stoker.models.registry import pipeline
 from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image import metadata, previews
+from stoker.models.text_to_image.families.networks import networks
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Lock, LockedFile, WeightsRefused, read_lock
@@ -89,6 +90,47 @@ def test_every_profile_runs_without_a_gpu(handler: TextToImage, profile: str, pl
     assert abs(first - exact).mean() < 0.5 * exact.std()
     assert interface.profile_of(other) == {"profile": profile, "speed_ups": dict(other.speed_ups)}
     assert set(other.speed_ups) >= ({"planned-placement"} if profile == "low-memory" else {"prompt-cache"})
+
+
+def test_networks_that_are_read_straight_to_a_device_are_those_of_the_library(
+    handler: TextToImage, plain: LocalJob
+) -> None:
+    """All of them, with the same numbers, in the same formats; and they draw the same bytes."""
+    import torch
+
+    entry = read_lock(handler.folder.parent / "weights.lock").entry(handler.entry.name)
+    for dtype in (torch.bfloat16, torch.float32):
+        reading = weights.Reading(entry, handler.folder)
+        found = networks(handler.folder, reading, "cpu", dtype)
+        reading.finish()
+        library = type(handler.pipeline.pipe).from_pretrained(
+            handler.folder, dtype=dtype, local_files_only=True, use_safetensors=True
+        )
+        modules = {name for name, one in library.components.items() if isinstance(one, torch.nn.Module)}
+        assert found.keys() == modules
+        for name, module in found.items():
+            same(module, library.components[name])
+    pipeline = handler.pipeline
+    kept = {name: getattr(pipeline.pipe, name) for name in found}
+    try:
+        pipeline.pipe.register_modules(**found)
+        assert image_bytes(painted(handler)) == image_bytes(plain)
+    finally:
+        pipeline.pipe.register_modules(**kept)
+
+
+def same(found: Any, expected: Any) -> None:
+    import torch
+
+    assert (type(found), found.training) == (type(expected), False)
+    for ours, theirs in (
+        (dict(found.named_parameters()), dict(expected.named_parameters())),
+        (dict(found.named_buffers()), dict(expected.named_buffers())),
+    ):
+        assert ours.keys() == theirs.keys()
+        for name, tensor in theirs.items():
+            assert (name, ours[name].dtype) == (name, tensor.dtype)
+            assert torch.equal(ours[name], tensor), name
 
 
 @pytest.fixture(scope="module")
