@@ -9,9 +9,9 @@ whole costs, and nothing drifts.
     disks, volumes ────┤                    ├── a pod: its device time while it runs, its disks while it is
     outputs of jobs ───┘                    └── a network volume: its size while it is
 
-A bill is the sum of exactly these. The spans of a job (`execution`: its part of a worker's time) say what a
-job took; but for outputs they are in no bill, since the worker's time is. An hour's row is of one worker, pod
-or volume, so a sum over hours counts nothing twice. Buckets are UTC; a week starts on Monday.
+A bill is the sum of exactly these. The spans of a job (`execution`: its part of a worker's time) record what
+a job took; but for outputs they are in no bill, since the worker's time is. An hour's row is of one worker,
+pod or volume, so a sum over hours counts nothing twice. Buckets are UTC; a week starts on Monday.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything that control refuses, and the HTTP status that says so.
+"""Everything that control refuses, and its HTTP status.
 
 ControlError
  ├─ BadRequest 400      what was sent cannot be accepted; the text names field, value and what is allowed
@@ -7,7 +7,7 @@ ControlError
  ├─ NotFound 404        no such endpoint; no such job, or its time has passed
  ├─ TooLarge 413        a body over its limit
  ├─ KeyReused 422       an idempotency key that came with another request before
- ├─ TooMany 429         over a rate limit; says when to come back
+ ├─ TooMany 429         over a rate limit; with the time of the next try
  └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
      └─ UncertainCommit         the store went away during a commit: accepted or not is unknown
 """

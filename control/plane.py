@@ -183,7 +183,7 @@ class Plane:
         stored, expected = await self._commits.commit(begin)
         self.endpoints.load(stored)
         for name, runs in (await self._commits.read(lambda conn: store.list_runs(conn, VERSIONS))).items():
-            self.scaling.know(name, runs)
+            self.scaling.note_versions(name, runs)
         await self.management.start()
         self.sweeper.expect(expected)
         for endpoint in stored:

@@ -115,7 +115,7 @@ class ImagePipeline(Protocol):
     attributes and the method of `HasProfiles`. One without runs one way, `exact`."""
 
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
-        """One image of the width and the height that are asked for. The noise depends on the seed only, not
+        """One image of the requested width and height. The noise depends on the seed only, not
         on the device. Raises what `on_step` raises."""
 
 

@@ -64,4 +64,4 @@ class MemoryArtifacts:
     async def _called(self) -> None:
         await asyncio.sleep(0)
         if self.down:
-            raise as_control_error(ObjectStoreDown("the object store is down, as it was told to be"))
+            raise as_control_error(ObjectStoreDown("the object store is down, as the test has set it"))

@@ -109,7 +109,7 @@ def mount(source: str, target: str) -> None:
     own. A user who is not root needs a user namespace, too, and keeps its id in it. Only with one thread."""
     uid, gid, root = os.geteuid(), os.getegid(), os.geteuid() == 0
     if root and not os.path.isdir(target):
-        os.mkdir(target, 0o755)  # on the host: an empty folder, for ever
+        os.mkdir(target, 0o755)  # on the host: an empty folder, which stays
     flags = CLONE_NEWNS if root else CLONE_NEWNS | CLONE_NEWUSER
     _call(_libc.unshare, "a mount namespace", flags)
     if not root:

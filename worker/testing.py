@@ -69,7 +69,7 @@ class LocalJob:
     `retired` is why the worker would be replaced after it, if it would.
 
     `on_progress` and `on_chunk` are called with each value as it is sent; calling `cancel` from them scripts
-    a cancel at an exact point. `scratch` is the handler's folder, made when it is first asked for. Without
+    a cancel at an exact point. `scratch` is the handler's folder, made when it is first used. Without
     it, that is a temporary folder, removed with this object.
 
     `s3_config` is what the handler finds at `job.s3_config`. `job.fetch` takes a path or a file:// URL here;

@@ -53,7 +53,7 @@ class LogFollow:
 
     # -- what control requests
 
-    def want(self, keys: Iterable[AttemptKey]) -> None:
+    def request(self, keys: Iterable[AttemptKey]) -> None:
         self.wanted = frozenset(keys)
         for key in self.followed.keys() - self.wanted:
             self.followed.pop(key).stop()
@@ -134,7 +134,7 @@ class LogFollow:
             reading.cancel()
             writing.cancel()
             ends = await asyncio.gather(reading, writing, return_exceptions=True)
-            self.want(())
+            self.request(())
             self._last.clear()
         for end in ends:
             if isinstance(end, Exception):
@@ -142,7 +142,7 @@ class LogFollow:
 
     async def _read(self, stream: AgentLogs) -> None:
         while True:
-            self.want((await stream.receive()).attempts)
+            self.request((await stream.receive()).attempts)
 
     async def _write(self, stream: AgentLogs, hello: StreamHello) -> None:
         await stream.send(LogLines(hello))

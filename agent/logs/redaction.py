@@ -46,7 +46,7 @@ _PLAIN = re.compile(r"true|false|yes|no|none|null|auto|[\d.]{1,7}", re.IGNORECAS
 """TOKENIZERS_PARALLELISM=false, MAX_TOKENS=2048: what a name alone makes no secret of."""
 
 _SPOILT = "\ufffd"
-"""What is left of a letter that a cut went through."""
+"""What is left of a character that a cut went through."""
 
 
 def secrets_of(env: Mapping[str, str], hidden: Iterable[str] = ()) -> tuple[str, ...]:

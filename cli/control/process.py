@@ -5,7 +5,7 @@
     store <── object store <── plane <── gRPC ends <── tells agents <── HTTP drains <── no new jobs; answers
                                                                                         who waits for one
 
-HTTP drains before agents are told: with their sessions, the tunnels to their http workers end.
+HTTP drains before the agents' sessions end: the tunnels to their http workers end with them.
 
 Without a configured object store, it starts the embedded one.
 """

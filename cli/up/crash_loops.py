@@ -1,8 +1,8 @@
 """Reports workers in a crash loop at the terminal of `stoker up`: once per endpoint version, until one is
 ready.
 
-Pure. A crashing worker is restarted for ever. The terminal shows the first crash loop only, with its reason
-and the file of its last lines.
+Pure. A crashing worker is restarted without end. The terminal shows the first crash loop only, with its
+reason and the file of its last lines.
 """
 
 from __future__ import annotations

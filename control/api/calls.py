@@ -39,7 +39,7 @@ class CallerLeft(Exception):
 @dataclass(slots=True)
 class Call:
     """`caller` and `endpoint` are set once they were found; `admission` counts it as a request in progress.
-    `query` holds the query's parameters, each with all its values: of a call that was let in."""
+    `query` holds the query's parameters, each with all its values: of a call that was admitted."""
 
     scope: Scope
     receive: Receive
@@ -71,7 +71,7 @@ class Call:
         return (requested_ms or default_ms) / 1000
 
     def ttl_ms(self) -> int | None:
-        """`?ttl=`, where it was given."""
+        """`?ttl=`, where it was sent."""
         return whole_number(self.query, "ttl", TTL_MS, MILLISECONDS)
 
     async def body(self, limit: int) -> bytes:

@@ -142,7 +142,7 @@ _SUCCESS: dict[str, tuple[str, str, Document]] = {
             }
         },
     ),
-    "files": ("Where it lies.", "GivenFile", {"kept": _FILE}),
+    "files": ("Where it is stored.", "GivenFile", {"kept": _FILE}),
     "health": ("The counters.", "Health", {"health": _HEALTH}),
 }
 

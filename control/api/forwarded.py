@@ -47,7 +47,7 @@ class Proxies:
         return found
 
     def scheme(self, headers: Sequence[Header], own: str) -> str:
-        """How the caller called: http or https; `own` where no header says it."""
+        """How the caller called: http or https; `own` where no header has it."""
         values = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-proto"]
         return _SCHEMES.get(",".join(values).rpartition(",")[2].strip().lower(), own)
 

@@ -23,7 +23,7 @@ Query = Mapping[str, list[str]]
 
 
 def whole_number(query: Query, name: str, bounds: tuple[int, int], unit: str = "") -> int | None:
-    """A parameter of digits, within bounds; None where it was not given."""
+    """A parameter of digits, within bounds; None where it was not sent."""
     if name not in query:
         return None
     text = query[name][-1]
@@ -34,7 +34,7 @@ def whole_number(query: Query, name: str, bounds: tuple[int, int], unit: str = "
 
 
 def last(query: Query, name: str) -> str | None:
-    """Of a parameter that is given more than once, the last counts."""
+    """Of a parameter that is sent more than once, the last counts."""
     values = query.get(name)
     return None if values is None else values[-1]
 

@@ -65,7 +65,7 @@ _BUCKET: Schema = {
 _POLICY: Schema = {
     "executionTimeout": _or_null(
         between(
-            EXECUTION_TIMEOUT_MS, description="Milliseconds of work; the endpoint's where it is not given."
+            EXECUTION_TIMEOUT_MS, description="Milliseconds of work; the endpoint's where it is left out."
         )
     ),
     "ttl": _or_null(between(TTL_MS, description="Milliseconds from submission to deletion, in any state.")),
@@ -183,7 +183,10 @@ COMPONENTS: dict[str, Schema] = {
                 "type": "string",
                 "description": "Why workers are throttled, or what one waits for before it starts.",
             },
-            "serves": {**_LINES, "description": "What ready workers say that they run: a model, say."},
+            "serves": {
+                **_LINES,
+                "description": "What ready workers report that they run: for example, a model.",
+            },
         },
     ),
     "Submission": SUBMISSION,

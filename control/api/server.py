@@ -217,7 +217,7 @@ async def serve_http(
 ) -> HttpServer:
     """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`.
 
-    `proxies` are those in front: they end TLS, and their X-Forwarded headers say who calls.
+    `proxies` are those in front: they end TLS, and their X-Forwarded headers name the caller.
     `upgrade` makes what a connection is handed to when its caller asks for a WebSocket; without it, such a
     request is answered like any other.
     Raises NotLoopback, CannotListen and TlsFilesUnusable.

@@ -1,11 +1,11 @@
-"""How many requests are let in, per account, endpoint and operation: within ten seconds, and at once.
+"""How many requests are admitted, per account, endpoint and operation: within ten seconds, and at once.
 
-A window slides: a request counts from the millisecond in which it was let in until ten seconds later. What
+A window slides: a request counts from the millisecond in which it was admitted until ten seconds later. What
 is refused does not count. Where workers run, both limits grow to `workers * per_worker`; the workers are
 counted only for a caller that is at a base limit.
 
     enter ──> an Admission, one more inside ── answer written, or the caller left ──> leave
-        └───> TooMany, which says when to come back
+        └───> TooMany, with the time of the next try
 
 Pure: time is an argument, in whole milliseconds that never go back. A caller that sent nothing for longer
 than a window is forgotten, so that memory is bounded by the callers of one window.
@@ -74,7 +74,7 @@ class Count:
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """One request that was let in. It is inside until it leaves."""
+    """One request that was admitted. It counts as present until it leaves."""
 
     count: Count
     left: bool = False

@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 class NotLoopback(Exception):
-    """Without TLS only this machine may connect; the text says what to do."""
+    """Without TLS only this machine may connect; the message says what to do."""
 
 
 class TlsFilesUnusable(Exception):
-    """The text says which files, and why."""
+    """The message says which files, and why."""
 
 
 @dataclass(frozen=True, slots=True)

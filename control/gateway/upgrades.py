@@ -42,7 +42,7 @@ _UPGRADE: list[Header] = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket"
 
 
 class Upgrades:
-    """`proxies` are those in front, which say who the caller is."""
+    """`proxies` are those in front, which name the caller."""
 
     def __init__(self, gateway: Gateway, proxies: Proxies | None = None) -> None:
         self._gateway = gateway

@@ -3,7 +3,7 @@
 `S3Artifacts` runs the synchronous store of `outbound` on two threads. What the store refuses is raised as one
 of control's own errors:
 
-    down, full, or refusing us   -> Unavailable 503   nothing was accepted; its sentence says which
+    down, full, or refusing us   -> Unavailable 503   nothing was accepted; its message says which
     no such object               -> NotFound 404      past its retention, or deleted by hand
     anything else                -> ControlError 500
 """

@@ -48,7 +48,7 @@ from stoker.wire import names
 from stoker.wire.messages import Ref
 
 SPILL_BYTES = 1024 * 1024
-"""A payload over this lies in the object store: a row that holds 1 MB costs 6 ms to change."""
+"""A payload over this is stored as an object: a row that holds 1 MB costs 6 ms to change."""
 
 STORED_WITHIN_S = 3_600.0
 """A spilled input that no job names after so long is deleted."""
@@ -239,7 +239,7 @@ class JobCommands:
     # -- jobs that are there
 
     async def cancel(self, endpoint: Endpoint, job: str) -> JobView:
-        """CANCELLED in the store at once; the slot is free when the agent says so."""
+        """CANCELLED in the store at once; the slot is free when the agent reports it."""
         now = self._clock()
         view, changed = await self._commits.commit(
             lambda conn: store.cancel(conn, endpoint.account, endpoint.id, job, now)

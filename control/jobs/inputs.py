@@ -1,4 +1,5 @@
-"""An input against its endpoint's JSON Schema: passes, or says which field, which value, what is allowed.
+"""An input against its endpoint's JSON Schema: passes, or a message with the field, its value, and what is
+allowed.
 
 Nothing is filled in or changed. 1.0 counts as an integer, as JSON Schema has it; true and false do not.
 Compiled schemas are kept; they are few, one for each endpoint version.

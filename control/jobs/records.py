@@ -84,7 +84,7 @@ def stream_poll(view: JobView, chunks: Sequence[StoredChunk], end_reported: bool
     """The answer to a `/stream` poll; `stream` is always there.
 
     `end_reported`: pollers have received the end. The stock Python client does not take CANCELLED for an end
-    and would poll for ever, so from the second time the job reads FAILED.
+    and would poll on, so from the second time the job reads FAILED.
     """
     fields: Record = {"status": view.state.value, "stream": [chunk_value(chunk.value) for chunk in chunks]}
     if end_reported and view.state is JobState.CANCELLED:

@@ -2,7 +2,7 @@
 
 Nothing is stored here. A waiter registers first and reads the store afterwards, so it misses nothing; to wake
 a job without waiters does nothing. `JobChanges` wakes them once a change is committed, has the attempt
-stopped that must not go on, and looks at the queue.
+stopped that must not go on, and checks the queue.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The nodes that are connected to this process: opens their sessions, commits their reports, sends them work.
 
-    stream ── Hello ──> refused (a sentence, and the end)
-              ├── with a join token ──> a credential to come back with, and the end: no session
-              └──> session raised in the store; what the node holds is reconciled with what the store says
+    stream ── Hello ──> refused (a message, and the end)
+              ├── with a join token ──> a credential to reconnect with, and the end: no session
+              └──> session raised in the store; what the node holds is reconciled with the store
                    └──> reports ──> one transaction: outcomes, chunks, the next claims ──> Ack, Assigns
-    stream breaks ──> 5 s to come back, then its jobs are requeued
+    stream breaks ──> 5 s to reconnect, then its jobs are requeued
 
 A double run is wasted work, never a double result: the store guards outcomes by node and attempt.
 """
@@ -24,18 +24,18 @@ from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.joining import (
     JoinRefused,
-    comes_back,
+    is_credential_of,
     is_join_token,
     join,
-    refuses,
-    speaks_for,
+    reconnect,
     unknown,
+    why_refused,
 )
 from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
-from stoker.control.rules.nodes.hello import assigned_workers, greeted, reach_of
+from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, reach_of
 from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.nodes.ways import Reach, allowed
 from stoker.control.rules.pods import WantedPod
@@ -69,7 +69,7 @@ CLOSING_S = 5.0
 
 Opened: TypeAlias = tuple[int, Reconciled, tuple[WantedPod, ...], dict[str, AssignedWorker]]
 """A session's number, what becomes of the attempts that the node holds, the pods that it is to have, and the
-workers that it was given."""
+workers assigned to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class ConnectedNodes:
             ahead = self._cluster.all_ahead()
             self._cluster.remove_node(opened.node, opened.session)
             if self._sessions.stopping:
-                return  # it comes back to the next process, with what it holds
+                return  # it reconnects to the next process, with what it holds
             self._scaling.wake.set()
             at = asyncio.get_running_loop().time()
             self._broken.put_nowait(_Broken(opened.node, opened.session, at, ahead))
@@ -183,7 +183,7 @@ class ConnectedNodes:
     async def _looked_at(self, hello: Hello, token: str) -> tuple[Hello, str | None]:
         """The Hello without what must not be accepted, and why the node is refused, if it is."""
         try:
-            return greeted(hello), await self._refusal(hello, token)
+            return checked_hello(hello), await self._refusal(hello, token)
         except InvalidReport as error:
             return replace(hello, name=hello.name[:80]), str(error)
 
@@ -194,7 +194,7 @@ class ConnectedNodes:
                 f"{PROTOCOL} and the one before; update the agent"
             )
         node, now = hello.node, self._clock()
-        return await self._commits.read(lambda conn: refuses(conn, token, node, now))
+        return await self._commits.read(lambda conn: why_refused(conn, token, node, now))
 
     async def _join(self, hello: Hello, token: str, stream: ControlStream) -> None:
         """The node gets a credential, and opens its session with that."""
@@ -270,7 +270,7 @@ class ConnectedNodes:
             )
             if isinstance(session, str):
                 return session
-            comes_back(conn, token, hello.node, now)
+            reconnect(conn, token, hello.node, now)
             found = store.reconcile(conn, node=hello.node, session=session, reported=reported, now=now)
             store.noted(conn, found.changed)
             workers = store.workers_of_node(conn, hello.node)
@@ -309,7 +309,7 @@ class ConnectedNodes:
         for worker in known:
             self._scaling.adopt(self._placed_worker(opened, worker))
         for worker in others:
-            why = f"worker {worker.worker!r} of endpoint {worker.endpoint!r} was not given to it"
+            why = f"worker {worker.worker!r} of endpoint {worker.endpoint!r} was not assigned to it"
             opened.assigned.log_once("Hello", why[:200])
             if worker.worker not in self._cluster.workers:
                 self._scaling.adopt(self._placed_worker(opened, replace(worker, endpoint="", version=0)))
@@ -343,7 +343,7 @@ class ConnectedNodes:
 
     async def speaks(self, hello: StreamHello, token: str) -> str | None:
         """Why the caller of a second stream does not belong to the node's session; None if it does."""
-        if not await self._commits.read(lambda conn: speaks_for(conn, token, hello.node)):
+        if not await self._commits.read(lambda conn: is_credential_of(conn, token, hello.node)):
             return f"this is not what node {hello.node} came in with, or it was revoked"
         session = self._sessions.by_node.get(hello.node)
         if session is None or session.session != hello.session:

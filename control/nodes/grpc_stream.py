@@ -54,7 +54,7 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_receive_message_length", MESSAGE_MAX),
-    # What a stranger sends is not read; what of it lies in buffers nevertheless is bounded by these.
+    # What an unauthenticated caller sends is not read; these bound what of it is in buffers nevertheless.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     ("grpc.experimental.tcp_max_read_chunk_size", WINDOW_BYTES),
@@ -79,7 +79,7 @@ UNSPOKEN_MAX = 256
 """Streams of callers that brought a token and have not sent their first message."""
 
 LOGS_MAX = 256 * 1024
-"""Bytes of log lines that wait to be looked at; past this, the stream of logs is not read."""
+"""Bytes of log lines that wait to be handled; past this, the stream of logs is not read."""
 
 
 class CannotListen(Exception):
@@ -165,7 +165,7 @@ class GrpcServer:
         await self._call(stream, self._handle_tunnel(stream, context.peer(), token), context)
 
     async def _token(self, context: Any) -> str:
-        """The token of a caller that is let in. For any other the call ends here."""
+        """The token of a caller that is admitted. For any other the call ends here."""
         brought = next((value for key, value in context.invocation_metadata() if key == codec.TOKEN), b"")
         try:
             refusal = await self._unauthenticated.admit(brought, context.peer())

@@ -43,7 +43,7 @@ leaves one, and the agent may have kept any of them."""
 
 
 class JoinRefused(Exception):
-    """An agent may not join with this token or credential; the text says why."""
+    """An agent may not join with this token or credential; the message says why."""
 
 
 class JoinCase(Enum):
@@ -118,8 +118,8 @@ def unknown(conn: Conn, token: str) -> str | None:
     return UNKNOWN if _kind(token) == "join" else OUT
 
 
-def refuses(conn: Conn, token: str, node: str, now: float) -> str | None:
-    """Why this node may not come in with this; None when it may."""
+def why_refused(conn: Conn, token: str, node: str, now: float) -> str | None:
+    """Why this node may not connect with this; None when it may."""
     try:
         entry(_brought(conn, token), node, _known(conn, node), now)
     except JoinRefused as refused:
@@ -128,13 +128,13 @@ def refuses(conn: Conn, token: str, node: str, now: float) -> str | None:
 
 
 def is_join_token(token: str) -> bool:
-    """Whether it is for `join`; any other is for `comes_back`."""
+    """Whether it is for `join`; any other is for `reconnect`."""
     return _kind(token) == "join"
 
 
 def join(conn: Conn, token: str, node: str, now: float, entropy: Entropy = os.urandom) -> str:
-    """The node joins with this token; returns the credential with which it is to come back. Raises
-    JoinRefused, where `refuses` says why.
+    """The node joins with this token; returns the credential with which it reconnects. Raises
+    JoinRefused, where `why_refused` says why.
 
     To be called when the node's row is there, in the transaction that made it: a token that may be used once
     is used up by the first node, and a refusal takes the row back.
@@ -154,8 +154,8 @@ def join(conn: Conn, token: str, node: str, now: float, entropy: Entropy = os.ur
     return credential
 
 
-def comes_back(conn: Conn, credential: str, node: str, now: float) -> None:
-    """The node is there again. Raises JoinRefused, where `refuses` says why."""
+def reconnect(conn: Conn, credential: str, node: str, now: float) -> None:
+    """The node reconnects. Raises JoinRefused, where `why_refused` says why."""
     brought = _brought(conn, credential)
     entry(brought, node, _known(conn, node), now)
     note_use(conn, {brought.id: now})
@@ -172,7 +172,7 @@ def _forget_unused(conn: Conn, node: str, but: str = "", newest: int = 0) -> Non
     conn.execute(delete(key_rows).where(key_rows.c.id.in_(forgotten)))
 
 
-def speaks_for(conn: Conn, credential: str, node: str) -> bool:
+def is_credential_of(conn: Conn, credential: str, node: str) -> bool:
     """Whether this is the node's credential, and good."""
     row = keys.find(conn, "node", credential)
     known = _known(conn, node)

@@ -88,7 +88,7 @@ class NodeReports:
         try:
             if beat is not None:
                 await self._beat(session, beat)
-            good, rejected = validation.sift(reports, session.assigned)
+            good, rejected = validation.check_reports(reports, session.assigned)
             if good:
                 freed = self._apply_to_cluster(session, good)
                 try:
@@ -115,7 +115,7 @@ class NodeReports:
 
     async def _answer_rejected(self, session: NodeSession, rejected: Sequence[tuple[Report, str]]) -> None:
         """An attempt that is not the node's is to stop there; one that is, and whose end cannot be taken, has
-        ended: its job is given out again."""
+        ended: its job is assigned again."""
         for report, why in rejected:
             session.assigned.log_once(type(report.body).__name__, why)
             match report.body:
@@ -130,7 +130,9 @@ class NodeReports:
                     | Progress(job=job, attempt=attempt)
                     | Uploading(job=job, attempt=attempt)
                 ):
-                    session.cancel(Cancel(job, attempt, "it was not given to this node, or is long over"))
+                    session.cancel(
+                        Cancel(job, attempt, "it was not assigned to this node, or ended long ago")
+                    )
 
     async def _beat(self, session: NodeSession, beat: Beat) -> None:
         node = self._cluster.nodes.get(session.node)
@@ -217,7 +219,7 @@ class NodeReports:
                     await self._drop(session.node, AttemptKey(report.body.job, report.body.attempt))
 
     async def _drop(self, node: str, key: AttemptKey) -> None:
-        """Its outcome cannot be stored, and its node will not tell another: the job is given out again."""
+        """Its outcome cannot be stored, and its node will not report another: the job is assigned again."""
         now = self._clock()
         self._changes.apply(
             await self._commits.commit(
@@ -252,7 +254,7 @@ class NodeReports:
             return
         if state.state == "gone":
             self._cluster.remove_worker(state.worker)
-            self._scaling.went(state.worker)
+            self._scaling.worker_gone(state.worker)
         elif worker.state != "stopping":
             if state.state != worker.state:
                 worker.idle_since = self._clock()

@@ -81,7 +81,7 @@ class AssignedToNode:
         self._ended: dict[AttemptKey, None] = {}
         self._logged: set[str] = set()
 
-    # -- what was given
+    # -- what was assigned
 
     def end(self, reports: Iterable[Report]) -> None:
         """These are stored."""

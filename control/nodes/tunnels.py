@@ -1,6 +1,6 @@
 """The tunnels that agents opened: streams through which control reaches the http workers of their nodes.
 
-session with a Welcome that asks for one ──> the agent opens it, and says whose it is ──> open
+session with a Welcome that requests one ──> the agent opens it, and names its node ──> open
 open ──the stream breaks, or a newer one came──> its connections are reset; the agent opens it again
 """
 

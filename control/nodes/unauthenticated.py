@@ -1,13 +1,13 @@
-"""Those who call and are not known yet: few at a time, and none of their messages is read.
+"""Callers that are not authenticated yet: few at a time, and none of their messages is read.
 
-    call ── its token was good a moment ago ───────────────────> let in
-        ├── fewer than AT_ONCE are looked at ── it is known ───> let in
+    call ── its token was good a moment ago ───────────────────> admitted
+        ├── fewer than AT_ONCE are checked ─── it is known ────> admitted
         │                                    └─ it is not ─────> refused, REFUSED_S later
-        └── too many are ──────────────────────────────────────> turned away: come again
+        └── too many are ──────────────────────────────────────> turned away: try again later
 
 A caller that guesses holds a slot while it waits for its answer, so guesses are at most AT_ONCE for each
 REFUSED_S, FROM_ONE of them from one address, however many call. A token that was good is remembered for
-GOOD_S, so that nodes which come back are not held up by strangers; one that was revoked meanwhile is refused
+GOOD_S, so that nodes which reconnect are not delayed by others; one that was revoked meanwhile is refused
 at Hello, with the store's reason.
 """
 
@@ -28,7 +28,7 @@ FROM_ONE = 8
 REFUSED_S = 0.1
 GOOD_S = 60.0
 LOGGED_S = 60.0
-"""Callers that are not let in are logged once in so long, however many there are."""
+"""Callers that are not admitted are logged once in this time, however many there are."""
 
 REMEMBERED = 4096
 TOKEN_MAX = 512
@@ -36,7 +36,7 @@ TOKEN_MAX = 512
 
 
 class TurnedAway(Exception):
-    """Too many are looked at already."""
+    """Too many are being checked already."""
 
 
 class UnauthenticatedCallers:
@@ -50,7 +50,7 @@ class UnauthenticatedCallers:
         self._logged_at = float("-inf")
 
     async def admit(self, token: bytes, peer: str) -> str | None:
-        """Why this caller is refused; None when it is let in. Raises TurnedAway."""
+        """Why this caller is refused; None when it is admitted. Raises TurnedAway."""
         try:
             refusal = await self._look_at(token, _host(peer))
         except TurnedAway as turned:
@@ -92,7 +92,7 @@ class UnauthenticatedCallers:
         now = asyncio.get_running_loop().time()
         self._unlogged += 1
         if now - self._logged_at >= LOGGED_S:
-            log.warning("calls of agents not let in: %d, the last from %s: %s", self._unlogged, peer, why)
+            log.warning("calls of agents refused: %d, the last from %s: %s", self._unlogged, peer, why)
             self._unlogged, self._logged_at = 0, now
 
     def _remember(self, digest: bytes, now: float) -> None:

@@ -1,6 +1,6 @@
 """Lists nodes with the holders of their devices; drains, resumes, revokes and deletes them.
 
-    connected --its connection ends--> silent --its jobs were given to others--> gone --> deleted
+    connected --its connection ends--> silent --its jobs were assigned to others--> gone --> deleted
         ^------------------------ its agent connects again --------------------------'
     drained, in any of these: no new work is placed there until it is resumed
     revoked, in any of these: it cannot connect until it joins with a newer join token

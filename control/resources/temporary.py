@@ -58,7 +58,7 @@ class TemporaryEndpoints:
         use = store.use_of(conn, endpoint.id)
         if use is None:
             return False
-        if endpoint.type == LOAD_BALANCER:  # its workers are healthy, and say nothing of requests
+        if endpoint.type == LOAD_BALANCER:  # healthy workers show nothing about requests
             in_use = endpoint.id in self._requests.samples()
             use = replace(use, open=in_use, worked_at=None, requested_at=self._requests.last_at(endpoint.id))
         return is_unused(use, self._clock())

@@ -1,1 +1,1 @@
-"""The pure rules: what may happen to jobs and pods, what fits where, and what callers and nodes may say."""
+"""The pure rules: what may happen to jobs and pods, what fits where, and what callers may send."""

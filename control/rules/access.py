@@ -1,8 +1,8 @@
 """What a key may do. Pure: it reads what is stored with the key, and answers yes or no.
 
 all         everything, keys and join tokens too
-read        to look at everything but keys, and to change nothing
-restricted  `management` and each endpoint: none, read or write; an endpoint that is not named, as "*" says
+read        to read everything but keys, and to change nothing
+restricted  `management` and each endpoint: none, read or write; an endpoint that is not named, as for "*"
 pod         to read and to stop one pod, and nothing else: it is that pod's own
 
 No scope is more than `all`, and who may change may look. Only `all` makes and changes keys, so no key makes a

@@ -1,4 +1,4 @@
-"""How many jobs may lie ahead of a worker: given to it while it still runs another. Pure.
+"""How many jobs may lie ahead of a worker: assigned to it while it still runs another. Pure.
 
     a job that took  20 ms  10 ms  5 ms  2.5 ms and less        over 20 ms, or unknown
     jobs ahead         1      2     4       8                          0
@@ -16,7 +16,7 @@ MOST = 8
 """Jobs ahead of one worker, however short they are. Its agent takes no more. At 0 nothing lies ahead."""
 
 WAIT_S = 0.02
-"""How long the jobs may take together that are given to a busy worker."""
+"""How long the jobs may take together that are assigned to a busy worker."""
 
 PACK_S = 0.002
 """To begin so soon, a job is better off behind another than on a worker that must be woken."""
@@ -55,5 +55,5 @@ def depth(run_s: float | None) -> int:
 
 
 def packed(run_s: float | None) -> int:
-    """How many jobs a busy worker is given before another one is woken."""
+    """How many jobs are assigned to a busy worker before another one is used."""
     return 0 if run_s is None else min(MOST, int(PACK_S / max(run_s, SHORTEST_S)))

@@ -1,6 +1,6 @@
 """Where work goes. Pure: which devices a new worker or pod gets.
 
-It starts nothing. A refusal is a sentence that the caller of a waiting job may read.
+It starts nothing. A refusal is a message that the caller of a waiting job may read.
 
     needs -> choices, the best first:  each type named  |  a GPU, then a MIG device, then (compute "") a CPU
     a choice -> every node that may take it -> as many free devices of one name as requested -> the best
@@ -47,7 +47,7 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`why`: what spoke for the node besides its devices, as the end of a sentence about it."""
+    """`why`: what favoured the node besides its devices, as the end of a sentence about it."""
 
     node: str
     devices: tuple[str, ...]
@@ -62,8 +62,8 @@ class NoPlacement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """Devices of these kinds; of this name, where it is given."""
+class _Choice:
+    """Devices of these kinds; of this name, if one is set."""
 
     kinds: tuple[str, ...]
     name: str = ""
@@ -72,7 +72,7 @@ class _Wish:
         return device.kind in self.kinds and (not self.name or _plain(device.name) == self.name)
 
 
-_CPU = _Wish(("cpu",))
+_CPU = _Choice(("cpu",))
 
 
 def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
@@ -80,8 +80,8 @@ def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
     weights go first. Of nodes that are alike in that, whole devices come from the one with the least taken; a
     share goes to the fullest device that has room for it. All devices of one worker are on one node and of
     one name."""
-    for wish in _wishes(needs):
-        found = [one for room in rooms for one in _found(room, needs, wish)]
+    for choice in _choices(needs):
+        found = [one for room in rooms for one in _found(room, needs, choice)]
         if found:
             _, chosen = min(found, key=lambda one: one[0])
             return chosen
@@ -91,7 +91,7 @@ def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
 def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
     """Whether a worker would run on a CPU: where that is requested, or where it will do and there are nodes,
     of which none has a GPU for it. Who holds what does not count."""
-    *others, last = _wishes(needs)
+    *others, last = _choices(needs)
     if last is not _CPU or not others:
         return last is _CPU
     known = False
@@ -124,41 +124,41 @@ def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
     return 1 / CPU_WORKERS if needs.vcpus is None or not vcpus else needs.vcpus / vcpus
 
 
-def _wishes(needs: Needs) -> list[_Wish]:
+def _choices(needs: Needs) -> list[_Choice]:
     if needs.compute == "CPU":
         return [_CPU]
     if needs.gpu_types:
-        return [_Wish(("gpu", "mig"), _plain(name)) for name in needs.gpu_types]
-    wishes = [_Wish(("gpu",))]
+        return [_Choice(("gpu", "mig"), _plain(name)) for name in needs.gpu_types]
+    choices = [_Choice(("gpu",))]
     if needs.gpu_count == 1:
-        wishes.append(_Wish(("mig",)))
+        choices.append(_Choice(("mig",)))
     if needs.compute == "" and not _needs_gpu(needs):
-        wishes.append(_CPU)
-    return wishes
+        choices.append(_CPU)
+    return choices
 
 
 def _needs_gpu(needs: Needs) -> bool:
     return needs.gpu_count > 1 or bool(needs.gpu_memory_bytes or needs.min_cuda or needs.cuda_versions)
 
 
-def _count(needs: Needs, wish: _Wish) -> int:
-    return 1 if wish is _CPU else needs.gpu_count
+def _count(needs: Needs, choice: _Choice) -> int:
+    return 1 if choice is _CPU else needs.gpu_count
 
 
 def _found(
-    room: NodeRoom, needs: Needs, wish: _Wish
+    room: NodeRoom, needs: Needs, choice: _Choice
 ) -> Iterator[tuple[tuple[Standing, float, float, str, int, str], Placement]]:
     """The places on this node, at most one for each name of its devices; with a rank, the least is best."""
-    if room.closed or _node_lacks(room, needs, wish):
+    if room.closed or _node_lacks(room, needs, choice):
         return
-    free = [device for device in room.devices if wish.suits(device) and _takes_more(room, device, needs)]
+    free = [device for device in room.devices if choice.suits(device) and _takes_more(room, device, needs)]
     taken = sum(room.taken.values())
     for name in dict.fromkeys(device.name for device in free):
         same = [device for device in free if device.name == name]
         if needs.share < 1.0:
             same.sort(key=lambda device: -room.taken.get(device.uuid, 0.0))
-        chosen = same[: _count(needs, wish)]
-        if len(chosen) == _count(needs, wish):
+        chosen = same[: _count(needs, choice)]
+        if len(chosen) == _count(needs, choice):
             first = chosen[0]
             fullest = -room.taken.get(first.uuid, 0.0) if needs.share < 1.0 else 0.0
             rank = (room.weights, fullest, taken, room.node, first.index, first.uuid)
@@ -181,7 +181,7 @@ def _is_free(room: NodeRoom, device: Device, needs: Needs) -> bool:
     return room.taken.get(device.uuid, 0.0) + takes(device, needs, room.facts) <= 1.0 + _ROUNDING
 
 
-def _node_lacks(room: NodeRoom, needs: Needs, wish: _Wish) -> str:
+def _node_lacks(room: NodeRoom, needs: Needs, choice: _Choice) -> str:
     """What rules the node out, whatever is free there, as the end of a sentence about it; "" for nothing."""
     facts = room.facts
     where = facts.get("data_center", "")
@@ -191,7 +191,7 @@ def _node_lacks(room: NodeRoom, needs: Needs, wish: _Wish) -> str:
         if facts.get(f"label.{name}") != value:
             actual = facts.get(f"label.{name}")
             return f"has no label {name}" if actual is None else f"has the label {name}={actual}"
-    return "" if wish is _CPU else _gpus_lack(facts, needs)
+    return "" if choice is _CPU else _gpus_lack(facts, needs)
 
 
 def _gpus_lack(facts: Mapping[str, str], needs: Needs) -> str:
@@ -267,7 +267,7 @@ def _sought_device(needs: Needs) -> str:
         return "a free CPU" if needs.vcpus is None else f"{needs.vcpus} free vCPUs"
     if needs.share < 1.0:
         return f"{needs.share:.0%} of {'a GPU' if needs.gpu_count == 1 else f'{needs.gpu_count} GPUs'} free"
-    if _wishes(needs)[-1] is _CPU:
+    if _choices(needs)[-1] is _CPU:
         return "a free device"
     return "a free GPU" if needs.gpu_count == 1 else f"{needs.gpu_count} free GPUs"
 
@@ -286,14 +286,14 @@ def _sought_of_gpus(needs: Needs) -> Iterator[str]:
 def _lack(room: NodeRoom, needs: Needs) -> _Lack:
     if room.closed:
         return _Lack(True, room.node, room.closed)
-    wishes = _wishes(needs)
-    lacking = {wish: _node_lacks(room, needs, wish) for wish in wishes}
-    possible = [wish for wish in wishes if not lacking[wish]]
-    suited = [device for device in room.devices if any(wish.suits(device) for wish in possible)]
-    barred = [wish for wish in wishes if lacking[wish] and any(map(wish.suits, room.devices))]
+    choices = _choices(needs)
+    lacking = {choice: _node_lacks(room, needs, choice) for choice in choices}
+    possible = [choice for choice in choices if not lacking[choice]]
+    suited = [device for device in room.devices if any(choice.suits(device) for choice in possible)]
+    barred = [choice for choice in choices if lacking[choice] and any(map(choice.suits, room.devices))]
     if not possible or (barred and not suited):
-        return _Lack(True, room.node, lacking[(barred or wishes)[0]])
-    count = min(_count(needs, wish) for wish in possible)
+        return _Lack(True, room.node, lacking[(barred or choices)[0]])
+    count = min(_count(needs, choice) for choice in possible)
     enough = _alike([device for device in suited if _whole(room, device, needs)], count)
     if len(enough) < count:
         return _Lack(True, room.node, _too_few(room, suited, enough, needs))

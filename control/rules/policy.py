@@ -25,7 +25,7 @@ REFUSED_BACKOFF_MAX_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Try again, not before `not_before`; or, when that is None, fail with the sentence `why`."""
+    """Try again, not before `not_before`; or, when that is None, fail with the message `why`."""
 
     not_before: float | None
     why: str
@@ -42,14 +42,14 @@ class Counts:
 
 
 def retries(attempt: int, refused: int) -> int:
-    """How often the job was given out again; attempts that an agent refused do not show."""
+    """How often the job was assigned again; attempts that an agent refused do not show."""
     return max(attempt - refused - 1, 0)
 
 
 def after_failure(
     end: str, retryable: bool, error: str | None, counts: Counts, at: float
 ) -> tuple[Again, Counts]:
-    """`counts` are those before this failure; given back with it, if that is followed by another try."""
+    """`counts` are those before this failure; returned with it, if that is followed by another try."""
     if end == "failed" and not retryable:
         return _after_error(error, counts, at)
     counted = counts.failures + 1
@@ -91,8 +91,8 @@ def after_no_sending(node: str, at: float) -> Again:
 def after_loss(
     node: str, why: str, counts: Counts, assigned: int, at: float, *, ahead: bool = False
 ) -> Again:
-    """The node that held it fell silent, or its stream broke. `assigned`: how often it was given out.
-    `ahead`: it lay ahead of a worker, so this is no failure of it."""
+    """The node that held it sent nothing for too long, or its stream broke. `assigned`: how often it was
+    assigned. `ahead`: it lay ahead of a worker, so this is no failure of it."""
     counted = counts.failures + 1
     lost = f"node {node} was lost: {why}"
     if not ahead and counted >= counts.max_attempts:

@@ -1,10 +1,10 @@
 """Which requests to the object store are signed for a node: those of attempts that it holds. Pure.
 
-What a node asks is judged against what control gave to it. What passes is signed, each request for an hour.
+A node's request is compared with what was assigned to it. Each request that passes is signed for an hour.
 
     put, start, part, finish, drop   a key of one name below the attempt's own prefix
     link                             the same, for a caller: a URL to read it with, valid for seven days
-    read                             the job's own input, where that lies in the store
+    read                             the job's own input, if it is in the store
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WRITES = {"put", "start", "part", "finish", "drop"}
 
 
 def refusal(request: SignAsk, right: UploadRight | None) -> str | None:
-    """Why nothing is signed, in a sentence. `right` is what the node holds of this attempt."""
+    """Why nothing is signed. `right` is what the node holds of this attempt."""
     if right is None:
         return f"this node does not hold attempt {request.attempt} of job {request.job}"
     if not 1 <= len(request.wanted) <= WANTED_MOST:

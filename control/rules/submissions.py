@@ -89,7 +89,7 @@ def parse_submission(body: bytes) -> Submission:
 
 
 def refuse_unreachable(submission: Submission, *, allow_private: bool) -> None:
-    """Nothing would ever be delivered there. What a name resolves to is looked at when it is used."""
+    """Nothing would ever be delivered there. What a name resolves to is checked when it is used."""
     named = [("webhook", submission.webhook)]
     if submission.s3 is not None:
         named.append(("s3Config.endpointUrl", submission.s3.endpoint_url))
@@ -173,7 +173,7 @@ def _url(field: str, value: object) -> str:
 
 
 def is_http_url(value: str, longest: int = URL_LENGTH) -> bool:
-    """Only its form: whether the address may be visited is for the outbound guard to say."""
+    """Only its form: the outbound guard decides whether the address may be called."""
     if len(value) > longest or any(character <= " " or character == "\x7f" for character in value):
         return False
     try:

@@ -1,7 +1,7 @@
 """How many workers an endpoint should have now, and why. Pure: a sample and a memory in, a decision and the
 next memory out.
 
-It does not say where they run (`control.rules.placement`), which of them go
+It does not decide where they run (`control.rules.placement`), which of them go
 (`control.scheduling.rollout`), nor start them (`control.scheduling.worker_scaling`). Low-priority jobs are
 left out of the demand that adds workers, but keep those that are there.
 
@@ -32,7 +32,7 @@ UNMEASURED_START_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScaleSample:
-    """One look at an endpoint. Times are seconds.
+    """One sample of an endpoint. Times are seconds.
 
     `idle_for` holds, per idle worker, for how long it has been idle; `starting_for`, per starting one, for
     how long it has been that; `running_for`, per job of a ready one, for how long it has run. `slots` holds,

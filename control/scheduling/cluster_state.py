@@ -1,7 +1,7 @@
 """The cluster as this control process sees it: connected nodes, their workers, and the jobs of each worker.
 
 Nothing here is stored: all of it comes from Hello and reports, and a new process receives it again. A slot
-is free only when the agent says so; it is *reserved* while a claim for it is under way, so that two claims
+is free only when the agent reports it; it is *reserved* while a claim for it is under way, so that two claims
 never hold the same slot. Where an endpoint's jobs are short, some lie *ahead* of a busy worker
 (`control.rules.ahead`): they have no slot yet.
 

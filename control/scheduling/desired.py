@@ -39,7 +39,7 @@ class DesiredWorkers:
         self._to_give: Assignments = {}
         self._giving: Assignments = {}
         self._taken: set[str] = set()
-        self._went: set[str] = set()
+        self._gone: set[str] = set()
 
     def give(self, node: str, spec: WorkerSpec) -> None:
         """A new worker of this node."""
@@ -51,8 +51,8 @@ class DesiredWorkers:
         assigned, self._to_give = self._to_give, {}
         self._giving |= assigned
         unwanted = {name for name, worker in self._cluster.workers.items() if worker.spec is None}
-        taken = (unwanted - self._taken) | self._went
-        self._taken, self._went = unwanted, set()
+        taken = (unwanted - self._taken) | self._gone
+        self._taken, self._gone = unwanted, set()
         return assigned, taken
 
     def noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]]) -> None:
@@ -64,15 +64,15 @@ class DesiredWorkers:
             self.send(node)
 
     def not_noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]], taken: Iterable[str]) -> None:
-        """That could not be stored: it is to be stored still."""
+        """That could not be stored, and is tried again."""
         self._to_give = {**assigned, **self._to_give}
         for name in assigned:
             self._giving.pop(name, None)
-        self._went.update(taken)
+        self._gone.update(taken)
 
-    def went(self, worker: str) -> None:
+    def note_gone(self, worker: str) -> None:
         """Its node reports that it is gone."""
-        self._went.add(worker)
+        self._gone.add(worker)
 
     def send(self, node: str) -> None:
         """Sends the node all the workers, pods and volumes that shall exist there."""

@@ -24,7 +24,7 @@ PARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class RolloutWorker:
     """One worker. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an idle one;
     `reason` says why it is unhealthy."""
 
@@ -50,25 +50,25 @@ class RolloutPlan:
     failing: str = ""
 
 
-def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> RolloutPlan:
+def plan(workers: Sequence[RolloutWorker], wanted: int, workers_max: int) -> RolloutPlan:
     """What to do now; `wanted` is the number of workers that shall serve."""
-    new = [hand for hand in hands if hand.new and hand.state != "stopping"]
-    old = [hand for hand in hands if not hand.new and hand.state == "ready"]
-    ready = sum(1 for hand in new if hand.state == "ready")
+    new = [worker for worker in workers if worker.new and worker.state != "stopping"]
+    old = [worker for worker in workers if not worker.new and worker.state == "ready"]
+    ready = sum(1 for worker in new if worker.state == "ready")
     leaving = _victims(old, len(old) - max(wanted - ready, 0))
     victims = leaving + _victims(new, len(new) - wanted)
-    busy = {hand.name for hand in hands if hand.jobs}
+    busy = {worker.name for worker in workers if worker.jobs}
     useless = [
-        hand.name
-        for hand in hands
-        if not hand.new and hand.state in ("starting", "unhealthy") and hand.name not in busy
+        worker.name
+        for worker in workers
+        if not worker.new and worker.state in ("starting", "unhealthy") and worker.name not in busy
     ]
     staying = len(old) - len(leaving)
     lacking = max(wanted - staying - len(new), 0)
-    stopping = sum(1 for hand in hands if not hand.new and hand.state == "stopping")
+    stopping = sum(1 for worker in workers if not worker.new and worker.state == "stopping")
     under_way = len(new) - ready + len(leaving) + stopping
     replaced = min(_share(workers_max) - under_way, staying, wanted - len(new))
-    failing = [hand.reason or "it is unhealthy" for hand in new if hand.state == "unhealthy"]
+    failing = [worker.reason or "it is unhealthy" for worker in new if worker.state == "unhealthy"]
     broken = bool(old and failing) and not ready
     return RolloutPlan(
         start=0 if broken else max(lacking, replaced, 0),
@@ -79,12 +79,13 @@ def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> RolloutPlan:
     )
 
 
-def make_room(hands: Sequence[Hand]) -> list[Hand]:
-    """Old workers of which one is to go first where no new one finds a place, the best choice first: to stop
-    if it is idle, to retire if it is busy. One at a time, so there is none while one goes or one comes."""
-    if any(hand.state == "stopping" or (hand.new and hand.state != "ready") for hand in hands):
+def make_room(workers: Sequence[RolloutWorker]) -> list[RolloutWorker]:
+    """Old workers of which one is stopped first where no new one can be placed, the best choice first: to
+    stop if it is idle, to retire if it is busy. One at a time, so there is none while one goes or one
+    comes."""
+    if any(worker.state == "stopping" or (worker.new and worker.state != "ready") for worker in workers):
         return []
-    old = {hand.name: hand for hand in hands if not hand.new and hand.state == "ready"}
+    old = {worker.name: worker for worker in workers if not worker.new and worker.state == "ready"}
     return [old[name] for name in _victims(list(old.values()), len(old))]
 
 
@@ -92,14 +93,14 @@ def _share(workers_max: int) -> int:
     return max(ceil(workers_max / PARTS), 1)
 
 
-def _victims(hands: Sequence[Hand], surplus: int) -> list[str]:
+def _victims(workers: Sequence[RolloutWorker], surplus: int) -> list[str]:
     """First those that do not serve yet, then the longest idle; those that retire already before the others
     that are busy, and the least busy before the rest."""
-    by_ease = sorted(hands, key=lambda hand: (-_ease(hand), hand.name))
-    return [hand.name for hand in by_ease[: max(surplus, 0)]]
+    by_ease = sorted(workers, key=lambda worker: (-_ease(worker), worker.name))
+    return [worker.name for worker in by_ease[: max(surplus, 0)]]
 
 
-def _ease(hand: Hand) -> float:
-    if hand.jobs:
-        return -0.5 if hand.retiring else -float(hand.jobs)
-    return hand.idle_for if hand.state == "ready" else inf
+def _ease(worker: RolloutWorker) -> float:
+    if worker.jobs:
+        return -0.5 if worker.retiring else -float(worker.jobs)
+    return worker.idle_for if worker.state == "ready" else inf

@@ -22,7 +22,7 @@ from stoker.control.scheduling import rollout
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
 from stoker.control.scheduling.desired import DesiredWorkers, spec_of
 from stoker.control.scheduling.engine_fit import fitting, reachable, with_weights
-from stoker.control.scheduling.rollout import Hand
+from stoker.control.scheduling.rollout import RolloutWorker
 from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
 from stoker.wire.names import short_id
 
@@ -97,10 +97,10 @@ class WorkerScaling:
 
     def _reconcile_endpoint(self, endpoint: Endpoint, queue: QueueSample, may_start: bool) -> set[str]:
         known = self._known[endpoint.id]
-        self.know(endpoint.id, {endpoint.version: endpoint.run})
+        self.note_versions(endpoint.id, {endpoint.version: endpoint.run})
         self._measure(endpoint.id)
         wanted = self._wanted(endpoint, queue)
-        plan = rollout.plan(self._hands(endpoint), wanted, endpoint.workers_max)
+        plan = rollout.plan(self._rollout_workers(endpoint), wanted, endpoint.workers_max)
         for worker in self._cluster.of_endpoint(endpoint.id):
             worker.retiring = worker.worker in plan.retire
         touched = {node for name in plan.stop for node in self._stop(self._cluster.workers[name])}
@@ -177,10 +177,10 @@ class WorkerScaling:
         replacing = any(stale(worker, endpoint) for worker in self._cluster.of_endpoint(endpoint.id))
         return reached if replacing and reached is not None else serving
 
-    def _hands(self, endpoint: Endpoint) -> list[Hand]:
+    def _rollout_workers(self, endpoint: Endpoint) -> list[RolloutWorker]:
         now = self._clock()
         return [
-            Hand(
+            RolloutWorker(
                 name=worker.worker,
                 new=not stale(worker, endpoint),
                 state=worker.state,
@@ -193,7 +193,7 @@ class WorkerScaling:
         ]
 
     def _measure(self, endpoint: str) -> None:
-        """Notes what the starts took that are over since the last look."""
+        """Notes how long the starts took that ended since the last pass."""
         for worker in self._cluster.of_endpoint(endpoint):
             if worker.timed and worker.state != "starting":
                 worker.timed = False
@@ -202,15 +202,15 @@ class WorkerScaling:
                     throughput.start_s = averaged(throughput.start_s, worker.idle_since - worker.since)
 
     def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
-        """Where a replacement found no place, an old worker goes first, if that makes one. Only what lacks is
-        throttled."""
+        """Where a replacement could not be placed, an old worker is stopped first, if that makes room. Only
+        what is lacking is throttled."""
         refused, why = self._refusals.pop(endpoint.id, (0, ""))
         if not refused:
             return set()
         if lacking:
             self._refusals[endpoint.id] = (min(refused, lacking), why)
         may_run = isinstance(self._fill(endpoint.account, endpoint.run.env), Filled)
-        olds = rollout.make_room(self._hands(endpoint))
+        olds = rollout.make_room(self._rollout_workers(endpoint))
         for going in olds:
             found = placement.place(self._rooms(endpoint, without=going.name), endpoint.run.needs)
             if may_run and isinstance(found, Placement):
@@ -281,9 +281,9 @@ class WorkerScaling:
         worker.state, worker.spec = "stopping", None
         return {worker.node}
 
-    def went(self, worker: str) -> None:
+    def worker_gone(self, worker: str) -> None:
         """Its node reports that it is gone. What could not be placed may fit now."""
-        self.desired.went(worker)
+        self.desired.note_gone(worker)
         if any(count for count, _ in self._refusals.values()):
             self.room.set()
 
@@ -307,7 +307,7 @@ class WorkerScaling:
             worker.state = "stopping"
         self._cluster.add_worker(worker)
 
-    def know(self, endpoint: str, runs: Mapping[int, EndpointVersion]) -> None:
+    def note_versions(self, endpoint: str, runs: Mapping[int, EndpointVersion]) -> None:
         """What earlier versions of it run, so that a worker of one may stay until it is replaced."""
         known = self._known[endpoint]
         known.runs = dict(sorted((known.runs | dict(runs)).items())[-VERSIONS:])

@@ -118,7 +118,7 @@ def key_of(loaded: Loaded) -> str:
 
 def restore(folder: Path, key: str) -> bool:
     """Gives torch the kept code. False, with a line in the log, if there is none that can be trusted: the
-    code is run as it is, so nobody else may write it, and it must have the digest that was kept with it."""
+    code is run as it is, so no other user may write it, and it must have the digest that was kept with it."""
     import torch
 
     code, lock = folder / f"{key}.code", folder / f"{key}.json"

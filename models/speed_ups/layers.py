@@ -24,7 +24,7 @@ def fused_projections(loaded: Loaded) -> str:
     if not hasattr(network, "fuse_qkv_projections"):
         raise NotHere(f"diffusers cannot fuse the projections of {type(network).__name__}")
     if getattr(network, "peft_config", None):
-        raise NotHere("LoRAs are beside the separate projections")
+        raise NotHere("LoRAs are attached to the separate projections")
     try:
         network.fuse_qkv_projections()
     except ValueError as error:

@@ -27,7 +27,7 @@ class PromptCache:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if any(True for _ in _tensors((arguments, named))):
-            return self._encode(*arguments, **named)  # already encoded, or not told by a digest
+            return self._encode(*arguments, **named)  # already encoded, or arguments without a digest
         key = hashlib.sha256(repr((arguments, sorted(named.items()))).encode()).hexdigest()
         if key in self._kept:
             self.hits += 1

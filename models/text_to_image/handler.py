@@ -1,4 +1,4 @@
-"""The handler of the hosted image model: one job, one image, or as many as it asks for.
+"""The handler of the hosted image model: one job, one image, or as many as it requests.
 
     set-up   choose the pipeline, verify its weights against the lock, load, fit the previews
     run      check the input ─> fetch the image that it starts from, if any
@@ -89,7 +89,7 @@ class TextToImage:
             self._previewer = previews.fit(self.pipeline, self.entry)
 
     def concurrency_modifier(self, current: int) -> int:
-        """As many jobs as make a batch, where batches pay. That is measured when this is first asked: before
+        """As many jobs as make a batch, where batches pay. That is measured by the first call: before
         the first job, and only where the endpoint allows several at once."""
         if self._batches is None:
             from stoker.models.text_to_image.batching import batches, measured
@@ -118,7 +118,7 @@ class TextToImage:
         return {**made[0], **several, **self.entry.output_fields}
 
     def _image_of(self, job: Job, request: ImageRequest) -> Image.Image:
-        """The caller's image, cropped to the width and the height that are asked for."""
+        """The caller's image, cropped to the requested width and height."""
         from PIL import Image, ImageOps
 
         from stoker.models import input_image

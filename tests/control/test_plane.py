@@ -204,7 +204,7 @@ async def test_a_job_costs_what_the_version_that_runs_it_costs() -> None:
         [worker] = await agent.ready_workers()
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assert (await agent.assigned()).prices == first.prices
-        w.plane.scaling.know("echo", {1: first})
+        w.plane.scaling.note_versions("echo", {1: first})
         w.plane.endpoints.put(replace(old, version=2, run=second))
         again = await w.plane.commands.submit(w.echo, one(), sync=False)
         await agent.report(Outcome(job.id, 1, worker, "completed", b"1"))

@@ -23,14 +23,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 with atheris.instrument_imports(
     include=["stoker.wire", "stoker.control.rules.nodes.validation", "stoker.control.rules.nodes.hello"]
 ):
-    from stoker.control.rules.nodes.hello import assigned_workers, greeted, sampled
+    from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, sampled
     from stoker.wire.codec import Decoder
 
 from memory_store import memory_store
 
 from stoker.control import store
 from stoker.control.nodes.session import AssignedToNode
-from stoker.control.rules.nodes.validation import AssignedAttempt, InvalidReport, sift
+from stoker.control.rules.nodes.validation import AssignedAttempt, InvalidReport, check_reports
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
 from stoker.control.types import Endpoint, EndpointVersion, NewJob, Slot
 from stoker.wire import agent_pb2
@@ -95,7 +95,7 @@ class Node:
             self.greets(message.hello)
         if message.beat is not None:
             sampled(message.beat.samples, {"g"})
-        good, rejected = sift(message.reports, self.assigned)
+        good, rejected = check_reports(message.reports, self.assigned)
         seen["reports believed"] += len(good)
         seen["reports not accepted"] += len(rejected)
         if good:
@@ -103,7 +103,7 @@ class Node:
 
     def greets(self, hello: Hello) -> None:
         with suppress(InvalidReport):
-            assigned_workers(greeted(hello).workers, {})
+            assigned_workers(checked_hello(hello).workers, {})
             sampled(hello.samples, {"g"})
             seen["hellos believed"] += 1
 

@@ -113,7 +113,7 @@ def _often(patch: Patch, fault: faults.Fault) -> None:
 @planted
 def an_outcome_of_any_attempt_counts(patch: Patch) -> None:
     """Neither the validation nor the store asks whose it is: either of them alone would keep it out."""
-    patch(validation, "sift", lambda reports, _assigned: (list(reports), []))
+    patch(validation, "check_reports", lambda reports, _assigned: (list(reports), []))
     _statement(patch, "finish", "attempt = :attempt AND node = :node AND ", "")
 
 

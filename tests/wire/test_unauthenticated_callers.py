@@ -113,7 +113,7 @@ async def test_many_unauthenticated_callers_are_one_line_of_the_log(
         for _ in range(20):
             assert await callers.admit(b"no", "there") is not None
     assert [record.message for record in caplog.records] == [
-        "calls of agents not let in: 1, the last from there: this token is not known"
+        "calls of agents refused: 1, the last from there: this token is not known"
     ]
 
 

@@ -1,7 +1,7 @@
 """Empties the device memory cache that a stopped job's tensors left behind.
 
 The platform looks at the device's memory before the worker takes another job, and cannot distinguish a cache
-from a leak. Only torch keeps such a cache; it is asked only if it was imported and has started CUDA.
+from a leak. Only torch keeps such a cache; it is called only if it was imported and has started CUDA.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Environments:
             await _locked(lock, fcntl.LOCK_SH, log)  # it may be removed meanwhile: that needs no lock
 
     def _prepare_folder(self) -> None:
-        """Only a folder that nobody else may write to is used: code in it runs as this user."""
+        """Only a folder that no other user may write to is used: code in it runs as this user."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = self._folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:

@@ -33,7 +33,7 @@ _BEGIN = (
     "import sys; sys.path.append(sys.argv.pop(1)); from stoker.worker.functions.child import main;"
     " main(*sys.argv[1:])"
 )
-"""The package's folder comes last: nothing beside it may win over a dependency."""
+"""The package's folder comes last: its modules must not hide a dependency's."""
 
 
 class CallFailed(HandlerError):

@@ -43,7 +43,7 @@ class Link(Protocol):
         """Whether frames are received while a handler waits. Where they are not, `wait` receives them."""
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Receive frames until `done`, which is asked after each."""
+        """Receive frames until `done`, which is called after each."""
 
 
 def pass_answer(attempt: Attempt | None, frame: Frame) -> None:
@@ -168,7 +168,7 @@ class Attempt:
             self._fail_fetches(Cancelled(self.cancel_reason))
 
     def answered(self, frame: Frame) -> None:
-        """Takes a `fetched` or `fetch_failed`; drops it if nobody waits for it."""
+        """Takes a `fetched` or `fetch_failed`; drops it if nothing waits for it."""
         answer = self._waiting.pop(int(frame.fields["n"]), None)
         if answer is None or not answer.set_running_or_notify_cancel():
             frame.close()

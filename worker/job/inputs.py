@@ -100,7 +100,7 @@ async def _save_in_thread(attempt: Attempt, request: FetchRequest, frame: Frame)
 
     def save() -> InputFile:
         if not first.acquire(blocking=False):
-            raise JobOver("nobody waits for this input any more")
+            raise JobOver("nothing waits for this input any more")
         return _save(attempt, request, frame)
 
     try:

@@ -184,9 +184,9 @@ def _exit_if_closed(error: OSError) -> None:
 
 
 def leave() -> NoReturn:
-    """Ends this process and everything the handler started: with the agent gone, nobody else would.
+    """Ends this process and everything the handler started: with the agent gone, nothing else would.
 
-    Nothing is unwound: a handler may be in the middle of anything, and nobody wants its result.
+    Nothing is unwound: a handler may be in the middle of anything, and its result is of no use.
     """
     flush_output()
     if os.getpgrp() == os.getpid():

@@ -20,7 +20,7 @@ from stoker.worker.frames import Frame
 Modifier = Callable[[int], object]
 
 ENDS = frozenset({"done", "failed"})
-"""The modifier is asked before these frames are sent."""
+"""The modifier is called before these frames are sent."""
 
 
 class Slots:
@@ -37,7 +37,7 @@ class Slots:
             self.now = self._wanted(self._modifier)
 
     def modify(self, send: Callable[[Frame], None]) -> None:
-        """Asks the modifier, if there is one, and sends the number if it has changed."""
+        """Calls the modifier, if there is one, and sends the number if it has changed."""
         if self._modifier is None:
             return
         with self._lock:

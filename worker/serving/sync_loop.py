@@ -5,7 +5,7 @@
 A run that is sent ahead, while another one is under way, begins only with a permission from the pipe
 `permissions`, which the agent may take back until then; without one it was withdrawn, and is dropped.
 
-There is no second thread. While the handler runs, the socket is read when the handler asks `job.cancelled`,
+There is no second thread. While the handler runs, the socket is read when the handler reads `job.cancelled`,
 and between the yields of a generator. Frames that arrive early (the next run, a stop) wait in the inbox. What
 a job has changed of its process is put back before it ends (`process_state`).
 """

@@ -1,6 +1,6 @@
 """Serves a synchronous handler with several attempts at once, each on a thread of a bounded pool.
 
-    agent ──run──> thread ──done | failed──>      cancel ──> its attempt, which asks `job.cancelled`
+    agent ──run──> thread ──done | failed──>      cancel ──> its attempt, which reads `job.cancelled`
     agent ──stop──> no more runs; returns when the last attempt has ended
 
 The main thread only reads the socket, so a cancel arrives while every handler computes. Each attempt has a
@@ -111,8 +111,8 @@ class ThreadsLoop:
             self._stopped = True
 
     def _begin(self) -> None:
-        """Starts the new jobs, after all that arrived with them: one frame may be a cancel. Asks the modifier
-        before each."""
+        """Starts the new jobs, after all that arrived with them: one frame may be a cancel. Calls the
+        modifier before each."""
         for attempt, body in self._new:
             self._slots.modify(self.send)
             self._pool.submit(self._context.copy().run, self._run, attempt, body)

@@ -132,7 +132,7 @@ def _check_modifier(marked: Any, own: Any, target: Any, name: str) -> None:
     is_method = own is not None and inspect.isfunction(inspect.getattr_static(target, MODIFIER))
     _require_arguments(modifier, label, "the current number", bound=not is_method)
     if inspect.iscoroutinefunction(_function_of(modifier)):
-        raise RegistrationError(f"{label} must not be async: it is asked between two jobs")
+        raise RegistrationError(f"{label} must not be async: it is called between two jobs")
 
 
 def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bound: bool) -> None:

@@ -67,7 +67,7 @@ def await_parent(not_this: int) -> None:
 
 
 def guard(agent: int) -> None:
-    """Lets nobody but root look into this process, if its user is not the agent's: a handler of that user
+    """Lets only root inspect this process, if its user is not the agent's: a handler of that user
     could otherwise leave something in a zygote for all later workers."""
     if os.stat(f"/proc/{agent}").st_uid != os.getuid():
         _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,7 +1,7 @@
 """Imports a zygote's libraries, and checks after each that a fork is still safe.
 
 Only installed modules are imported: the standard library, and what a distribution provides. After each name
-this checks whether the import left a second thread (its locks would be held for ever in a fork), an open
+this checks whether the import left a second thread (its locks would stay held in a fork), an open
 descriptor (its offset in a file would be shared; a device's context does not survive a fork) or a mapped
 device. The first that is found is the reason why this set of imports has no zygote.
 """
@@ -117,6 +117,6 @@ def _close_nvml() -> None:
 
 
 def _cuda_is_on() -> bool:
-    """Asks torch if it has been imported; asking does not start CUDA."""
+    """Calls torch if it has been imported; the call does not start CUDA."""
     cuda = sys.modules.get("torch.cuda")
     return cuda is not None and bool(cuda.is_initialized())

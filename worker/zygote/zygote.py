@@ -10,7 +10,7 @@ its handler's own file takes.
 
 - The agent, a subreaper, waits for workers, and its death ends them (PR_SET_PDEATHSIG, set when the agent has
   become their parent). The zygote's death affects no worker.
-- A spare sends its pid when it is the agent's child, not before: nobody else could wait for it then.
+- A spare sends its pid when it is the agent's child, not before: nothing else could wait for it then.
 - No user code and no thread runs here, and no library is called: OpenMP's threads do not survive a fork.
 - All children of one zygote share the layout of their memory and the secret of their string hashes.
 """

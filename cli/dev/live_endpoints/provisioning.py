@@ -2,7 +2,7 @@
 
 One endpoint is provisioned once at a time, and three endpoints at most. What came of it is kept in the local
 file (`cache`) and in `states`, which tells the caller why an endpoint failed. It goes on if its caller
-leaves: the platform may have made an endpoint whose id nobody would know.
+leaves: the platform may have made an endpoint whose id would be unknown.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 BODY_BYTES_MAX = 30 << 20
 GONE = 499
-"""What nobody receives: the caller has closed its connection."""
+"""Of an answer that is not received: the caller has closed its connection."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -93,8 +93,8 @@ class LocalServer:
         await response(scope, receive, send)
 
     def _foreign(self, headers: Headers) -> Response | None:
-        """The refusal of a request that a page of another site made a browser send: nobody else than this
-        machine's user is asked for a key. Browsers send Sec-Fetch-Site to this machine and over TLS only, and
+        """The refusal of a request that a page of another site made a browser send: no key protects
+        this server from them. Browsers send Sec-Fetch-Site to this machine and over TLS only, and
         Origin with every POST."""
         host, origin = _host_of(f"//{headers.get('host', '')}"), headers.get("origin")
         site = headers.get("sec-fetch-site")

@@ -107,7 +107,9 @@ class NodeResponse(ResponseBody):
     ]
     drained: Annotated[bool, Field(description="Nothing new goes there until it is resumed.")]
     leaving: Annotated[bool, Field(description="Its agent is shutting down.")]
-    credentialId: Annotated[str | None, Field(description="Of what its agent comes back with.")] = None
+    credentialId: Annotated[
+        str | None, Field(description="Of the credential with which its agent reconnects.")
+    ] = None
     revoked: Annotated[bool, Field(description="Its credential is good no more.")]
     lastSeenAt: datetime
     dataCenterId: str | None = None

@@ -72,7 +72,7 @@ def _is_port(port: int, token: str) -> bool:
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,256}")
 
 
-def greeted(hello: Hello) -> Hello:
+def checked_hello(hello: Hello) -> Hello:
     """What a node reports of itself; only its own devices have samples. Raises InvalidReport."""
     for name, most in (("devices", DEVICES_MAX), ("workers", LISTED_MAX), ("attempts", LISTED_MAX)):
         few(name, getattr(hello, name), most)

@@ -6,8 +6,8 @@
                   └── no: InvalidReport, which names the field ──> one line in the log, and nothing else
 
 docs/security.md has the same rules as a table. Pure: `Assignments` looks up what was assigned to the node;
-time, the store and the log are the caller's. `sift` checks every kind of report, `paid` who pays usage,
-`printed` the lines of a log; `control.rules.nodes.hello` checks a Hello and a beat.
+time, the store and the log are the caller's. `check_reports` checks every kind of report, `paid` who pays
+usage, `printed` the lines of a log; `control.rules.nodes.hello` checks a Hello and a beat.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class AssignedWorker:
 
 @record(frozen=True, slots=True)
 class AssignedAttempt:
-    """`prefix`: where all that it uploads lies; "" where that is not known any more, and nothing may be
+    """`prefix`: under which all its uploads are; "" where that is not known any more, and nothing may be
     named. `worker` is None, and `prices` are, where they are not known any more. With `own_bucket` its files
-    lie in its caller's bucket, where control deletes nothing."""
+    are in its caller's bucket, where control deletes nothing."""
 
     prefix: str
     worker: str | None = None
@@ -103,7 +103,9 @@ class Assignments(Protocol):
 # ---- reports ------------------------------------------------------------------------------------
 
 
-def sift(reports: Iterable[Report], assigned: Assignments) -> tuple[list[Report], list[tuple[Report, str]]]:
+def check_reports(
+    reports: Iterable[Report], assigned: Assignments
+) -> tuple[list[Report], list[tuple[Report, str]]]:
     """What may be acted upon, cleaned, in order; and what may not, and why."""
     good: list[Report] = []
     rejected: list[tuple[Report, str]] = []
@@ -130,9 +132,7 @@ def _chunk(report: Chunk, assigned: Assignments) -> Chunk:
     else:
         _ref("ref", report.ref, attempt)
         if report.value:
-            raise InvalidReport(
-                f"value must be empty where ref says where it lies, not {short_repr(report.value)}"
-            )
+            raise InvalidReport(f"value must be empty where there is a ref, not {short_repr(report.value)}")
     return report
 
 

@@ -37,7 +37,7 @@ GROUP, THREADS = 5, 2
 """Frames that are drawn before they are passed on, and how many at once."""
 
 SILENT: Final = 1e-4
-"""The deviation of samples under which nobody speaks."""
+"""The deviation of samples under which there is no speech."""
 
 
 class TalkMini:

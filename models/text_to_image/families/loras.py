@@ -1,7 +1,7 @@
-"""LoRAs: loaded once, kept beside the network, and switched by numbers in place.
+"""LoRAs: loaded once, kept apart from the network's weights, and switched by their scales.
 
-    none asked     the adapters are disabled: the network computes exactly what it does without them
-    some asked     all are active, each times its scale; the scale of one that is not asked is 0
+    none requested   the adapters are disabled: the network computes exactly what it does without them
+    some requested   all are active, each times its scale; the scale of one that is not requested is 0
 
 `set_adapters` of diffusers writes a scale as a plain number and changes the list of active adapters; a
 compiled network would be compiled again for each. Here a scale is a tensor whose value changes, so that a
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Loras:
-    """The LoRAs of one pipeline of diffusers, none of which is asked for at first."""
+    """The LoRAs of one pipeline of diffusers, none of which is requested at first."""
 
     def __init__(self, pipe: Any, folders: Mapping[str, Path]) -> None:
         """Loads the LoRA of each folder, from its one file of safetensors. Raises ValueError for one that is

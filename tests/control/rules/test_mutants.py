@@ -134,9 +134,9 @@ MUTANTS = {
         "one more for each job": ("/ (sample.each * (1 + patience / job))", "/ 1"),
     },
     "rollout": {
-        "the shortest idle stop": ("(-_ease(hand), hand.name)", "(_ease(hand), hand.name)"),
+        "the shortest idle stop": ("(-_ease(worker), worker.name)", "(_ease(worker), worker.name)"),
         "an old one goes before a new one can": (
-            'if hand.state == "ready")\n    leaving',
+            'if worker.state == "ready")\n    leaving',
             "if True)\n    leaving",
         ),
         "the busy are stopped": ("if name not in busy)),", ")),"),
@@ -162,16 +162,17 @@ MUTANTS = {
         "where nothing is old there is no retry": ("bool(old and failing)", "bool(failing)"),
         "one that starts is no proof": ("bool(old and failing) and not ready", "bool(old and failing)"),
         "room is made for each": (
-            'if any(hand.state == "stopping" or (hand.new and hand.state != "ready") for hand in hands):',
+            'if any(worker.state == "stopping" or (worker.new and worker.state != "ready")'
+            " for worker in workers):",
             "if False:",
         ),
-        "the busy go first": ("return -0.5 if hand.retiring else -float(hand.jobs)", "return inf"),
+        "the busy go first": ("return -0.5 if worker.retiring else -float(worker.jobs)", "return inf"),
         "others retire at each look": (
-            "return -0.5 if hand.retiring else -float(hand.jobs)",
-            "return -float(hand.jobs)",
+            "return -0.5 if worker.retiring else -float(worker.jobs)",
+            "return -float(worker.jobs)",
         ),
         "the idle go before those that do not serve": (
-            'if hand.state == "ready" else inf',
+            'if worker.state == "ready" else inf',
             "if True else inf",
         ),
     },
@@ -179,8 +180,8 @@ MUTANTS = {
         "an ill device is used": ("and device.uuid not in room.unhealthy and", "and"),
         "a drained node is used": ("if room.closed or _node_lacks", "if _node_lacks"),
         "a later type wins": (
-            "for wish in _wishes(needs):\n        found",
-            "for wish in _wishes(needs)[::-1]:\n        found",
+            "for choice in _choices(needs):\n        found",
+            "for choice in _choices(needs)[::-1]:\n        found",
         ),
         "types are tried on one node": ("for room in rooms for one in", "for room in rooms[:1] for one in"),
         "a parent's name means its slices": (
@@ -191,8 +192,11 @@ MUTANTS = {
         "an unnamed need splits over slices": ("    if needs.gpu_count == 1:\n", "    if True:\n"),
         "a GPU's work falls to a CPU": (' == "" and not _needs_gpu(needs):', ' == "":'),
         "GPU means any": ('if needs.compute == "" and not', "if not"),
-        "a CPU endpoint takes a GPU": ("        return [_CPU]\n", '        return [_Wish(("gpu",)), _CPU]\n'),
-        "fewer than asked for": ("if len(chosen) == _count(needs, wish):", "if chosen:"),
+        "a CPU endpoint takes a GPU": (
+            "        return [_CPU]\n",
+            '        return [_Choice(("gpu",)), _CPU]\n',
+        ),
+        "fewer than asked for": ("if len(chosen) == _count(needs, choice):", "if chosen:"),
         "several of any name": (
             "if device.name == name]\n        if needs.share",
             "]\n        if needs.share",

@@ -16,7 +16,7 @@ from mutants import mutant
 from vocabulary import instances
 
 from stoker.control.rules.nodes import validation
-from stoker.control.rules.nodes.hello import assigned_workers, greeted, sampled
+from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, sampled
 from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorker, InvalidReport, json_flaw
 from stoker.wire import codec
 from stoker.wire.messages import (
@@ -104,7 +104,7 @@ def test_there_is_a_true_example_of_every_report() -> None:
 
 def believed(body: Any, assigned: Any, module: Any = validation) -> Any:
     """The body as it may be acted upon. Raises InvalidReport."""
-    good, rejected = module.sift([Report(1, body)], assigned)
+    good, rejected = module.check_reports([Report(1, body)], assigned)
     if rejected:
         raise module.InvalidReport(rejected[0][1])
     return good[0].body
@@ -303,7 +303,7 @@ HELLO = Hello(1, "node", "name", "boot", "1", (Device("g", "gpu", "L4"),), {"cud
 
 
 def test_a_true_hello_is_believed() -> None:
-    assert greeted(HELLO) is HELLO
+    assert checked_hello(HELLO) is HELLO
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_a_true_hello_is_believed() -> None:
 )
 def test_a_hello_that_cannot_be_stored_is_refused(lie: Hello, why: str) -> None:
     with pytest.raises(InvalidReport, match=why):
-        greeted(lie)
+        checked_hello(lie)
 
 
 @given(st.lists(instances(HeldWorker), max_size=4), st.dictionaries(st.text(max_size=2), st.integers(0, 3)))

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from stoker.control.scheduling.rollout import Hand, make_room, plan
+from stoker.control.scheduling.rollout import RolloutWorker, make_room, plan
 
 
-def old(name: str, jobs: int = 0, idle_for: float = 0.0, **more: object) -> Hand:
-    return Hand(name, False, "ready", jobs=jobs, idle_for=idle_for, **more)  # type: ignore[arg-type]
+def old(name: str, jobs: int = 0, idle_for: float = 0.0, **more: object) -> RolloutWorker:
+    return RolloutWorker(name, False, "ready", jobs=jobs, idle_for=idle_for, **more)  # type: ignore[arg-type]
 
 
-def new(name: str, state: str = "ready", jobs: int = 0, **more: object) -> Hand:
-    return Hand(name, True, state, jobs=jobs, **more)  # type: ignore[arg-type]
+def new(name: str, state: str = "ready", jobs: int = 0, **more: object) -> RolloutWorker:
+    return RolloutWorker(name, True, state, jobs=jobs, **more)  # type: ignore[arg-type]
 
 
 # ---- one look
@@ -23,38 +23,38 @@ def new(name: str, state: str = "ready", jobs: int = 0, **more: object) -> Hand:
 
 def test_an_unhealthy_old_one_that_has_requests_still_is_not_stopped() -> None:
     """An http worker that misses a probe is out of rotation, and finishes what it has."""
-    unhealthy = Hand("a", False, "unhealthy", jobs=1)
+    unhealthy = RolloutWorker("a", False, "unhealthy", jobs=1)
     assert plan([unhealthy, new("b")], 1, 9).stop == ()
     assert plan([replace(unhealthy, jobs=0), new("b")], 1, 9).stop == ("a",)
 
 
 def test_where_all_are_new_only_the_surplus_goes_the_longest_idle_first() -> None:
-    hands = [new("a", jobs=1), new("b", idle_for=3.0), new("c", idle_for=7.0)]
-    assert plan(hands, 3, 9).stop == ()
-    assert plan(hands, 2, 9).stop == ("c",)
-    assert plan(hands, 1, 9).stop == ("c", "b")
+    workers = [new("a", jobs=1), new("b", idle_for=3.0), new("c", idle_for=7.0)]
+    assert plan(workers, 3, 9).stop == ()
+    assert plan(workers, 2, 9).stop == ("c",)
+    assert plan(workers, 1, 9).stop == ("c", "b")
 
 
 def test_above_what_is_wanted_busy_ones_retire_and_those_that_do_not_serve_go_first() -> None:
-    hands = [new("a", jobs=2), new("b", jobs=1), new("c", idle_for=9.0), new("d", "starting")]
-    assert plan(hands, 3, 9).stop == ("d",)
-    assert plan(hands, 1, 9) == replace(plan(hands, 1, 9), stop=("d", "c"), retire=("b",))
-    kept = [replace(hands[0], retiring=True), hands[1]]
+    workers = [new("a", jobs=2), new("b", jobs=1), new("c", idle_for=9.0), new("d", "starting")]
+    assert plan(workers, 3, 9).stop == ("d",)
+    assert plan(workers, 1, 9) == replace(plan(workers, 1, 9), stop=("d", "c"), retire=("b",))
+    kept = [replace(workers[0], retiring=True), workers[1]]
     assert plan(kept, 1, 9).retire == ("a",)
     assert plan(kept, 2, 9).retire == ()
 
 
 def test_an_old_one_goes_when_a_new_one_is_ready_and_not_before() -> None:
-    hands = [old("a", jobs=1), old("b"), new("c", "starting")]
-    assert plan(hands, 2, 9).stop == plan(hands, 2, 9).retire == ()
-    assert plan([*hands[:2], new("c")], 2, 9).stop == ("b",)
-    assert plan([hands[0], new("c"), new("d")], 2, 9).retire == ("a",)
+    workers = [old("a", jobs=1), old("b"), new("c", "starting")]
+    assert plan(workers, 2, 9).stop == plan(workers, 2, 9).retire == ()
+    assert plan([*workers[:2], new("c")], 2, 9).stop == ("b",)
+    assert plan([workers[0], new("c"), new("d")], 2, 9).retire == ("a",)
 
 
 def test_old_ones_that_do_not_serve_go_at_once() -> None:
-    hands = [old("a"), replace(old("b"), state="starting"), replace(old("c"), state="unhealthy")]
-    assert plan(hands, 3, 9).stop == ("b", "c")
-    assert plan(hands, 3, 9).lacking == 2
+    workers = [old("a"), replace(old("b"), state="starting"), replace(old("c"), state="unhealthy")]
+    assert plan(workers, 3, 9).stop == ("b", "c")
+    assert plan(workers, 3, 9).lacking == 2
 
 
 def test_old_ones_that_nobody_wants_go_at_once() -> None:
@@ -69,7 +69,7 @@ def test_a_share_is_replaced_at_a_time_and_demand_is_met_besides() -> None:
     assert plan([*many, new("n", "starting")], 20, 20).start == 1
     assert (plan(many, 25, 30).start, plan(many, 25, 30).lacking) == (5, 5)
     assert plan([*many[:19], new("n")], 20, 20).start == 2
-    busy = [replace(hand, jobs=1) for hand in many[:19]]
+    busy = [replace(worker, jobs=1) for worker in many[:19]]
     assert plan([*busy, new("n"), new("m")], 20, 20) == replace(plan([], 0, 9), start=1, retire=("o0",))
     assert plan([*many[:18], replace(many[18], state="stopping"), new("n"), new("m")], 20, 20).start == 1
 
@@ -89,11 +89,11 @@ def test_a_version_that_does_not_start_is_not_tried_more_and_says_why() -> None:
 
 
 def test_room_is_made_by_one_at_a_time_idle_ones_first() -> None:
-    hands = [old("a", jobs=1), old("b", idle_for=1.0), old("c", idle_for=2.0), new("n")]
-    assert [hand.name for hand in make_room(hands)] == ["c", "b", "a"]
+    workers = [old("a", jobs=1), old("b", idle_for=1.0), old("c", idle_for=2.0), new("n")]
+    assert [worker.name for worker in make_room(workers)] == ["c", "b", "a"]
     for coming in ("starting", "unhealthy", "stopping"):
-        assert make_room([*hands, new("m", coming)]) == []
-    assert make_room([*hands, replace(old("d"), state="stopping")]) == []
+        assert make_room([*workers, new("m", coming)]) == []
+    assert make_room([*workers, replace(old("d"), state="stopping")]) == []
     assert make_room([new("n")]) == []
 
 
@@ -105,47 +105,47 @@ class Shop:
     not. Each step is a look, and then what the agents do until the next."""
 
     def __init__(self, busy: list[bool], places: int, most: int, starts: bool) -> None:
-        self.hands = {f"o{n}": old(f"o{n}", int(is_busy)) for n, is_busy in enumerate(busy)}
+        self.workers = {f"o{n}": old(f"o{n}", int(is_busy)) for n, is_busy in enumerate(busy)}
         self.wanted, self.places, self.most, self.starts = len(busy), places, most, starts
         self.made = 0
 
     def look(self) -> None:
-        hands = list(self.hands.values())
-        made = plan(hands, self.wanted, self.most)
-        for name, hand in self.hands.items():
-            self.hands[name] = replace(hand, retiring=name in made.retire)
+        workers = list(self.workers.values())
+        made = plan(workers, self.wanted, self.most)
+        for name, worker in self.workers.items():
+            self.workers[name] = replace(worker, retiring=name in made.retire)
         for name in made.stop:
             self.stop(name)
         for _ in range(made.start):
-            if len(self.hands) >= self.places:
+            if len(self.workers) >= self.places:
                 self.make_room()
                 break
             self.made += 1
-            self.hands[f"n{self.made}"] = new(f"n{self.made}", "starting")
+            self.workers[f"n{self.made}"] = new(f"n{self.made}", "starting")
 
     def make_room(self) -> None:
-        for hand in make_room(list(self.hands.values()))[:1]:
-            if hand.jobs:
-                self.hands[hand.name] = replace(hand, retiring=True)
+        for worker in make_room(list(self.workers.values()))[:1]:
+            if worker.jobs:
+                self.workers[worker.name] = replace(worker, retiring=True)
             else:
-                self.stop(hand.name)
+                self.stop(worker.name)
 
     def stop(self, name: str) -> None:
-        assert not self.hands[name].jobs, "a busy worker is never stopped"
-        self.hands[name] = replace(self.hands[name], state="stopping")
+        assert not self.workers[name].jobs, "a busy worker is never stopped"
+        self.workers[name] = replace(self.workers[name], state="stopping")
 
     def time_passes(self) -> None:
         came = "ready" if self.starts else "unhealthy"
-        for name, hand in list(self.hands.items()):
-            if hand.state == "stopping":
-                del self.hands[name]
-            elif hand.state == "starting":
-                self.hands[name] = replace(hand, state=came)
-            elif hand.retiring:
-                self.hands[name] = replace(hand, jobs=0)
+        for name, worker in list(self.workers.items()):
+            if worker.state == "stopping":
+                del self.workers[name]
+            elif worker.state == "starting":
+                self.workers[name] = replace(worker, state=came)
+            elif worker.retiring:
+                self.workers[name] = replace(worker, jobs=0)
 
     def serving(self) -> int:
-        return sum(1 for hand in self.hands.values() if hand.state == "ready" and not hand.retiring)
+        return sum(1 for worker in self.workers.values() if worker.state == "ready" and not worker.retiring)
 
 
 @settings(max_examples=examples(200))
@@ -157,11 +157,11 @@ def test_a_roll_out(busy: list[bool], spare: int, above: int, starts: bool) -> N
     for _ in range(6 * len(busy) + 6):
         shop.look()
         assert shop.serving() >= shop.wanted - (not spare)
-        assert len(shop.hands) <= shop.wanted + share
+        assert len(shop.workers) <= shop.wanted + share
         shop.time_passes()
     if starts:
-        assert all(hand.new for hand in shop.hands.values())
-        assert len(shop.hands) == shop.wanted
+        assert all(worker.new for worker in shop.workers.values())
+        assert len(shop.workers) == shop.wanted
     else:
-        assert sum(1 for hand in shop.hands.values() if hand.new) <= share
+        assert sum(1 for worker in shop.workers.values() if worker.new) <= share
         assert shop.serving() >= shop.wanted - (not spare)

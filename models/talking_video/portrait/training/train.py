@@ -1,7 +1,7 @@
 """Trains the viseme network: `python -m stoker.models.talking_video.portrait.training.train OUT.safetensors`.
 
 The texts are those of Python's own help. Each round of training hears every utterance through another filter,
-at another level and pitch, with other noise: the network is to know voices that it never heard.
+at another level and pitch, with other noise: the network must generalise to other voices.
 """
 
 from __future__ import annotations

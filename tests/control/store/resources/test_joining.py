@@ -70,7 +70,7 @@ def token(bench: Any, now: float = 1.0, **bounds: Any) -> tuple[str, str]:
 
 def comes(bench: Any, brought: str, node: str = "n1", now: float = 3.0) -> str | None:
     """What it gets for a join token; nothing for its credential."""
-    does = joining.join if joining.is_join_token(brought) else joining.comes_back
+    does = joining.join if joining.is_join_token(brought) else joining.reconnect
     got: str | None = bench.do(lambda conn: does(conn, brought, node, now))
     return got
 
@@ -89,8 +89,8 @@ def test_a_token_for_one_node_is_spent_by_the_first_that_joins(bench: Any) -> No
 def test_a_token_that_has_expired_lets_nobody_in(bench: Any) -> None:
     _, made = token(bench, expires_at=9.0)
     bench.node("n1", 2.0)
-    assert "has expired" in joining.refuses(bench.store.writer, made, "n1", 9.0)
-    assert joining.refuses(bench.store.writer, made, "n1", 8.9) is None
+    assert "has expired" in joining.why_refused(bench.store.writer, made, "n1", 9.0)
+    assert joining.why_refused(bench.store.writer, made, "n1", 8.9) is None
 
 
 def test_a_credential_that_did_not_arrive_is_replaced_and_spends_nothing(bench: Any) -> None:
@@ -101,7 +101,7 @@ def test_a_credential_that_did_not_arrive_is_replaced_and_spends_nothing(bench: 
     assert kept is not None
     assert lost != kept
     conn = bench.store.writer
-    assert joining.refuses(conn, lost, "n1", 5.0) is None, "perhaps it did arrive"
+    assert joining.why_refused(conn, lost, "n1", 5.0) is None, "perhaps it did arrive"
     assert comes(bench, kept, now=5.0) is None
     assert joining.unknown(conn, lost) == joining.OUT
     assert [record.id for record in keys.list_keys(conn, "node")] == [kept.split("_")[1]]
@@ -117,7 +117,7 @@ def test_of_two_credentials_that_nobody_used_the_first_to_come_stays(bench: Any)
     conn = bench.store.writer
     assert joining.unknown(conn, forgotten) == joining.OUT
     assert comes(bench, kept, now=60.0) is None
-    assert joining.speaks_for(conn, kept, "n1")
+    assert joining.is_credential_of(conn, kept, "n1")
     assert {joining.unknown(conn, other) for other in others} == {joining.OUT}
 
 
@@ -129,8 +129,8 @@ def test_no_credential_of_before_a_node_was_turned_out_is_good(bench: Any) -> No
     comes(bench, old, now=4.0)
     bench.do(lambda conn: joining.revoke(conn, "n1", 6.0))
     conn = bench.store.writer
-    assert "an earlier one of this node" in joining.refuses(conn, first, "n1", 6.5)
-    assert not joining.speaks_for(conn, first, "n1")
+    assert "an earlier one of this node" in joining.why_refused(conn, first, "n1", 6.5)
+    assert not joining.is_credential_of(conn, first, "n1")
     _, new = token(bench, 7.0)
     comes(bench, new, now=8.0)
     assert joining.unknown(conn, first) == joining.OUT
@@ -144,11 +144,11 @@ def test_once_it_was_used_the_credential_alone_lets_the_node_in(bench: Any) -> N
     credential = comes(bench, made)
     assert credential is not None
     conn = bench.store.writer
-    assert not joining.speaks_for(conn, made, "n1"), "it never does"
+    assert not joining.is_credential_of(conn, made, "n1"), "it never does"
     comes(bench, credential)
-    assert joining.speaks_for(conn, credential, "n1")
-    assert not joining.speaks_for(conn, made, "n1")
-    assert not joining.speaks_for(conn, credential, "n2")
+    assert joining.is_credential_of(conn, credential, "n1")
+    assert not joining.is_credential_of(conn, made, "n1")
+    assert not joining.is_credential_of(conn, credential, "n2")
     with pytest.raises(joining.JoinRefused, match="belongs to the credential"):
         comes(bench, made)
 
@@ -170,7 +170,7 @@ def test_a_node_outlives_its_join_token(bench: Any) -> None:
     bench.node("n1", 2.0)
     credential = comes(bench, made)
     bench.do(lambda conn: keys.revoke_key(conn, first, 4.0))
-    assert "revoked" in joining.refuses(bench.store.writer, made, "n1", 5.0)
+    assert "revoked" in joining.why_refused(bench.store.writer, made, "n1", 5.0)
     assert credential is not None
     assert comes(bench, credential, now=5.0) is None
 
@@ -180,7 +180,7 @@ def test_a_node_that_was_turned_out_before_it_used_its_credential_is_out(bench: 
     bench.node("n1", 2.0)
     comes(bench, made)
     bench.do(lambda conn: joining.revoke(conn, "n1", 6.0))
-    assert not joining.speaks_for(bench.store.writer, made, "n1")
+    assert not joining.is_credential_of(bench.store.writer, made, "n1")
     with pytest.raises(joining.JoinRefused, match="turned out after join token"):
         comes(bench, made, now=7.0)
 
@@ -194,12 +194,12 @@ def test_a_node_that_was_turned_out_comes_in_with_a_newer_token(bench: Any) -> N
     assert bench.do(lambda conn: joining.revoke(conn, "n1", 6.0))
     conn = bench.store.writer
     assert joining.revoked_nodes(conn) == {"n1"}
-    assert joining.refuses(conn, credential, "n1", 7.0) == joining.OUT
-    assert not joining.speaks_for(conn, old, "n1")
+    assert joining.why_refused(conn, credential, "n1", 7.0) == joining.OUT
+    assert not joining.is_credential_of(conn, old, "n1")
     with pytest.raises(joining.JoinRefused, match="turned out after join token"):
         comes(bench, old, now=7.0)
     _, new = token(bench, 6.5, uses=1)
     assert comes(bench, new, now=7.0)
     assert joining.revoked_nodes(conn) == frozenset()
     assert [record.revoked_at for record in keys.list_keys(conn, "node")] == [6.0, None]
-    assert "used as often" in joining.refuses(conn, new, "n9", 8.0)
+    assert "used as often" in joining.why_refused(conn, new, "n9", 8.0)
