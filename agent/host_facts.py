@@ -2,8 +2,8 @@
 
     vcpus           processors that this process may use: those it is pinned to, or its cgroup's quota
     memory_bytes    the host's memory, or its cgroup's limit
-    data_center     as the operator says
-    label.<name>    as the operator says
+    data_center     as the operator set it
+    label.<name>    as the operator set it
 
 What cannot be read is left out. The driver's own facts are `agent.devices.devices`.
 """

@@ -3,7 +3,7 @@
 A worker runs user code, so nothing in a frame is trusted. `read` checks each field of a frame and makes one
 of the classes below of it, or raises BrokenProtocol; `require_timely` checks that a worker may send that now.
 A process that broke the protocol is killed, and its jobs are tried again. What a handler does wrong in a
-well-formed frame (a file that lies elsewhere) fails its job with a reason instead: see
+well-formed frame (a file outside its folder) fails its job with a reason instead: see
 `agent.attempts.worker_events`.
 
     ready setup_failed                 once, first

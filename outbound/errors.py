@@ -13,8 +13,8 @@ OutboundError
  │   └─ ObjectDamaged        the object is not the one that was stored
  └─ LocalS3Failed        the embedded object store did not start, or ended
 
-Every message is a sentence for the person who must act on it. None contains a secret: URLs are shown without
-their query. `retryable` says whether the same call may work later.
+Every message is for the person who must act on it. None contains a secret: URLs are shown without
+their query. `retryable`: whether the same call may work later.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class FairSemaphore:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the slot was given just before the cancel
+            if turn.done() and not turn.cancelled():  # it got the slot just before the cancel
                 self.release(requester)
             else:
                 self._waiting.remove((requester, turn))

@@ -1,4 +1,4 @@
-"""Sizes in words, in the units in which hubs and disks state them. Pure."""
+"""Sizes as text, in the units in which hubs and disks state them. Pure."""
 
 from __future__ import annotations
 

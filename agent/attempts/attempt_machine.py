@@ -19,7 +19,7 @@ its process: uploading and reporting need none.
 - The verdict is fixed when the attempt is cancelled: a `done` that arrives after the timeout changes nothing.
 - A handler that answers the cancel frame leaves the worker alive. One that does not loses its worker to
   SIGTERM, and then to SIGKILL (`agent.workers.process_machine` counts that time). Only the worker's exit ends
-  the attempt then, so its slot is free when the outcome says so.
+  the attempt then, so its slot is free when the outcome is reported.
 - `Dropped`: control no longer accepts reports about it. It is stopped all the same, and then the slot is
   released.
 - Chunks of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
@@ -210,7 +210,7 @@ def _next(state: Waiting, at: float, cancel_s: float) -> Stepped:
 
 
 def _stop_waiting(state: Waiting, end: Stop | LeaseLost | Dropped | HandBack) -> Stepped:
-    """Of one that lies in the socket it is known once it is withdrawn."""
+    """Of one in the socket that is known once it is withdrawn."""
     if not state.sent:
         return _end_waiting(end)
     if state.end is None or isinstance(state.end, HandBack):

@@ -17,7 +17,7 @@ Backlog = Literal["", "moving", "stuck"]
 @record(frozen=True, slots=True)
 class Verdict:
     """How it ends. `given_back`: it goes back to the queue, and the attempt is not counted. `at_once`: it can
-    be given out again without a pause."""
+    be assigned again without a pause."""
 
     end: End
     error: str | None = None
@@ -34,7 +34,7 @@ COMPLETED = Verdict("completed")
 
 @record(frozen=True, slots=True)
 class RoomAhead:
-    """Its run may lie in its worker's socket, behind the one that runs."""
+    """Its run may be sent to its worker's socket, behind the one that runs."""
 
     at: float
 
@@ -48,7 +48,7 @@ class Next:
 
 @record(frozen=True, slots=True)
 class Withdrawn:
-    """Its worker had not begun the run that lay in its socket, and will not."""
+    """Its worker had not begun the run in its socket, and will not."""
 
     at: float
 
@@ -214,7 +214,7 @@ class Begin:
 
 @record(frozen=True, slots=True)
 class Withdraw:
-    """Take back what lies in the worker's socket. Those that the worker has not begun are `Withdrawn`."""
+    """Takes back what is in the worker's socket. Those that the worker has not begun are `Withdrawn`."""
 
 
 @record(frozen=True, slots=True)

@@ -37,7 +37,7 @@ NANO = 1_000_000_000
 class RunningAttempt:
     """Times are in seconds of the loop's clock. `output_with_error` is what the handler returned together
     with its error. `ran_with_others`: others ran on the worker when its device's context was lost. `unclean`
-    says what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
+    is what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
     many chunks it has sent."""
 
     key: AttemptKey
@@ -65,7 +65,7 @@ class RunningAttempt:
 
     @property
     def sent_ahead(self) -> bool:
-        """Whether it waits, and its run lies in the worker's socket, or the worker has begun it."""
+        """Whether it waits, and its run is in the worker's socket, or the worker has begun it."""
         return isinstance(self.state, Waiting) and self.state.sent
 
     def run_frame(self, *, ahead: bool = False) -> Frame:

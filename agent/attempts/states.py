@@ -13,7 +13,7 @@ class Waiting:
     """Its worker runs another attempt, and this one is next, or behind the next. It is not begun: `timeout_s`
     is counted from when it runs.
 
-    `sent`: its run lies in the worker's socket, and the worker may begin it as soon as it has ended the one
+    `sent`: its run is in the worker's socket, and the worker may begin it as soon as it has ended the one
     before. `end`: what ends it, unless the worker turns out to have begun it.
     """
 
@@ -68,7 +68,7 @@ class Uploading:
 class Flushing:
     """The handler is done, the slot free, and chunks of the stream wait to be reported before the verdict.
 
-    `until` is the ttl of a completed attempt; `upload` says whether its result is uploaded next.
+    `until` is the ttl of a completed attempt; `upload`: whether its result is uploaded next.
     """
 
     until: float

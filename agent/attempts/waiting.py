@@ -1,13 +1,13 @@
 """The attempts that wait for their worker while it runs another one.
 
     assigned ──> waiting, in order ──the one before has left──> its turn
-                    |  '── the first of them lie in the worker's socket (`agent.workers.runs_ahead`)
+                    |  '── the first of them are in the worker's socket (`agent.workers.runs_ahead`)
                     '── handed back, uncounted: the one before takes over PATIENCE_S, or is stopped;
                         or the worker takes nothing new
 
-A worker need not wait for its next job, then: the time between two jobs would be that of two messages, and
-short jobs take less. Control decides how many wait (`control.rules.ahead`), here they are kept from waiting
-for long: a free worker may be next to them.
+So a worker need not wait for its next job: two messages take longer than a short job. Control decides how
+many wait (`control.rules.ahead`), here they are kept from waiting for long: a free worker may be next to
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stoker.agent.workers.worker import Worker
 from stoker.wire.messages import AttemptKey
 
 PATIENCE_S = 0.05
-"""So long an attempt runs before those that wait behind it are handed back."""
+"""How long an attempt runs before those that wait behind it are handed back."""
 
 INPUT_MAX = 16 * 1024
 """Bytes of an input that is sent ahead: it fills the socket, through which a cancel must pass."""

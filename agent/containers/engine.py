@@ -250,7 +250,7 @@ class ContainerEngine:
                 found = [name for name in os.listdir(f"/proc/{pid}/root/dev") if _GPU.fullmatch(name)]
             except OSError as error:
                 need = "the agent's own container needs --pid host and --cap-add SYS_PTRACE"
-                return f"its devices cannot be looked at ({error.strerror}): {need}"
+                return f"its devices cannot be inspected ({error.strerror}): {need}"
             if len(found) >= wanted:
                 return None
             return "it got no GPU" if not found else f"it got {len(found)} of {wanted} GPUs"

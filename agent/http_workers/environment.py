@@ -2,7 +2,7 @@
 
 `PORT` is where the worker serves requests, `PORT_HEALTH` where it answers probes: the same, unless the
 endpoint declares a `PORT_HEALTH` that differs from its `PORT`. All workers of a node share its network, so
-the agent chooses free ports; the numbers that an endpoint declares only say whether there are one or two.
+the agent chooses free ports; the numbers that an endpoint declares only decide whether there are one or two.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 - A caller without this port's token gets 401 and no connection. The token is drawn at each start, and is sent
   only to control, in Hello.
-- On loopback it speaks in the clear, for a control on the same host. For one on another host it speaks TLS,
+- On loopback it uses no TLS, for a control on the same host. For one on another host it uses TLS,
   with a certificate that is made at each start and sent with the token: control recognises the node by it.
 - Of connections without proof there are UNPROVEN_MAX at most, for `relay.HEAD_S` and a TLS handshake of as
   long each, until their socket is closed; what comes beyond that is closed.
@@ -36,8 +36,8 @@ SHUTDOWN_S = 1.0
 
 
 class GatewayPort:
-    """`open` listens. `port` is the one in force, also where 0 was given. `refused` counts the connections
-    that brought no proof."""
+    """`open` listens. `port` is the one in force, also where 0 was requested. `refused` counts the
+    connections that brought no proof."""
 
     def __init__(self, relay: Relay, context: ssl.SSLContext | None = None) -> None:
         self.token = secrets.token_urlsafe(32)

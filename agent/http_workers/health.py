@@ -61,7 +61,7 @@ State: TypeAlias = Initialising | Healthy | Unhealthy | Replaced
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """`status` is None where there was no response; `why` says so in words."""
+    """`status` is None where there was no response; `why` is the reason."""
 
     at: float
     status: int | None

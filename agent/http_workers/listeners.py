@@ -1,8 +1,8 @@
-"""Who listens at a port of this host: whether it is the worker that the port was given to.
+"""Which process listens at a port of this host: whether it is the worker that the port was assigned to.
 
     /proc/net/tcp, tcp6 ──listening sockets at the port──> inodes ──in /proc/PID/fd of the worker?──> its own
 
-A port is given to a worker before it listens, and its server may end while the worker goes on, so another
+A port is assigned to a worker before it listens, and its server may end while the worker runs on, so another
 process may listen there: it must get neither the worker's requests nor its probes. Where the worker's
 processes cannot be inspected (they are in a container, or another user's), any listener is accepted.
 """

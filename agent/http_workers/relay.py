@@ -5,7 +5,7 @@
 
 - Connections come by a gateway port (`agent.http_workers.gateway_port`), where each must prove that it is
   control's, or through the tunnel (`agent.http_workers.tunnel`), which only control has.
-- Only the worker's own server gets one: who listens is looked at first (`agent.http_workers.listeners`).
+- Only the worker's own server gets one: the listener is checked first (`agent.http_workers.listeners`).
 - A connection that one side closes is closed at the other: a worker hears at once that its caller left.
 """
 
@@ -30,7 +30,8 @@ CONNECT_S = 2.0
 way to this node for a broken one (`FALL_BACK_S` in control.gateway.reaching)."""
 
 STUCK_S = 360.0
-"""A side that takes nothing for so long is given up. Control waits for a request for a shorter time."""
+"""How long a side may take nothing before the connection is closed. Control waits for a request for a shorter
+time."""
 
 COPY_BYTES = 64 * 1024
 
@@ -120,7 +121,7 @@ class Relay:
                 to_worker.close()
 
     async def _connect(self, worker: str, port: int) -> Pair:
-        """Whoever took the connection has read nothing of it when its process is looked at. Meanwhile the
+        """The process that accepted the connection has read nothing of it when it is inspected. Meanwhile the
         worker may have ended, and another have got its port."""
         try:
             async with asyncio.timeout(CONNECT_S):

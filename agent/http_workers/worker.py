@@ -1,6 +1,6 @@
 """Runs http workers: starts the program and probes its health. Implements WorkerProcess and Spawner.
 
-    agent --stop--> no new connections; SIGTERM once the open ones have ended, or when the ladder says so
+    agent --stop--> no new connections; SIGTERM once the open ones have ended, or after the ladder's time
     agent <--ready, setup_failed, unfit, fit-- agent.http_workers.health <--probes-- agent.http_workers.probe
 
 - The process itself (session, environment, log, kill of everything that it started) is started by

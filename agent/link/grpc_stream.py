@@ -43,7 +43,7 @@ LOGS_MAX = 256 * 1024
 
 
 class ConnectFailed(StreamEnded):
-    """The stream never began; the text says which address and why."""
+    """The stream never began; the message says which address and why."""
 
 
 class _CallStream(DuplexStream[In, Out]):

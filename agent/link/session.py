@@ -34,7 +34,7 @@ Tunnelling = Callable[[HasTunnels, StreamHello], Coroutine[Any, Any, None]]
 """Holds the tunnel of one session open."""
 
 SILENT_BEATS = 3
-"""A connection on which so many beats got no answer is given up: it may be half open."""
+"""A connection on which this many beats got no answer is closed: it may be half open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Node:
 
 
 class Joined(Exception):
-    """Control gave this node a credential of its own, which is kept: it comes back with that."""
+    """Control gave this node a credential of its own, which is kept: it reconnects with that."""
 
 
 class Session:
@@ -114,7 +114,7 @@ class Session:
 
     def _join(self, credential: str) -> NoReturn:
         if self._node.keep_credential(credential):
-            raise Joined("this node joined; it comes back with a credential of its own")
+            raise Joined("this node joined; it reconnects with a credential of its own")
         raise StreamEnded("the credential that this node joined with could not be kept")
 
     def _welcome(self, hello: Hello, welcome: Welcome, hello_sent: float) -> None:

@@ -2,7 +2,7 @@
 
 Pure. The lines of several attempts at once on a worker cannot be attributed: each shows all lines of its
 time. Only the stock SDK of protocol workers says in a line of its own which job it is about. What is a secret
-is for `agent.logs.redaction` to say.
+is decided by `agent.logs.redaction`.
 """
 
 from __future__ import annotations

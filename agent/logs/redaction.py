@@ -6,7 +6,7 @@ it, these in one another, and inside base64, where basic authentication puts it.
 through, what is left at the begin or the end of a line goes, too, unless it is so little that it could be
 anything.
 
-A handler that wants to tell a secret can: one letter a line, or hashed, is not found.
+A handler that wants to reveal a secret can: one character a line, or hashed, is not found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pod machine: compares the desired state of one pod with its container, and decides the next command.
 
 Pure: no engine, no clock. `agent.pods.pods` performs one command at a time and turns its result into an
-event. After each command the container is looked at again, so decisions rest on its real state.
+event. After each command the container is inspected again, so decisions rest on its real state.
 
     state     what is done                          when
     Looking   the engine is asked                   first, and after every other state
@@ -11,7 +11,7 @@ event. After each command the container is looked at again, so decisions rest on
     Stopping  SIGTERM --kill_at--> Killing          it runs, and is not to, or not in this version
     Removing  the container is removed              it has another version, or TERMINATED is wanted
     Clearing  the pod's volume is removed ──> Gone  TERMINATED is wanted, and there is no container
-    Settled   nothing; looked at now and then       the container is as wanted
+    Settled   nothing; inspected at intervals        the container is as wanted
     Waiting   nothing, longer each time             after a failure
 
 - A container that ended *by itself* is not started again: `exited` is reported until a higher `restarts` or
@@ -78,7 +78,8 @@ KILLED = 137
 """The exit code that engines report for an end by SIGKILL."""
 
 FAILED_LOOKS_MAX = 3
-"""How often in a row a look at a known container may fail before that is reported: engines are restarted."""
+"""How often in a row the inspection of a known container may fail before that is reported: engines are
+restarted."""
 
 # ---- the machine --------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ def wake_at(pod: PodLife) -> float | None:
 
 
 def watched(pod: PodLife) -> bool:
-    """Returns whether it needs a Tick now and then, to look at its container."""
+    """Returns whether it needs Ticks at intervals, to inspect its container."""
     return isinstance(pod.doing, Settled | Stopping | Killing)
 
 
@@ -148,7 +149,7 @@ def _wished(pod: PodLife) -> Stepped:
 
 
 def _ticked(pod: PodLife, at: float) -> Stepped:
-    """A pod that is being stopped keeps its state, and its deadline, while it is looked at."""
+    """A pod that is being stopped keeps its state, and its deadline, while it is inspected."""
     match pod.doing:
         case Settled():
             return replace(pod, doing=Looking()), (Look(),)

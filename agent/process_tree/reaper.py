@@ -11,7 +11,7 @@ a daemon in a session of its own. The reaper kills
 - every process with the mark of this agent process in its environment;
 - every process of the workers' users, if those are a range.
 
-A process in the middle of execve has no environment for a moment, so it is looked at again. A process that
+A process in the middle of execve has no environment for a moment, so it is checked again. A process that
 cleared its environment is found only by its cgroup or user. A handler that runs as the agent's own user can
 kill the reaper; the agent then starts another.
 

@@ -65,7 +65,7 @@ def surrounded(
     volume: str = "",
 ) -> dict[str, str]:
     """What is declared wins over the defaults, never over the device, the volume and the marks. Those stand
-    first. `volume` is where the worker's volume lies, for the worker."""
+    first. `volume` is the path of the worker's volume, as the worker sees it."""
     ours = marks(spec.worker, folder)
     return {
         **ours,

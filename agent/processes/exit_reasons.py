@@ -1,4 +1,4 @@
-"""Why a process ended, in words. Pure."""
+"""Describes why a process ended. Pure."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
   agent's life holds only as long as the thread that spawned.
 - The worker gets the environment that its endpoint declares, what it needs to find this package, and its
   marks; of the agent's own environment and descriptors nothing.
-- A `Program` is started in the same way, but speaks no frames: what is sent to it goes nowhere.
+- A `Program` is started in the same way, but exchanges no frames: what is sent to it is dropped.
 - A forked worker gets the same plan, but for its user and a wrapper (`agent.sandbox.isolation`).
 
 Not here: what to do about an exit, when to stop whom, the frames' meaning.

@@ -5,8 +5,8 @@
                                              v none is left, or GIVE_UP_S passed
                                            reported: on_exit, once
 
-- It has ended when the process has ended, whatever the socket says: a helper that it forked may hold the
-  socket open.
+- It has ended when the process has ended, whatever the state of its socket: a helper that it forked may hold
+  the socket open.
 - Everything that the handler started is killed, in sessions of its own too: by its cgroup in one write where
   it has one, and by what `agent.process_tree.tree` finds.
 - With a wrapper around it (bubblewrap) the process that ends is the wrapper. It passes on how the worker

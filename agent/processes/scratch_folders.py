@@ -43,7 +43,7 @@ RESERVE = 64 << 20
 """Bytes that must be free for a next attempt: one that starts on a full disk can only fail."""
 
 ROOM_S = 1.0
-"""A disk that had room is not looked at again for so long."""
+"""How long a disk that had room is not checked again."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -51,7 +51,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
     """The size of the file behind `fd`: a regular one of `uid`'s, below `scratch`, with no other name.
 
-    Raises FileRefused with a sentence. Callers read it: it names the file as seen from the scratch folder,
+    Raises FileRefused with a message for callers: it names the file as seen from the scratch folder,
     and one outside by its bare name. Raises BrokenProtocol for what no runtime hands over.
     """
     facts = os.fstat(fd)
@@ -77,7 +77,7 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
 
 @dataclass(slots=True)
 class _Folder:
-    """An attempt's folder, which may not be there. `uid` owns it. It lies in the folder of its `worker`, or
+    """An attempt's folder, which may not be there. `uid` owns it. It is in the folder of its `worker`, or
     of all where that is empty."""
 
     path: str

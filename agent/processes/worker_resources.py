@@ -209,6 +209,6 @@ def _open_to_all(path: Path) -> bool:
 
 
 def _parts_of_the_package() -> list[str]:
-    """Where it really lies: in a checkout its parts are links that lead out of it."""
+    """Its real path: in a checkout its parts are links that lead out of it."""
     package = Path(stoker.__file__).parent
     return [str(package), *sorted(str(part.resolve()) for part in package.iterdir() if part.is_dir())]

@@ -26,7 +26,7 @@ class PendingJob:
 
 @dataclass(frozen=True, slots=True)
 class TakeRequested:
-    """A job-take. `busy`: whether the program reports a job in progress; None if it does not say."""
+    """A job-take. `busy`: whether the program reports a job in progress; None if it does not report that."""
 
     at: float
     request: int

@@ -20,7 +20,7 @@ SHARE = 20
 """Measurements may take a twentieth of the time."""
 
 Measure: TypeAlias = Callable[[int, Sequence[Device], bool], Awaitable[Footprint]]
-"""Measures what the process of this id, with its descendants, and these devices hold. The last argument says
+"""Measures what the process of this id, with its descendants, and these devices hold. The last argument:
 whether the devices are shared. Never raises."""
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None], str], object]

@@ -7,7 +7,7 @@ carries out.
 - One that could not start waits 1, 2, 4 … 60 s. One that became ready and then died early does not wait the
   first time.
 - Deaths with one job in common count once: it may have caused them all, as often as it may be tried, and that
-  says no more of the worker than the first did. The next jobs would have to wait for it.
+  shows no more about the worker than the first did. The next jobs would have to wait for it.
 - After `IN_A_ROW` failures in a row, or `IN_WINDOW` within `WINDOW_S`, it is reported as unhealthy. It is
   still tried again, at the longest wait: what was wrong (a full disk, a missing driver) may be put right.
 - A death that the agent itself caused (a ladder, a stop, a replacement) is no failure. If the process had
@@ -58,7 +58,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class WasStopped:
-    """By the agent, for a reason that says nothing against the worker's health. `served`: as above."""
+    """By the agent, for a reason that is no sign of ill health. `served`: as above."""
 
     at: float
     why: str

@@ -1,4 +1,4 @@
-"""The runs that lie in a worker's socket before their turn, and the permissions to begin them.
+"""The runs that are in a worker's socket before their turn, and the permissions to begin them.
 
     sent with a permission ──the worker takes it, once it has ended the run before──> begun
            '── withdrawn: the agent takes it back, and the worker drops the run when it comes to it
@@ -26,7 +26,7 @@ _READ_MAX = 4096
 
 
 class RunsAhead:
-    """Of one worker process. `fd`, which the process is given, is where it takes permissions; None where each
+    """Of one worker process. `fd`, which the process inherits, is where it takes permissions; None where each
     run is sent in its turn. `most`: how many the process takes ahead; 0 until it is ready. `current` has its
     slot; `sent` are those that were sent ahead, and have not ended. `withdrawn`: some were taken back, and it
     may not have dropped them yet. `prints`: its jobs print. Nothing is sent ahead then: what a job prints
@@ -46,7 +46,7 @@ class RunsAhead:
         self._clears: AttemptKey | None = None
 
     def _open(self) -> None:
-        """The agent reads through a file description of its own: on the one that the worker is given, the
+        """The agent reads through a file description of its own: on the one that the worker inherits, the
         worker could make reads block."""
         theirs, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -71,7 +71,7 @@ class Worker:
 
     @property
     def room_ahead(self) -> int:
-        """How many more runs may lie in its process's socket before their turn."""
+        """How many more runs may be sent to its process before their turn."""
         return 0 if self._life is None else self._life.room_ahead
 
     def held(self) -> HeldWorker:

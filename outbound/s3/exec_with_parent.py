@@ -4,8 +4,8 @@
 
 PR_SET_PDEATHSIG survives exec but not fork, so the process that becomes the program must set it. Setting it
 in a `preexec_fn` would run Python between fork and exec of a process with threads, where any lock may be held
-for ever; this small program in between costs 15 ms and avoids that. It also passes the listening socket FD as
-systemd does, which needs LISTEN_PID to be the program's own pid.
+without end; this small program in between costs 15 ms and avoids that. It also passes the listening socket FD
+as systemd does, which needs LISTEN_PID to be the program's own pid.
 
 The kernel sends the signal when the *thread* that spawned this process ends: spawn it from a thread that
 lives as long as the program should. Standard library only; no module imports it.

@@ -193,7 +193,7 @@ class WorkerState:
 @record(frozen=True, slots=True)
 class Refused:
     """The agent could not take this Assign, or gives it back; the attempt is not counted. `at_once`: it needs
-    no pause before it is given out again: the node is about to leave, it only waited for its worker, or
+    no pause before it is assigned again: the node is about to leave, it only waited for its worker, or
     that is not ready, as was reported before."""
 
     job: str

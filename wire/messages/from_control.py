@@ -221,7 +221,7 @@ class Cancel:
 
 @record(frozen=True, slots=True)
 class FromControl:
-    """`credential` answers a Hello with a join token, alone: what the node comes back with."""
+    """`credential` answers a Hello with a join token, alone: the node reconnects with it."""
 
     welcome: Welcome | None = None
     refusal: Refusal | None = None

@@ -22,7 +22,7 @@ End = Literal["completed", "failed", "timed_out", "cancelled", "lost"]
 
 
 def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:
-    """Whether a side at version `ours` speaks with one at `theirs`: the same version or the one before."""
+    """Whether a side at version `ours` can talk to one at `theirs`: the same version or the one before."""
     return theirs >= 1 and ours - 1 <= theirs <= ours
 
 
@@ -42,7 +42,7 @@ class DeviceSample:
     """One sample of a device, in bytes, percent, degrees Celsius and watts. What the driver does not report
     is None.
 
-    `ill` is a sentence that says why no worker may be placed on the device; empty for a healthy one.
+    `ill` is the reason why no worker may be placed on the device; empty for a healthy one.
     """
 
     uuid: str

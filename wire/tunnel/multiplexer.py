@@ -1,7 +1,7 @@
 """The state of a tunnel's end: which connections there are, and which piece is sent next. Pure.
 
     open ──data both ways──> close() ──what was written is sent──> "close" ──> gone
-       └──────────────────── reset(), or a piece that says so ──> "reset" ──> gone
+       └──────────────────── reset(), or a piece that does so ──> "reset" ──> gone
 
 - Control opens connections, the agent accepts them; their numbers grow, and none is used twice.
 - Each direction has a window: an end sends at most WINDOW_BYTES that the other's reader has not taken. So a

@@ -104,7 +104,7 @@ def test_a_node_comes_back_at_once_with_the_credential_that_it_got(play, a_worke
         await host.control.until(lambda: host.control.sessions)
         assert now() < 0.01
         assert len(host.control.hellos) == 2
-        assert caplog.text.count("this node joined; it comes back with a credential of its own") == 1
+        assert caplog.text.count("this node joined; it reconnects with a credential of its own") == 1
         assert "not connected" not in caplog.text
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1"))
