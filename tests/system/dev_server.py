@@ -8,13 +8,15 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
+from preloaded import Preloaded, executed, preloaded
 from stack import SOURCE, START_S, STOP_S, Stack, until
 
 COMMAND = [sys.executable, "-P", "-m", "stoker.cli"]
@@ -37,19 +39,26 @@ def stoker(
     folder: Path, *arguments: str, stack: Stack | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself, without a terminal."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env=environment(stack, **more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        status = _start(folder, arguments, environment(stack, **more), output, errors).wait()
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, status, output.read(), errors.read())
+
+
+def _start(
+    folder: Path, arguments: tuple[str, ...], env: dict[str, str], output: IO[Any], errors: IO[Any]
+) -> subprocess.Popen[bytes] | Preloaded:
+    if not executed():
+        files = (output.fileno(), None, errors.fileno())
+        return preloaded(SOURCE).start(list(arguments), env, folder, *files)
+    return subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
     )
 
 
 class DevServer:
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes], output: Path) -> None:
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes] | Preloaded, output: Path) -> None:
         self.folder, self.process, self._output = folder, process, output
         self.http = httpx.Client(timeout=START_S, trust_env=False)
 
@@ -151,14 +160,7 @@ def started(folder: Path, *arguments: str, stack: Stack | None = None, **more: s
     """A command that runs until it is stopped."""
     output = folder.with_name(f"{folder.name}.{arguments[0]}.output")
     with open(output, "wb") as file:
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            cwd=folder,
-            env=environment(stack, **more),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
+        process = _start(folder, arguments, environment(stack, **more), file, file)
     server = DevServer(folder, process, output)
     try:
         yield server

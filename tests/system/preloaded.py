@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
 import queue
@@ -45,11 +46,20 @@ class Server:
         self._receiving = threading.Thread(target=self._receive, name="preloaded commands", daemon=True)
         self._receiving.start()
 
-    def start(self, command: list[str], env: Mapping[str, str], folder: Path, log: int, fd: int) -> Preloaded:
-        """Writes what it prints to `log`, and has `fd` as its descriptor 3."""
+    def start(
+        self,
+        command: list[str],
+        env: Mapping[str, str],
+        folder: Path,
+        log: int,
+        fd: int | None = None,
+        errors: int | None = None,
+    ) -> Preloaded:
+        """Writes what it prints to `log`, or its errors to `errors`, and has `fd` as its descriptor 3."""
         request = json.dumps({"command": command, "env": dict(env), "folder": str(folder)})
+        files = [log, log if errors is None else errors, *([] if fd is None else [fd])]
         with self._starting:
-            socket.send_fds(self._socket, [request.encode()], [log, fd])
+            socket.send_fds(self._socket, [request.encode()], files)
             pid = self._started.get()
         assert pid is not None, "the server of preloaded commands has ended"
         return Preloaded(self, pid)
@@ -82,6 +92,12 @@ class Server:
         self._process.wait()
         self._receiving.join()
         self._socket.close()
+
+
+def executed() -> bool:
+    """Whether commands are executed, and import all anew, as operators start them: so the slow tests do. The
+    loader reads its variable when it executes."""
+    return bool({"LD_LIBRARY_PATH", "STOKER_TESTS_EXECUTE"} & os.environ.keys())
 
 
 _servers: list[Server] = []
@@ -139,7 +155,7 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                     selector.unregister(key.fd)
                     _send_end(requests, key.fd, living.pop(key.fd))
                     continue
-                message, files, _, _ = socket.recv_fds(requests, LONGEST, 2)
+                message, files, _, _ = socket.recv_fds(requests, LONGEST, 3)
                 if not message:
                     return None
                 if (pid := os.fork()) == 0:
@@ -163,10 +179,15 @@ def _import() -> None:
 
     import stoker.cli.agent.process
     import stoker.cli.control.process
+    import stoker.cli.dev.deploying
+    import stoker.cli.dev.dev
+    import stoker.cli.dev.logs
     import stoker.cli.main
 
     typer.main.get_command = functools.cache(typer.main.get_command)  # a tenth of a second for each command
     typer.main.get_command(stoker.cli.main.app)
+    for name in ("anyio._backends._asyncio", "httpcore"):  # what a command's first request imports
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
 
@@ -176,10 +197,9 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["env"])
-    log, fd = files
-    for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log), (3, fd)):
+    for number, file in enumerate([os.open(os.devnull, os.O_RDONLY), *files]):
         os.dup2(file, number)
-    os.closerange(4, 1024)
+    os.closerange(1 + len(files), 1024)
     sys.argv = ["stoker", *request["command"]]
     from stoker.cli.__main__ import main
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx
 import psutil
-from preloaded import Preloaded, preloaded
+from preloaded import Preloaded, executed, preloaded
 
 Process = subprocess.Popen[bytes] | Preloaded
 HANDLERS = Path(__file__).parents[1] / "handlers"
@@ -115,9 +115,8 @@ class Stack:
         self.join = f"jt_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.facts: dict[str, str] = {}
         self.agent_options: list[str] = []
-        # The slow tests start both as an operator does; the loader reads its variable when it executes.
-        self.executed = bool({"LD_LIBRARY_PATH", "STOKER_TESTS_EXECUTE"} & os.environ.keys())
-        """Whether both are executed, and import all anew: for tests of what the kernel shows of them, too."""
+        self.executed = executed()
+        """For tests of what the kernel shows of control and the agent, too."""
         self.control: Process
         self.agent: Process
         self.http: httpx.Client
