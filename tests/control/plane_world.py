@@ -34,13 +34,31 @@ NAMESPACE = "the-network-namespace-of-control"
 
 class FullableCommitter(InlineCommitter):
     """`full`: nothing can be stored, as on a full disk; reading goes on. `mistake`: one commit breaks.
-    `uncertain`: the commit of this number from now is done, and its answer is lost."""
+    `uncertain`: the commit of this number from now is done, and its answer is lost. `lane`: who has it holds
+    back what is to be committed, as one slow COMMIT does; what may be told early is told, and not stored."""
 
     full = False
     mistake = False
     uncertain = 0
 
+    def __init__(self, opened: store.Store) -> None:
+        super().__init__(opened)
+        self.lane = asyncio.Lock()
+
     async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
+        if not self.lane.locked():
+            return await self._commit(fn, early)
+        if early is not None:
+            self._conn.begin()
+            try:
+                value = fn(self._conn)
+            finally:
+                self._conn.rollback()  # it is run once more, in its turn
+            early(value)
+        async with self.lane:
+            return await self._commit(fn, None)
+
+    async def _commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None) -> T:
         if self.mistake:
             self.mistake = False
             raise RuntimeError("a mistake")

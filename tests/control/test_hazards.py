@@ -12,7 +12,7 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.errors import ControlError, NotFound, Unauthorized, Unavailable
-from stoker.control.nodes.session import MESSAGE_INPUTS, _slice
+from stoker.control.nodes.session import MESSAGE_INPUTS, _first
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.control.store import Conn
@@ -246,13 +246,13 @@ async def test_a_revoked_key_lives_five_seconds_and_unauthenticated_callers_are_
 
 def test_assigns_leave_in_slices_that_a_message_can_hold() -> None:
     assigns = [Assign(f"j{n}", 1, "w", input=b"x" * 1_000_000) for n in range(10)]
-    taken, rest = _slice(assigns)
-    assert [*taken, *rest] == assigns
+    taken = _first(assigns)
+    assert taken == assigns[: len(taken)] != assigns
     assert 0 < sum(len(a.input or b"") for a in taken) <= MESSAGE_INPUTS
-    assert rest
+    assert sum(len(a.input or b"") for a in assigns[: len(taken) + 1]) > MESSAGE_INPUTS
     huge = Assign("h", 1, "w", input=b"x" * (MESSAGE_INPUTS + 1))
-    assert _slice([huge, *assigns]) == ([huge], assigns)
-    assert _slice([]) == ([], [])
+    assert _first([huge, *assigns]) == [huge]
+    assert _first([]) == []
 
 
 def test_the_protocol_before_is_spoken_and_no_other() -> None:
