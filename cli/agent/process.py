@@ -252,7 +252,7 @@ def _programs(
 def host_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The host's variables for workers. Their HOME is a folder of their own, so they need the cache's
     path."""
-    return {WEIGHTS_DIR: variables.get(WEIGHTS_DIR) or str(weights_folder().absolute())}
+    return {WEIGHTS_DIR: str(Path(variables.get(WEIGHTS_DIR) or weights_folder()).absolute())}
 
 
 class _OnThisHost:

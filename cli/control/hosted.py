@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError
@@ -151,11 +152,11 @@ def _serving(model: ModelDeclaration, device_kind: str) -> str:
         return f"its jobs wait: {error}"
 
 
-def needed_weights(ids: Sequence[str], variables: Mapping[str, str] = os.environ) -> list[str]:
-    """The entries of weights.lock that a machine needs to serve these: of chosen pipelines, or of those
-    that a host without a GPU runs."""
+def needed_weights(ids: Sequence[str], variables: Mapping[str, str] = os.environ) -> dict[str, Path | None]:
+    """The weights that a machine needs to serve these, with their lock file unless it is this installation's:
+    of chosen pipelines, or of those that a host without a GPU runs."""
     chosen = _chosen(variables)
     models = [MODELS[model] for model in ids if model in MODELS]
-    here = {(chosen.get(model.id) or smallest(model)).weights for model in models}
     more = {variables.get(name) or entry for model in models for name, entry in model.more_weights.items()}
-    return sorted(here | more)
+    here = [chosen.get(model.id) or smallest(model) for model in models]
+    return dict.fromkeys(sorted(more)) | {entry.weights: entry.lock for entry in here}

@@ -106,9 +106,11 @@ def _cell(value: str | bool) -> str:
     return value if isinstance(value, str) else "yes" if value else "no"
 
 
-def prepare(names: Sequence[str], folder: Path) -> None:
-    """Builds weights that Stoker builds itself, and verifies the others: only `fetch` downloads them."""
-    for entry in _entries(names) if names else []:
+def prepare(wanted: Mapping[str, Path | None], folder: Path) -> None:
+    """Builds weights that Stoker builds itself, and verifies the others: only `fetch` downloads them.
+    `wanted`: entries by name, each with its lock file unless that is this installation's."""
+    for name, lock_file in wanted.items():
+        entry = read_lock(lock_file).entry(name)
         if entry.is_built:
             fetch(entry, folder / entry.name)
         else:

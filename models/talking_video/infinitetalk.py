@@ -13,10 +13,19 @@ from stoker.models.interface import ImageDefaults, VideoFrames, VideoParameters,
 from stoker.models.speed_ups import block_compile, profiles
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
 from stoker.models.talking_video import loading
-from stoker.models.talking_video.pipeline import Scene, Step, encode_prompts, encode_scene, generate, run_once
+from stoker.models.talking_video.pipeline import (
+    Scene,
+    Step,
+    code_once,
+    encode_prompts,
+    encode_scene,
+    generate,
+    run_once,
+)
 from stoker.models.talking_video.sampling.chunks import count
 from stoker.models.talking_video.sampling.schedule import Projection, forwards
 from stoker.models.talking_video.sampling.settings import SETTINGS
+from stoker.models.talking_video.video.sizes import BUCKETS, Bucket
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,11 +51,14 @@ class InfiniteTalk:
         )
 
     def warm(self, sizes: Sequence[tuple[int, int]], defaults: ImageDefaults) -> None:
-        """Applies the other speed-ups of the profile. On a GPU the network runs once for each size that is
-        not refused."""
+        """Applies the other speed-ups of the profile. On a GPU the network and the autoencoder run once for
+        each size that is not refused."""
+        warmed = sorted(
+            (size for size in sizes if not self._is_refused(*size)), key=lambda size: -size[0] * size[1]
+        )
         examples = {
             f"{width}x{height}": functools.partial(run_once, self.parts.network, self.settings, width, height)
-            for width, height in sorted(sizes, key=lambda size: -size[0] * size[1])
+            for width, height in warmed
         }
         loaded = Loaded(
             network=self.parts.network,
@@ -59,6 +71,15 @@ class InfiniteTalk:
         )
         rest = [name for name in profiles.names(self.profile) if name != profiles.AT_LOAD]
         self.speed_ups = {**self.speed_ups, **profiles.apply(rest, loaded)}
+        if loaded.on_gpu:
+            for (width, height), example in zip(warmed, examples.values(), strict=True):
+                if "block-compile" not in self.speed_ups:
+                    example()
+                code_once(self.parts.autoencoder, self.settings, width, height, self.parts.device)
+
+    def _is_refused(self, width: int, height: int) -> bool:
+        names = [name for name, buckets in BUCKETS.items() if Bucket(height, width) in buckets]
+        return any(name in self.refused for name in names)
 
     def project_guidance(self) -> str:
         """From now on the guidance is projected (see `sampling.projected_guidance`). Raises NotHere where

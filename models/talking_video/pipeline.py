@@ -221,6 +221,22 @@ def run_once(network: Any, settings: SamplingSettings, width: int, height: int) 
         )
 
 
+def code_once(autoencoder: Any, settings: SamplingSettings, width: int, height: int, device: str) -> None:
+    """Encodes the image and the last frames of a chunk, and decodes a chunk, in the shapes of a video of this
+    size in pixels, all zeros."""
+    import torch
+
+    from stoker.models.talking_video.network.frames_from_latents import decoded, encoded
+
+    width, height = width // settings.shrink, height // settings.shrink
+    with torch.inference_mode():
+        for frames in (settings.shape.frames, settings.shape.motion, 1):
+            latents = encoded(autoencoder, torch.zeros(1, 3, frames, height, width, device=device))
+            if frames == settings.shape.frames:
+                for _ in decoded(autoencoder, latents):
+                    pass
+
+
 def _new_frames(chunk: Chunk, first: int, frames: torch.Tensor) -> Frames | None:
     """The part of a group that is new and before the end of the video."""
     begin, end = max(first, chunk.output.start), min(first + len(frames), chunk.output.stop)

@@ -30,7 +30,7 @@ from stoker.control.management_api.app import routes
 
 ROOT = Path(__file__).parents[2]
 OTHERS = frozenset(
-    {".", "apt-get", "cd", "chgrp", "docker", "nvidia-ctk", "pip", "printf", "python3", "systemctl"}
+    {".", "apt-get", "cd", "chgrp", "cp", "docker", "nvidia-ctk", "pip", "printf", "python3", "systemctl"}
 )
 SEPARATORS = frozenset({"|", "&&", "||", ";", "&"})
 ASSIGNMENT = re.compile(r"[A-Z_]+=.*")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -19,8 +21,9 @@ import tiny_families
 from command_lines import ROOT, lines
 from pages import Block, Page
 
-from stoker.cli.control.hosted import declared_endpoints
+from stoker.cli.control.hosted import declared_endpoints, needed_weights
 from stoker.cli.main import main
+from stoker.cli.manage import weights_commands
 from stoker.control.config.config import load_config
 from stoker.control.errors import BadRequest
 from stoker.control.jobs.inputs import check_input
@@ -78,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "pipelines/ink.py",
         "stoker.toml",
         "pyproject.toml",
-        "our_pipelines.py",
+        "our_pipelines/__init__.py",
     ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(titled(name).text)
@@ -142,6 +145,9 @@ def test_the_package_adds_a_pipeline_with_an_input_of_its_own(
     (endpoint,) = declared_endpoints(load_config(None), [arguments[-1]], variables)
     assert endpoint.run.schema is not None
     check_input(endpoint.run.schema, SMALL | {"paper": "on grey paper"})
+    needed = needed_weights(arguments[-1:], variables)
+    assert needed == {"our-sdxl": folder / "site" / "our_pipelines" / "our.lock"}
+    weights_commands.prepare(needed, folder / "weights")
     ((_, arguments),) = commands("model")
     stoker(arguments)
     monkeypatch.setenv("STOKER_PIPELINE", endpoint.run.env["STOKER_PIPELINE"])
@@ -155,17 +161,26 @@ def test_the_package_adds_a_pipeline_with_an_input_of_its_own(
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pip leaves of the page's pyproject.toml: the module, and its metadata with the entry points."""
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    """As the page does it, but to a folder of its own, and with nothing from a registry."""
+    assert [
+        line for block in PAGE.blocks("sh") for _, line in lines(block) if line.startswith(("cp", "pip"))
+    ] == [
+        "cp our.lock our_pipelines/",
+        "pip install .",
+    ]
+    shutil.copy(folder / "our.lock", folder / "our_pipelines")
     site = folder / "site"
-    info = site / f"our_pipelines-{project['version']}.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (site / "our_pipelines.py").write_text((folder / "our_pipelines.py").read_text())
-    (site / "our.lock").write_text((folder / "our.lock").read_text())
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
-    points = project["entry-points"]["stoker.pipelines"]
-    body = "".join(f"{name} = {value}\n" for name, value in points.items())
-    (info / "entry_points.txt").write_text(f"[stoker.pipelines]\n{body}")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-index",
+        "--no-deps",
+    ]
+    subprocess.run([*pip, "--no-build-isolation", "--target", str(site), "."], check=True, cwd=folder)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.delitem(sys.modules, "our_pipelines", raising=False)
 

@@ -40,8 +40,8 @@ def test_a_pipeline_is_chosen_by_name() -> None:
     variables = {"STOKER_PIPELINE": "flux-1-dev"}
     (endpoint,) = hosted_endpoints(["text-to-image"], variables)
     assert endpoint.run.env["STOKER_PIPELINE"] == "flux-1-dev"
-    assert needed_weights(["text-to-image"], variables) == ["flux-1-dev"]
-    assert needed_weights(["text-to-image"], {}) == ["flux-tiny"]
+    assert needed_weights(["text-to-image"], variables) == dict.fromkeys(["flux-1-dev"])
+    assert needed_weights(["text-to-image"], {}) == dict.fromkeys(["flux-tiny"])
     with pytest.raises(CliError, match="no pipeline 'flux-9'"):
         hosted_endpoints(["text-to-image"], {"STOKER_PIPELINE": "flux-9"})
 
@@ -86,7 +86,7 @@ def test_the_pipelines_that_are_named_are_reported_to_all_models() -> None:
     assert image.run.env["STOKER_PIPELINE"] == "flux-1-schnell,talk-tiny"
     assert dict(video.run.env) == dict(image.run.env)
     assert video.run.prices == (Price("videos_480p", 250_000_000), Price("videos_720p", 500_000_000))
-    assert needed_weights(["talking-video"], variables) == ["safety-tiny", "talk-tiny"]
+    assert needed_weights(["talking-video"], variables) == dict.fromkeys(["safety-tiny", "talk-tiny"])
     with pytest.raises(
         CliError, match="no hosted endpoint 'singing'; there are talking-video, text-to-image"
     ):
@@ -110,9 +110,9 @@ def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None
     assert "STOKER_SAFETY_CHECKER" not in image.run.env
     assert video.run.env["STOKER_SAFETY_CHECKER"] == "another"
     both = ["text-to-image", "talking-video"]
-    assert needed_weights(both, variables) == ["another", "flux-tiny", "talk-mini"]
-    assert needed_weights(both, {}) == ["flux-tiny", safety.DEFAULT, "talk-mini"]
-    assert needed_weights(["text-to-image"], variables) == ["flux-tiny"]
+    assert needed_weights(both, variables) == dict.fromkeys(["another", "flux-tiny", "talk-mini"])
+    assert needed_weights(both, {}) == dict.fromkeys(["flux-tiny", safety.DEFAULT, "talk-mini"])
+    assert needed_weights(["text-to-image"], variables) == dict.fromkeys(["flux-tiny"])
 
 
 def test_a_model_gets_the_settings_that_it_declares_and_no_others() -> None:
@@ -199,6 +199,8 @@ def test_workers_learn_where_weights_lie(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("STOKER_WEIGHTS_DIR", raising=False)
     assert host_environment({"STOKER_WEIGHTS_DIR": "/models"}) == {"STOKER_WEIGHTS_DIR": "/models"}
+    monkeypatch.chdir(tmp_path)
+    assert host_environment({"STOKER_WEIGHTS_DIR": "w"}) == {"STOKER_WEIGHTS_DIR": str(tmp_path / "w")}
     assert host_environment({}) == {"STOKER_WEIGHTS_DIR": str(tmp_path / "stoker" / "weights")}
 
 

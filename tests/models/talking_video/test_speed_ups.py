@@ -11,7 +11,7 @@ import torch
 from spoken import Spoken, spoken
 
 from stoker.models.interface import ImageDefaults
-from stoker.models.speed_ups import block_compile, layers, step_caches
+from stoker.models.speed_ups import block_compile, layers, profiles, step_caches
 from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.talking_video import pipeline as video
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
@@ -96,6 +96,33 @@ def test_fused_projections_make_the_same_video(talk_tiny: Path, exact: Any) -> N
     made = talk(talk_tiny)
     layers.fused_projections(loaded(made))
     assert (shot(made) - exact).abs().max() < 2 / 127.5
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_each_size_runs_once_before_the_first_job_but_for_refused_ones(
+    talk_tiny: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """On what passes for a GPU: the network, unless compiling has run it, and both halves of the
+    autoencoder."""
+    made = InfiniteTalk(talk_tiny, "cpu", "tiny")
+    monkeypatch.setattr(profiles, "apply", lambda names, loaded: {"block-compile": "on"} if compiled else {})
+    monkeypatch.setattr(Loaded, "on_gpu", True)
+    made.settings = replace(made.settings, shrink=10)
+    made.parts = replace(made.parts, refused={"720p": "it does not fit"})
+    ran: list[tuple[str, int, int]] = []
+    made.parts.network.register_forward_hook(
+        lambda module, given, out: ran.append(("network", *(8 * side for side in given[0].shape[-2:])))
+    )
+    coded: list[tuple[int, int]] = []
+
+    def code(autoencoder: Any, settings: Any, width: int, height: int, device: str) -> None:
+        coded.append((width, height))
+        video.code_once(autoencoder, settings, width, height, device)
+
+    monkeypatch.setattr("stoker.models.talking_video.infinitetalk.code_once", code)
+    made.warm([(640, 640), (960, 960), (640, 1280)], ImageDefaults(steps=1))
+    assert coded == [(640, 1280), (640, 640)]
+    assert ran == ([] if compiled else [("network", 128, 64), ("network", 64, 64)])
 
 
 def test_compiled_blocks_make_the_same_video_and_nothing_is_compiled_in_a_job(
