@@ -17,6 +17,18 @@ import typer
 
 from stoker import __version__
 from stoker.cli import extras
+from stoker.cli.agent.options import (
+    ControlAddress,
+    DataCenter,
+    GatewayAdvertise,
+    GatewayListen,
+    Grace,
+    JoinToken,
+    Labels,
+    NodeName,
+    PublicIp,
+    WorkerUser,
+)
 from stoker.cli.dev import commands as dev_commands
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
@@ -192,61 +204,23 @@ def control(
 
 @app.command(epilog=examples("stoker agent --control control.example.com:8001 --tls-ca ca.pem"))
 def agent(
-    control: Annotated[str, typer.Option(help="HOST:PORT of control's gRPC server.")],
-    join_token: Annotated[
-        str | None,
-        typer.Option(
-            help="Needed until the node has joined. Prefer STOKER_JOIN_TOKEN: arguments can be read."
-        ),
-    ] = None,
+    control: ControlAddress,
+    join_token: JoinToken = None,
     data_dir: DataDir = DATA_DIR / "agent",
-    name: Annotated[str | None, typer.Option(help="Name of the node; the host's name by default.")] = None,
+    name: NodeName = None,
     tls_ca: AgentTlsCa = None,
     tls_cert: AgentTlsCert = None,
     tls_key: TlsKey = None,
     insecure: Insecure = False,
-    worker_user: Annotated[
-        str | None,
-        typer.Option(envvar="STOKER_WORKER_USER", help="As root: run all handlers as this user."),
-    ] = None,
+    worker_user: WorkerUser = None,
     worker_users: WorkerUsers = None,
     volume_root: VolumeRoot = None,
-    data_center: Annotated[
-        str | None, typer.Option(help="Data center of this host, such as EU-RO-1; or STOKER_DATA_CENTER.")
-    ] = None,
-    public_ip: Annotated[
-        str | None,
-        typer.Option(help="IPv4 address for callers of this host's pods; or STOKER_PUBLIC_IP."),
-    ] = None,
-    gateway_listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where control on another host reaches this host's HTTP workers; or STOKER_GATEWAY_LISTEN.",
-        ),
-    ] = None,
-    gateway_advertise: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="The address of --gateway-listen as control sees it; or STOKER_GATEWAY_ADVERTISE.",
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A label that endpoints may require; may be repeated, or STOKER_LABELS=a=1,b=2.",
-        ),
-    ] = None,
-    grace: Annotated[
-        float,
-        typer.Option(
-            envvar="STOKER_GRACE_S",
-            min=0.0,
-            help="How long running jobs may take to end after SIGTERM, in seconds; others are queued again.",
-        ),
-    ] = 30.0,
+    data_center: DataCenter = None,
+    public_ip: PublicIp = None,
+    gateway_listen: GatewayListen = None,
+    gateway_advertise: GatewayAdvertise = None,
+    label: Labels = None,
+    grace: Grace = 30.0,
     ready_fd: ReadyFd = None,
 ) -> None:
     """Runs the node agent: one per host with GPUs."""

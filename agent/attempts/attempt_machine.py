@@ -20,8 +20,7 @@ its process: uploading and reporting need none.
 - A handler that answers the cancel frame leaves the worker alive. One that does not loses its worker to
   SIGTERM, and then to SIGKILL (`agent.workers.process_machine` counts that time). Only the worker's exit ends
   the attempt then, so its slot is free when the outcome is reported.
-- `Dropped`: control no longer accepts reports about it. It is stopped all the same, and then the slot is
-  released.
+- `Dropped`: control accepts no more reports about it. It is stopped all the same; then its slot is free.
 - Chunks of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
   for until the ttl. Any other end is reported at once when the store fails or has just failed, and after
   FLUSH_S at the latest; the chunks that are not stored by then are dropped, with all that follow them.

@@ -121,8 +121,7 @@ class Worker:
         return listener
 
     def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
-        """Sends the run frame of one that waits; only where there is `room_ahead`. Raises OSError where it
-        cannot be passed on: it is to be sent in its turn."""
+        """Sends the run frame of one that waits, while there is `room_ahead`. Raises OSError if it cannot."""
         if self._life is not None:
             self._life.run_ahead(key, frame)
 
