@@ -61,7 +61,7 @@ async def spawn(endpoint: Path, new_watcher: Any) -> AsyncIterator[Any]:
         watcher = new_watcher()
         command = program or (SYSTEM_PYTHON, "-B", "program.py")
         spec = WorkerSpec(f"w{next(numbers)}", "e", 1, str(endpoint), kind="protocol")
-        return spawners[0].start(spec, None, watcher, Program(command, endpoint, {})), watcher
+        return spawners[0].spawn(spec, None, watcher, Program(command, endpoint, {})), watcher
 
     yield started
     for spawner in spawners:

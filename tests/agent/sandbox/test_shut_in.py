@@ -262,7 +262,7 @@ async def test_limits_and_privileges_of_a_program(
     watcher = new_watcher()
     program = Program((SYSTEM_PYTHON, "-c", PROGRAM), folder, {"MINE": "declared"})
     spec = WorkerSpec("w1", "e", 1, str(folder), kind="protocol", limits=WorkerLimits(files=99))
-    made.spawner(users, host=host).start(spec, None, watcher, program)
+    made.spawner(users, host=host).spawn(spec, None, watcher, program)
     (line,) = (await watcher.exit).log_tail
     privileges, uid, files, core, environment, fds = json.loads(line)
     assert [privileges, uid, files, core] == ["1", RANGE[0], 99, [0, 0]]
