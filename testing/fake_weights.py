@@ -11,14 +11,14 @@ from stoker.wire.messages.weights import HELD, MOST, ROOM
 
 
 class FakeWeights:
-    """Implements `agent.weights.interfaces.Weights`. `held`: the keys that are here; `used`: those of each
-    worker. An entry takes `fetch_s`, and each of `failures` is reported once before; while `stuck` nothing
-    comes."""
+    """Implements `agent.weights.interfaces.Weights`. `held`: the keys that are here, which may outlive an
+    agent, as a disk does; `used`: those of each worker. An entry takes `fetch_s`, and each of `failures` is
+    reported once before; while `stuck` nothing comes."""
 
-    def __init__(self, fetch_s: float = 5.0, most_bytes: int = 10**12) -> None:
+    def __init__(self, fetch_s: float = 5.0, most_bytes: int = 10**12, held: set[str] | None = None) -> None:
         self.looked = asyncio.Event()
         self.looked.set()
-        self.held: set[str] = set()
+        self.held = set() if held is None else held
         self.used: dict[str, frozenset[str]] = {}
         self.fetched: list[str] = []
         self.failures: list[str] = []

@@ -5,6 +5,7 @@ Pure: takes facts of the node and a WorkerSpec, returns a ContainerPlan or a rea
 
 - A python worker gets the worker package (read-only), the folder of its frame socket, and its scratch folder
   under the same path as on the node, because the agent checks the paths of the files that it hands over.
+- A worker with weights gets the folder of weights, read-only, and its path in STOKER_WEIGHTS_DIR.
 - A protocol worker gets its environment and reaches the agent's worker protocol on the node's loopback.
 - Containers of both kinds share the node's network; a network of their own is not offered yet.
 - Process 1 is the engine's init: a program that is process 1 itself would not receive SIGTERM.
@@ -26,6 +27,8 @@ AGENT_LABEL, WORKER_LABEL, POD_LABEL = "stoker.agent", "stoker.worker", "stoker.
 INSIDE = "/stoker"
 NVIDIA_RUNTIME = "NVIDIA_VISIBLE_DEVICES"
 SOCKET = "frames.sock"
+WEIGHTS_DIR, WEIGHTS = "STOKER_WEIGHTS_DIR", "/stoker-weights"
+"""The variable with the path of the weights, and where they are in a container."""
 DOCKER_WITH_CDI = 25
 PODMAN_WITH_CDI = 4
 
@@ -77,7 +80,7 @@ class ContainerLimits:
 @dataclass(frozen=True, slots=True)
 class HostPaths:
     """Paths on the engine's host, but for `scratch`, which is the agent's path of `scratch_source`. `volume`
-    is empty if the endpoint has none."""
+    and `weights` are empty if the endpoint has none."""
 
     agent: str
     frames: str
@@ -87,6 +90,7 @@ class HostPaths:
     volume: str = ""
     user: tuple[int, int] = (0, 0)
     groups: tuple[int, ...] = ()
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ def plan(
     """`environment` holds the variables that the kind of worker adds; `limits` are the node's."""
     made = ContainerPlan(
         image,
-        _environment(spec, device, environment),
+        {**({WEIGHTS_DIR: WEIGHTS} if paths.weights else {}), **_environment(spec, device, environment)},
         {AGENT_LABEL: paths.agent, WORKER_LABEL: spec.worker},
         limits.of(spec.limits),
         binds=_binds(spec, paths),
@@ -178,14 +182,16 @@ def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, st
 
 
 def _binds(spec: WorkerSpec, paths: HostPaths) -> tuple[Bind, ...]:
-    volume = (Bind(paths.volume, MOUNT_POINT, read_only=False),) if spec.volume else ()
+    shared = (Bind(paths.volume, MOUNT_POINT, read_only=False),) if spec.volume else ()
+    if paths.weights:
+        shared = (*shared, Bind(paths.weights, WEIGHTS, read_only=True))
     if spec.kind != "python":
-        return volume
+        return shared
     return (
         Bind(paths.frames, INSIDE, read_only=True),
         Bind(paths.package, f"{INSIDE}/package", read_only=True),
         Bind(paths.scratch_source, paths.scratch, read_only=False),
-        *volume,
+        *shared,
     )
 
 

@@ -2,8 +2,8 @@
 plain processes.
 
 An agent that runs in a container itself starts siblings, so the engine mounts folders of the *host*.
-`HostFolder` holds the host's paths of the agent's data folder and volume root; `agent.containers.probe`
-checks them at the agent's start.
+`HostFolder` holds the host's paths of the agent's data folder, volume root and weights;
+`agent.containers.probe` checks the first two at the agent's start.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class ContainerSpawner:
         limits: ContainerLimits | None = None,
         users: WorkerUsers | None = None,
         volumes: HostFolder | None = None,
+        weights: HostFolder | None = None,
     ) -> None:
-        self._engine, self._data, self._volumes = engine, data, volumes
+        self._engine, self._data, self._volumes, self._weights = engine, data, volumes, weights
         self._folder = data.inside / "containers"
         self._agent, self._scratch = agent, scratch
         self._limits = limits or ContainerLimits()
@@ -113,7 +114,8 @@ class ContainerSpawner:
     def _paths(self, spec: WorkerSpec, name: str, undo: contextlib.ExitStack) -> HostPaths:
         """Creates the folders that the container will mount. `undo` removes them again."""
         volume = self._volume(spec)
-        paths = HostPaths(self._agent, "", "", "", "", volume)
+        weights = str(self._weights.outside) if self._weights is not None and spec.weights else ""
+        paths = HostPaths(self._agent, "", "", "", "", volume, weights=weights)
         if spec.kind != "python":
             return paths
         user = self._users.take(spec.worker)

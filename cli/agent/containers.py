@@ -6,6 +6,7 @@ STOKER_CONTAINER_CPUS           limit of each container, in cores, such as 1.5; 
 STOKER_CONTAINER_PIDS           processes and threads of each container; 4096 by default
 STOKER_HOST_DATA_DIR            the data folder's path on the host, for an agent that runs in a container
 STOKER_HOST_VOLUME_ROOT         the volume root's path on the host, likewise
+STOKER_HOST_WEIGHTS_DIR         the path of the weights on the host, likewise
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from stoker.wire.messages import Device
 log = logging.getLogger(__name__)
 
 HOST_DATA_DIR, HOST_VOLUME_ROOT = "STOKER_HOST_DATA_DIR", "STOKER_HOST_VOLUME_ROOT"
+HOST_WEIGHTS_DIR = "STOKER_HOST_WEIGHTS_DIR"
 MEMORY_MB, CPUS, PIDS = "STOKER_CONTAINER_MEMORY_MB", "STOKER_CONTAINER_CPUS", "STOKER_CONTAINER_PIDS"
 NOFILE_MAX = 65_536
 PID_MAX = Path("/proc/sys/kernel/pid_max")
@@ -51,11 +53,18 @@ class HostFolders:
 
     data: HostFolder
     volumes: HostFolder | None
+    weights: HostFolder
 
 
-def host_folders(folder: Path, volume_root: Path | None, variables: Mapping[str, str]) -> HostFolders:
+def host_folders(
+    folder: Path, volume_root: Path | None, weights: Path, variables: Mapping[str, str]
+) -> HostFolders:
+    """Weights below the data folder need no path of their own."""
     volumes = None if volume_root is None else _on_host(volume_root, HOST_VOLUME_ROOT, variables)
-    return HostFolders(_on_host(folder, HOST_DATA_DIR, variables), volumes)
+    data, named = _on_host(folder, HOST_DATA_DIR, variables), _on_host(weights, HOST_WEIGHTS_DIR, variables)
+    if HOST_WEIGHTS_DIR not in variables and weights.is_relative_to(folder):
+        named = HostFolder(weights, Path(data.path(weights)))
+    return HostFolders(data, volumes, named)
 
 
 def _on_host(inside: Path, name: str, variables: Mapping[str, str]) -> HostFolder:
@@ -161,6 +170,7 @@ def container_spawner(
         limits=container_limits(variables),
         users=users,
         volumes=folders.volumes,
+        weights=folders.weights,
     )
 
 

@@ -131,7 +131,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
         node = node_id(folder)
-        mounted = host_folders(folder, volumes, variables)
+        weights_dir = weights_path(variables)
+        mounted = host_folders(folder, volumes, weights_dir, variables)
         engine = await container_engine(node, os.environ, mounted)
         isolated = isolation(folder, variables, user=user, user_range=user_range, volume_root=volumes)
         supervisor = ReaperSupervisor(None if isolated.cgroups is None else isolated.cgroups.path, user_range)
@@ -144,7 +145,6 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             direct=gateways.direct,
             grace_s=options.grace_s,
         )
-        weights_dir = Path(host_environment(variables)[WEIGHTS_DIR])
         scratch = ScratchFolders(folder / "scratch", isolated.users)
         containers = container_spawner(engine, mounted, node, scratch, variables, isolated.users)
         pods = pod_containers(
@@ -253,6 +253,10 @@ def host_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The host's variables for workers. Their HOME is a folder of their own, so they need the cache's
     path."""
     return {WEIGHTS_DIR: str(Path(variables.get(WEIGHTS_DIR) or weights_folder()).absolute())}
+
+
+def weights_path(variables: Mapping[str, str]) -> Path:
+    return Path(host_environment(variables)[WEIGHTS_DIR]).absolute()
 
 
 class _OnThisHost:

@@ -17,13 +17,14 @@ from pathlib import Path
 from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import check_aliases, device_prices, to_endpoints
-from stoker.control.config.sections import Config
+from stoker.control.config.sections import Config, EndpointSection
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry
 from stoker.models.registry import NoWeights, UnknownPipeline, requested_pipelines, smallest
 from stoker.models.selection import choose
+from stoker.models.weights import WeightsError
 from stoker.wire.messages import LockedWeights, Price
 
 PIPELINE = "STOKER_PIPELINE"
@@ -32,13 +33,24 @@ PIPELINE = "STOKER_PIPELINE"
 def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping[str, str]) -> list[Endpoint]:
     """The hosted endpoints and those of the configuration. Raises CliError if two have the same id."""
     models = hosted_endpoints(hosted, variables, device_prices(config))
-    endpoints = [*models, *to_endpoints(config)]
+    declared = zip(to_endpoints(config), config.endpoints, strict=True)
+    endpoints = [*models, *(_with_weights(endpoint, section) for endpoint, section in declared)]
     ids = [endpoint.id for endpoint in endpoints]
     for taken in ids:
         if ids.count(taken) > 1:
             raise CliError(f"the endpoint id {taken} is a hosted one's; give yours another")
     check_aliases(config, endpoints)
     return endpoints
+
+
+def _with_weights(endpoint: Endpoint, section: EndpointSection) -> Endpoint:
+    """Its locks are read here: control itself knows no lock files."""
+    lock = None if section.weightsLock is None else Path(section.weightsLock)
+    try:
+        weights = locked_weights(section.weights, lock) if section.weights else ()
+    except WeightsError as error:
+        raise CliError(f"weights of endpoint {endpoint.id}: {error}") from None
+    return replace(endpoint, run=replace(endpoint.run, weights=weights))
 
 
 def with_hosted_aliases(endpoints: Iterable[Endpoint], configured: Mapping[str, str]) -> dict[str, str]:

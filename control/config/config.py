@@ -279,7 +279,8 @@ def _resolved(config: Config, file: Path) -> Config:
             )
         except ImageNameError as wrong:
             raise ConfigError(str(wrong)) from None
-        endpoints.append(declared.model_copy(update={"imageName": image}))
+        lock = declared.weightsLock and str(folder / declared.weightsLock)
+        endpoints.append(declared.model_copy(update={"imageName": image, "weightsLock": lock}))
     tls = config.tls and TlsSection(
         cert=str(folder / config.tls.cert),
         key=str(folder / config.tls.key),

@@ -23,6 +23,7 @@ from stoker.agent.node import Agent
 from stoker.agent.reports import outbox
 from stoker.agent.reports.reports import Reports
 from stoker.agent.workers.worker import Worker
+from stoker.agent.workers.worker_weights import WorkerWeights
 from stoker.control import store
 from stoker.control.jobs import records
 from stoker.control.jobs.commands import JobCommands
@@ -397,6 +398,11 @@ def the_lease_is_forgotten_on_reconnect(patch: Patch) -> None:
 
     patch(Lease, "begin", begin)
     _often(patch, faults.a_busy_node_falls_silent)
+
+
+@planted
+def a_worker_does_not_wait_for_its_weights(patch: Patch) -> None:
+    patch(WorkerWeights, "here", lambda self: True)
 
 
 @planted

@@ -22,12 +22,15 @@ from world import World, shrink
 
 from stoker.control.rules.job_states import TERMINAL
 from stoker.testing.fake_spawner import Start
+from stoker.wire.messages import LockedWeights, WeightsFile
 
 STEPS = 400_000
 """A story has about ten thousand; one with more runs in circles."""
 
 TURNS = "turns"
 """An endpoint whose jobs are short until they are long."""
+
+WEIGHTS = LockedWeights("flux", "folder", files=(WeightsFile("model.safetensors", 9, "ab" * 32),))
 
 SHORT: dict[str, Any] = {"run_s": 0.004}
 LONG: dict[str, Any] = {"run_s": 30.0}
@@ -133,7 +136,9 @@ async def _story(world: World, rng: Random) -> None:
 def _endpoints(world: World, rng: Random) -> None:
     most, again = rng.choice([1, 3, 3]), rng.choice([0, 0, 2])
     worn = (None, 1, 4)[world.seed % 3]  # jobs of one process
-    world.add_endpoint("echo", workers_min=1, workers_max=most, handler_retries=again, max_jobs=worn)
+    needed = (WEIGHTS,) if world.seed % 4 == 1 else ()
+    kept = {"handler_retries": again, "max_jobs": worn, "weights": needed}
+    world.add_endpoint("echo", workers_min=1, workers_max=most, **kept)
     if pair := rng.random() < 0.5:
         two = {"concurrency": 2, "idle_timeout_s": 2, "max_attempts": 5, "max_jobs": worn}
         world.add_endpoint("pair", workers_min=0, workers_max=2, **two)

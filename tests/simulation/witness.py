@@ -274,9 +274,11 @@ class Witness:
         self.began_at[key] = self.loop.time()
         self.running[key] = (host, self.loop.time())
 
-    def started(self, host: str, worker: str, others: list[str]) -> None:
+    def started(self, host: str, worker: str, others: list[str], lacks: list[str]) -> None:
         if others:
             self.fail(f"{host} started {worker} on a GPU that {', '.join(others)} had not left")
+        if lacks:
+            self.fail(f"{host} started {worker} without the weights {', '.join(lacks)}")
 
     def died_beside(self, waiting: list[AttemptKey]) -> None:
         self.waited.update(waiting)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ class RunWatch(Protocol):
 
     def left(self, host: str, key: AttemptKey) -> None: ...
 
-    def started(self, host: str, worker: str, others: list[str]) -> None: ...
+    def started(self, host: str, worker: str, others: list[str], lacks: list[str]) -> None: ...
 
     def died_beside(self, waiting: list[AttemptKey]) -> None: ...
 
@@ -103,16 +103,27 @@ def chunks_of(script: dict[str, Any], attempt: int) -> list[Any]:
 
 
 class SimSpawner(FakeSpawner):
-    def __init__(self, host: str, watch: RunWatch, loop: VirtualLoop, start: Callable[[str], Start]) -> None:
+    """`weights`: the keys of those on the host's disk."""
+
+    def __init__(
+        self,
+        host: str,
+        watch: RunWatch,
+        loop: VirtualLoop,
+        start: Callable[[str], Start],
+        weights: Collection[str],
+    ) -> None:
         super().__init__()
         self._host, self._watch, self._loop, self._start_of = host, watch, loop, start
+        self._weights = weights
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> FakeProcess:
         start = self._start_of(spec.endpoint)
         if start.spawn_error is not None:
             raise SpawnFailed(start.spawn_error)
         others = [one.spec.worker for one in self.processes if set(one.spec.devices) & set(spec.devices)]
-        self._watch.started(self._host, spec.worker, others)
+        lacks = [entry.name for entry in spec.weights if entry.key not in self._weights]
+        self._watch.started(self._host, spec.worker, others, lacks)
         pid = 1000 + len(self.spawned)
         process = SimProcess(pid, spec, start, watcher, self.processes.remove)
         process.watched(self._host, self._watch)

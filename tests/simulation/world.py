@@ -38,6 +38,7 @@ from stoker.control.store.resources.keys import create_join_token
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.testing.fake_host import FakeSampler, MemoryScratch
 from stoker.testing.fake_spawner import Start
+from stoker.testing.fake_weights import FakeWeights
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import AttemptKey, Device, Outcome
 from stoker.wire.streams import AgentStream, StreamEnded
@@ -77,6 +78,8 @@ class Host:
     spawner: SimSpawner | None = None
     agent: Agent | None = None
     scratch: MemoryScratch | None = None
+    weights: set[str] = field(default_factory=set)
+    """The keys of those on its disk."""
     wanted: bool = False
     credential: str = ""
     token: str = ""
@@ -106,6 +109,7 @@ class World:
         self.seed = seed
         self.loop = loop
         self.rng = Random(seed * 7919 + 1)
+        self.weights_rng = Random(seed * 43 + 6)
         self.jumped = 0.0
         self.store = memory_store()
         self.witness = Witness(loop, self.clock, self.store.writer)
@@ -176,7 +180,8 @@ class World:
 
     def add_endpoint(self, name: str, **fields: Any) -> None:
         concurrency, max_jobs = fields.pop("concurrency", 1), fields.pop("max_jobs", None)
-        run = EndpointVersion("/h.py:handler", concurrency=concurrency, max_jobs=max_jobs)
+        weights = fields.pop("weights", ())
+        run = EndpointVersion("/h.py:handler", concurrency=concurrency, max_jobs=max_jobs, weights=weights)
         self.endpoints.append(Endpoint(name, "default", name, 1, run, **fields))
 
     async def start_control(self) -> None:
@@ -291,9 +296,18 @@ class World:
             return
         self.witness.note("{} starts", host.name)
         process = host.process = Process(host.name)
+        if self.weights_rng.random() < 0.2:
+            host.weights.clear()  # an operator cleaned up
         spawner = host.spawner = SimSpawner(
-            host.name, self.witness, self.loop, lambda endpoint: self.starts.get(endpoint, Start())
+            host.name,
+            self.witness,
+            self.loop,
+            lambda endpoint: self.starts.get(endpoint, Start()),
+            host.weights,
         )
+        weights = FakeWeights(self.weights_rng.choice([0.1, 5.0]), held=host.weights)
+        if self.weights_rng.random() < 0.3:
+            weights.failures.append(f"node {host.name} cannot get the weights")
         host.scratch = MemoryScratch()
         signing = SigningRequests()
         parts = AgentParts(
@@ -303,6 +317,7 @@ class World:
             signing=signing,
             sampler=FakeSampler((Device(f"GPU-{host.name}", "gpu", "simulated"),)),
             scratch=host.scratch,
+            weights=weights,
             outbox_disk=host.disk,
             rng=Random(self.rng.random()),
             wall=self.clock,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.agent.containers.plan import (
+    Bind,
     ContainerExit,
     ContainerLimits,
     EngineFacts,
@@ -133,6 +135,21 @@ def test_both_engines_receive_the_same_request(
     assert [one["path"] for one in podman["devices"]] == requested
     assert (podman["init"], podman["no_new_privileges"], podman["netns"]) == (True, True, {"nsmode": "host"})
     assert podman["cap_drop"] == [f"CAP_{right}" for right in host["CapDrop"]]
+
+
+@given(SPECS, DEVICES, ENVIRONMENTS, LIMITS)
+def test_weights_are_mounted_read_only_and_the_endpoints_own_variable_has_priority(
+    spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits
+) -> None:
+    paths = replace(PATHS, weights="/host/weights")
+    made = plan(spec, device, "sha256:1", added, paths, limits)
+    assert Bind("/host/weights", "/stoker-weights", read_only=True) in made.binds
+    assert made.environment["STOKER_WEIGHTS_DIR"] == "/stoker-weights"
+    own = plan(spec, device, "sha256:1", {**added, "STOKER_WEIGHTS_DIR": "/own"}, paths, limits)
+    assert own.environment["STOKER_WEIGHTS_DIR"] == "/own"
+    without = plan(spec, device, "sha256:1", added, PATHS, limits)
+    assert "STOKER_WEIGHTS_DIR" not in without.environment
+    assert not any(bind.target == "/stoker-weights" for bind in without.binds)
 
 
 def test_an_endpoints_limits_come_before_the_nodes() -> None:

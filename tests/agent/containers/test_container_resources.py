@@ -19,7 +19,7 @@ from stoker.agent.containers.spawner import HostFolder
 from stoker.agent.interfaces import SpawnFailed, WorkerExit
 from stoker.agent.sandbox.users import WorkerUsers
 from stoker.agent.storage.volumes import group
-from stoker.wire.messages import AttemptKey, Device, WorkerLimits
+from stoker.wire.messages import AttemptKey, Device, LockedWeights, WorkerLimits
 from stoker.worker.frames import Frame
 
 pytestmark = pytest.mark.slow
@@ -109,6 +109,25 @@ async def test_workers_with_users_of_their_own_share_a_volume_by_its_group(
         owners = {path.stat().st_uid for path in (volumes / "shared").iterdir()}
         assert owners == {190_020, 190_021}
         assert (volumes / "shared").stat().st_gid == group("shared")
+    finally:
+        await host.spawner.close()
+
+
+async def test_a_worker_with_weights_reads_them_and_one_without_sees_none(
+    engine: ContainerEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "weights" / "flux").mkdir(parents=True)
+    (tmp_path / "weights" / "flux" / "model.safetensors").touch()
+    shown = HostFolder(tmp_path / "weights", tmp_path / "weights")
+    host = Host(engine, tmp_path / "data", limits=ContainerLimits(nproc=4096), weights=shown)
+    try:
+        reading = host.python("reads_weights", "/here", weights=(LockedWeights("flux", "folder"),))
+        assert await output(reading, {}) == {
+            "folder": "/stoker-weights",
+            "flux": ["model.safetensors"],
+            "refusal": "Read-only file system",
+        }
+        assert await output(host.python("reads_weights", "/here"), {}) == {"folder": ""}
     finally:
         await host.spawner.close()
 

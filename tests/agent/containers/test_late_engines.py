@@ -45,7 +45,7 @@ class Node:
     def __init__(self, folder: Path, later: ExitStack, **named: str) -> None:
         self.folder, self.later = folder, later
         self.environment = {"DOCKER_HOST": f"unix://{folder}/s"}
-        self.shown = host_folders(folder / "data", None, named)
+        self.shown = host_folders(folder / "data", None, folder / "weights", named)
         (folder / "data").mkdir()
 
     async def agent_starts(self) -> Host:

@@ -247,11 +247,19 @@ def test_the_kernels_count_of_what_it_killed_for_its_memory(tmp_path: Path, line
 
 
 def test_what_the_host_calls_a_folder(tmp_path: Path) -> None:
-    folders = host_folders(tmp_path, None, {"STOKER_HOST_DATA_DIR": "/mnt/agent"})
+    folders = host_folders(tmp_path, None, tmp_path / "w", {"STOKER_HOST_DATA_DIR": "/mnt/agent"})
     assert folders.data.path(tmp_path / "scratch" / "w") == "/mnt/agent/scratch/w"
-    assert host_folders(tmp_path, tmp_path / "v", {}).volumes == HostFolder(tmp_path / "v", tmp_path / "v")
+    assert host_folders(tmp_path, tmp_path / "v", tmp_path / "w", {}).volumes == HostFolder(
+        tmp_path / "v", tmp_path / "v"
+    )
+    below = host_folders(tmp_path, None, tmp_path / "weights", {"STOKER_HOST_DATA_DIR": "/mnt/agent"})
+    assert below.weights.outside == Path("/mnt/agent/weights")
+    elsewhere = host_folders(tmp_path, None, Path("/srv/w"), {"STOKER_HOST_DATA_DIR": "/mnt/agent"})
+    assert elsewhere.weights.outside == Path("/srv/w")
+    named = host_folders(tmp_path, None, tmp_path / "w", {"STOKER_HOST_WEIGHTS_DIR": "/mnt/w"})
+    assert named.weights.outside == Path("/mnt/w")
     with pytest.raises(CliError, match="STOKER_HOST_DATA_DIR must be an absolute path of the engine's host"):
-        host_folders(tmp_path, None, {"STOKER_HOST_DATA_DIR": "here"})
+        host_folders(tmp_path, None, tmp_path / "w", {"STOKER_HOST_DATA_DIR": "here"})
 
 
 def test_a_pod_is_shown_the_hosts_name_of_its_network_volume(tmp_path: Path) -> None:
@@ -339,7 +347,7 @@ class Elsewhere:
 async def seeing(monkeypatch: pytest.MonkeyPatch, engine: Elsewhere, **arguments: str) -> ContainerEngine:
     monkeypatch.setattr(containers, "connect", lambda _: engine)
     data, volumes = Path("/data"), Path("/volumes")
-    return await container_engine("n", {}, host_folders(data, volumes, arguments))
+    return await container_engine("n", {}, host_folders(data, volumes, data / "weights", arguments))
 
 
 async def test_an_engine_that_sees_the_agents_folders_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError, load_config
 from stoker.control.config.sections import Config
 from stoker.models.talking_video import safety
-from stoker.models.weights import read_lock
+from stoker.models.weights import Entry, Lock, LockedFile, read_lock, write_lock
 from stoker.wire.messages import Price
 
 
@@ -265,3 +265,27 @@ def test_a_user_who_is_not_there_or_may_not_pass(tmp_path: Path, monkeypatch: py
     closed.chmod(0o700)
     with pytest.raises(CliError, match="may not pass through"):
         worker_user(pwd.getpwuid(os.getuid()).pw_name, folder)
+
+
+OWN_WEIGHTS = """local_roots = ["."]
+[[endpoints]]
+id = "ours"
+imageName = "local:echo.py:handler"
+weights = ["our-sdxl"]
+weightsLock = "our.lock"
+"""
+
+
+def test_an_endpoint_of_the_file_names_its_weights_and_their_lock(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").touch()
+    (tmp_path / "stoker.toml").write_text(OWN_WEIGHTS)
+    files = (LockedFile("model.safetensors", 7, "ab" * 32),)
+    write_lock(Lock([Entry("our-sdxl", "folder", "none", files)]), tmp_path / "our.lock")
+    (ours,) = declared_endpoints(load_config(tmp_path / "stoker.toml"), [], {})
+    assert [(one.name, one.source, one.size) for one in ours.run.weights] == [("our-sdxl", "folder", 7)]
+    write_lock(Lock([]), tmp_path / "our.lock")
+    with pytest.raises(CliError, match=r"weights of endpoint ours: .* has no entry 'our-sdxl'"):
+        declared_endpoints(load_config(tmp_path / "stoker.toml"), [], {})
+    (tmp_path / "stoker.toml").write_text(OWN_WEIGHTS.replace('weights = ["our-sdxl"]\n', ""))
+    with pytest.raises(ConfigError, match="weightsLock is the lock of weights, and none are named"):
+        load_config(tmp_path / "stoker.toml")
