@@ -58,7 +58,7 @@ class WeightsCache:
 
     async def run(self) -> None:
         try:
-            await run_in_thread("look for weights", self._store.sweep)
+            await self._sweep()
             await self._report_facts()
             self.looked.set()
             async with asyncio.TaskGroup() as self._group:
@@ -69,6 +69,12 @@ class WeightsCache:
             self._group = None
             for worker in list(self._uses):
                 self.release(worker)
+
+    async def _sweep(self) -> None:
+        try:
+            await run_in_thread("look for weights", self._store.sweep)
+        except OSError as error:
+            log.warning("the folder of weights cannot be tidied: %s", error)
 
     def hold(
         self, worker: str, weights: Sequence[LockedWeights], heard: Callable[[WeightsNews], None]
@@ -97,7 +103,7 @@ class WeightsCache:
     async def _bring(self, entry: LockedWeights) -> None:
         """Until the entry is here, or nobody waits for it any more."""
         failures = 0
-        while True:
+        while self._waits_for(entry.key):
             one = Try()
             try:
                 await self._try(entry, one)

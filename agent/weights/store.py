@@ -71,7 +71,7 @@ class WeightsStore:
         found = {}
         for mark in self._marks():
             name = mark.name[1 : -len(MARK)]
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # removed meanwhile, or not written by an agent
                 size, used_at = int(mark.read_text() or 0), mark.stat().st_mtime
                 here = sum(map(_bytes_below, (self.folder / name, self.part(name))))
                 found[name] = Kept(size, here, used_at, self._is_busy(mark))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from weights_folder import FILES, SIZE, made_store
-from weights_server import WeightsServer, locked, weights_server
+from weights_server import WeightsServer, locked, put, weights_server
 
 from stoker.agent.weights import tries
 from stoker.agent.weights.cache import WeightsCache
@@ -141,6 +141,39 @@ async def test_a_fault_of_its_own_is_a_failure_like_others(
         cache.hold("w", [FLUX], heard)
         assert "ZeroDivisionError" in (await heard.until(lambda news: news.failed)).text
         await heard.ready()
+
+
+async def test_a_worker_whose_start_fails_is_not_fetched_for_again(
+    fetcher: Fetcher, server: WeightsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "FIRST_S", 0.01)
+
+    def fails(news: WeightsNews) -> None:
+        if news.ready:
+            raise ZeroDivisionError("a fault of the worker's")
+
+    async with running(fetcher) as cache:
+        cache.hold("w", [FLUX], fails)
+        (task,) = cache._tasks.values()
+        async with asyncio.timeout(SECONDS):
+            await task
+        assert cache._tasks == {}
+
+
+async def test_a_folder_that_cannot_be_read_does_not_end_the_agent(
+    fetcher: Fetcher, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, {".odd.agent": b"not a size"})
+
+    def unreadable() -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(fetcher.store, "sweep", unreadable)
+    async with running(fetcher) as cache:
+        heard = Heard()
+        cache.hold("w", [FLUX], heard)
+        await heard.ready()
+    assert list(fetcher.store.kept()) == ["flux"]
 
 
 async def test_what_nobody_waits_for_any_more_is_not_fetched_on_and_resumed_later(
