@@ -7,7 +7,7 @@ import inspect
 import os
 import select
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,19 @@ async def start(spawner: LocalSpawner, tmp_path: Path) -> Start:
         return watcher.process, watcher
 
     return start_script
+
+
+@asynccontextmanager
+async def at_work(host: Any, scratch: Path) -> AsyncIterator[None]:
+    """The agent of a scripted host runs; none of its scratch folders is left when it has ended."""
+    running = asyncio.create_task(host.agent.run())
+    yield
+    host.agent.stop()
+    async with asyncio.timeout(100):
+        await running
+    assert os.listdir(scratch) == []
+    for task in host.control._tasks:
+        task.cancel()
 
 
 @pytest.fixture

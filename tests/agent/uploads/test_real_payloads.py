@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from real_processes import at_work
 
 from stoker.agent.attempts.chunks import HOLD_MAX
 from stoker.agent.processes.local_spawner import LocalSpawner
@@ -28,19 +27,13 @@ async def real(a_host, a_worker, tmp_path):
     host.spawner = LocalSpawner(tmp_path / "agent")
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.set(cancel_s=60.0, stop_ladder=StopLadder(term_s=0.2))
-    running = asyncio.create_task(host.agent.run())
 
     async def serve(handler, **fields):
         await host.control.ready(a_worker(handler=f"{HANDLERS}/{handler}.py:handler", **fields))
 
     host.serve = serve
-    yield host
-    host.agent.stop()
-    async with asyncio.timeout(100):
-        await running
-    assert os.listdir(tmp_path / "scratch") == []
-    for task in host.control._tasks:
-        task.cancel()
+    async with at_work(host, tmp_path / "scratch"):
+        yield host
 
 
 def read(host, ref):

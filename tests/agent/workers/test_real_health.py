@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from real_processes import at_work
 
 from stoker.agent.process_tree.memory import WorkerMemory, tree_memory, tree_of
 from stoker.agent.processes.local_spawner import LocalSpawner
@@ -101,14 +101,8 @@ async def real(a_host, tmp_path, monkeypatch):
     host.folder = folder
     host.measure = WorkerMemory(host.sampler).measure
     host.set(cancel_s=60.0, stop_ladder=StopLadder(term_s=0.1))
-    running = asyncio.create_task(host.agent.run())
-    yield host
-    host.agent.stop()
-    async with asyncio.timeout(100):
-        await running
-    assert os.listdir(tmp_path / "scratch") == []
-    for task in host.control._tasks:
-        task.cancel()
+    async with at_work(host, tmp_path / "scratch"):
+        yield host
 
 
 def ends(host, job):

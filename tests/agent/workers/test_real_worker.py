@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from dataclasses import replace
 
 import pytest
+from real_processes import at_work
 
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.processes.scratch_folders import ScratchFolders
@@ -53,14 +53,8 @@ async def real(a_host, tmp_path):
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.handler = f"{folder}/h.py:handler"
     host.set(cancel_s=0.1, stop_ladder=StopLadder(term_s=0.1))
-    running = asyncio.create_task(host.agent.run())
-    yield host
-    host.agent.stop()
-    async with asyncio.timeout(100):
-        await running
-    assert os.listdir(tmp_path / "scratch") == []
-    for task in host.control._tasks:
-        task.cancel()
+    async with at_work(host, tmp_path / "scratch"):
+        yield host
 
 
 async def test_jobs_through_a_real_process(real, a_worker, a_job):

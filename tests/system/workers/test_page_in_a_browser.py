@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from browser import CHROMIUM, LOOPBACK_ONLY, browsing
 from stack import SERVERS, Stack, queue_endpoint, running, until
 from stock_client import installed
 
 pytestmark = pytest.mark.slow
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DOMAIN = "lb.localhost"
 
 
@@ -115,33 +113,14 @@ async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
 def reported(address: str, state: Path, folder: Path) -> dict[str, Any]:
     """What the page found in a browser that went to the address."""
     (state / "report").unlink(missing_ok=True)
-    assert CHROMIUM is not None
     log = folder / "browser.log"
-    with log.open("wb") as errors:
-        browser = subprocess.Popen(
-            [
-                CHROMIUM,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-                "--no-first-run",
-                f"--host-resolver-rules=MAP *.{DOMAIN} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-                f"--user-data-dir={folder / 'profile'}",
-                "--remote-debugging-port=0",  # without it, a headless browser ends once the page is loaded
-                address,
-            ],
-            stdout=errors,
-            stderr=errors,
-        )
-    try:
+    hosts = f"MAP *.{DOMAIN} 127.0.0.1, {LOOPBACK_ONLY}"
+    stays = "--remote-debugging-port=0"  # without it, a headless browser ends once the page is loaded
+    with (
+        log.open("wb") as errors,
+        browsing(address, folder, stays, hosts=hosts, stdout=errors, stderr=errors),
+    ):
         until((state / "report").exists, 120, "a report of the page", lambda: log.read_text()[-3000:])
-    finally:
-        browser.terminate()
-        browser.wait()
     found: dict[str, Any] = json.loads((state / "report").read_text())
     return found
 
