@@ -20,6 +20,7 @@ from parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, in several processes: others would spin
 os.umask(0o022)  # users that a test chooses read what it writes
 
 _create_ssl_context = httpx_transports.create_ssl_context

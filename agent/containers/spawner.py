@@ -77,14 +77,17 @@ class ContainerSpawner:
         if engine.facts.name:
             self._make_folder()
 
-    def spawn(
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ContainerProcess:
+        return self.start(spec, device, watcher)
+
+    def start(
         self,
         spec: WorkerSpec,
         device: Device | None,
         watcher: WorkerWatcher,
         program: Program | None = None,
     ) -> ContainerProcess:
-        """Implements `Spawner.spawn`. Only the environment of `program` is used."""
+        """Starts a worker, as Spawner's `spawn` does. Only the environment of `program` is used."""
         if (why := refusal(self._engine.facts, spec.image, device)) is not None:
             raise SpawnFailed(why)
         name = f"{spec.worker}-{secrets.token_hex(3)}"

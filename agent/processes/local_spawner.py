@@ -94,7 +94,10 @@ class LocalSpawner:
             log.warning("killed %d processes that an earlier agent left", left)
         self._resources.clear()
 
-    def spawn(
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> LocalProcess:
+        return self.start(spec, device, watcher)
+
+    def start(
         self,
         spec: WorkerSpec,
         device: Device | None,
@@ -103,8 +106,8 @@ class LocalSpawner:
         fork: Fork | None = None,
         zygote: Allocation | None = None,
     ) -> LocalProcess:
-        """Implements `Spawner.spawn`; with a program that is run instead of the python worker, or with a fork
-        of this zygote."""
+        """As `Spawner.spawn`; with a program that is run instead of the python worker, or with a fork of
+        this zygote."""
         with contextlib.ExitStack() as undo:
             allocation = self._resources.take(spec, program, undo, zygote)
             channels = open_channels(frames=program is None)

@@ -178,13 +178,14 @@ def lora(name: str, scale: float = 1.0) -> dict[str, Any]:
 def test_loras_are_switched_and_leave_nothing_behind(family: Family) -> None:
     handler = family.handler
     asked = ([lora("ink", 0.7)], [lora("pencil")], [lora("pencil"), lora("ink", 0.7)], [lora("ink", -0.5)])
-    found = [pixels(painted(handler, loras=loras)) for loras in asked]
+    jobs = [painted(handler, loras=loras) for loras in asked]
+    found = [pixels(job) for job in jobs]
     assert len({*found, family.without}) == 5
     assert [pixels(painted(handler, loras=loras)) for loras in asked] == found
     assert pixels(painted(handler, loras=[{"name": "pencil"}])) == found[1]
     assert pixels(painted(handler, loras=[])) == family.without
     assert pixels(painted(handler)) == family.without
-    made = metadata.read(painted(handler, loras=asked[0]).files[0].path)
+    made = metadata.read(jobs[0].files[0].path)
     assert made is not None
     digest = weights.read_lock(family.home / "our.lock").entry("ink").digest
     assert made["loras"] == [{"name": "ink", "scale": 0.7, "weights": f"sha256:{digest}"}]

@@ -70,7 +70,7 @@ async def test_others_stay_and_so_does_a_template_that_they_use() -> None:
     async with at_work() as (api, _):
         made = await temporary(api)
         await api.made("/endpoints", name="kept", templateId=made["templateId"])
-        await later(api, 1000)
+        await later(api, 100)
         assert await names(api) == ({"kept"}, {"live-caption"})
 
 
