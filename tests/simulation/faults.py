@@ -13,6 +13,8 @@ from typing import Any
 
 from world import Host, World
 
+from stoker.agent.attempts.running_attempt import RunningAttempt
+from stoker.agent.attempts.states import Waiting
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Chunk, Outcome, Progress
 
@@ -269,6 +271,33 @@ async def an_agent_dies_with_results(world: World, rng: Random) -> None:
     await asyncio.sleep(1.0)
     for host in busy:
         world.start_agent(host)
+
+
+async def a_link_breaks_while_jobs_wait(world: World, rng: Random) -> None:
+    """Some lie ahead of a worker, behind one that is short. Of the same kind."""
+    endpoint = world.endpoints[-1].id  # the one whose jobs are short, where there is one
+    for _ in range(6):
+        world.ask([{"run_s": 0.004}], endpoint=endpoint)
+        await asyncio.sleep(0.1)
+    for _ in range(3):
+        for _ in range(12):
+            world.ask([{"run_s": 0.004}], 100.0, endpoint=endpoint)
+        for _ in range(60):
+            await asyncio.sleep(0.001)
+            if waiting := hosts_with_waiting(world):
+                world.network.drop(rng.choice(waiting).name)
+                break
+        await asyncio.sleep(1.0)
+
+
+def hosts_with_waiting(world: World) -> list[Host]:
+    """Those whose agents hold attempts that wait for their worker: a Hello must not leave them out."""
+    agents = [(host, host.agent) for host in world.hosts if host.up and host.agent is not None]
+    return [host for host, agent in agents if any(map(_waits, agent.attempts._attempts.values()))]
+
+
+def _waits(attempt: RunningAttempt) -> bool:
+    return isinstance(attempt.state, Waiting)
 
 
 async def a_clone_has_an_older_disk(world: World, rng: Random) -> None:

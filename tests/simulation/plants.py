@@ -374,6 +374,7 @@ def a_hello_leaves_out_what_waits(patch: Patch) -> None:
     real = Attempts.held
     patch(Attempts, "held", lambda self: tuple(one for one in real(self) if one.phase != "waiting"))
     patch(Agent, "_back_off", lambda *_, **__: 0.001)  # it is back before they are handed back
+    _often(patch, faults.a_link_breaks_while_jobs_wait)
 
 
 @planted
@@ -466,3 +467,4 @@ def the_outbox_is_not_loaded(patch: Patch) -> None:
 @planted
 def the_outbox_is_not_written(patch: Patch) -> None:
     patch(MemoryDisk, "save", lambda *_: None)
+    _often(patch, faults.an_agent_dies_with_results)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from callers import OWN, Caller, look_around, named, purge
-from faults import WATCHED_S, breaks, mend
+from faults import WATCHED_S, breaks, hosts_with_waiting, mend
 from idle_hands import watch_for_idle_hands
 from virtual_loop import VirtualLoop, run
 from wishes import Request, draw
@@ -162,7 +162,7 @@ async def _short_jobs_turn_long(world: World, rng: Random) -> None:
             world.ask([script, SHORT], 100.0, endpoint=TURNS)
             await asyncio.sleep(rng.choice([0.0, 0.0, 0.01]))
             if breaks_often and rng.random() < 0.2:
-                world.network.drop(rng.choice(world.hosts).name)
+                world.network.drop(rng.choice(hosts_with_waiting(world) or world.hosts).name)
         await asyncio.sleep(rng.random() * 4.0)
 
 
