@@ -115,7 +115,8 @@ class TextToImage:
             made.append({"image_url": self._made(job, request, parameters, number), "seed": parameters.seed})
         job.measure("output_pixels", request.num_images * request.width * request.height)
         several = {"images": made} if request.num_images > 1 else {}
-        return {**made[0], **several, **self.entry.output_fields}
+        notes = getattr(self.pipeline, "notes", None)
+        return {**made[0], **several, **self.entry.output_fields, **(notes(parameters) if notes else {})}
 
     def _image_of(self, job: Job, request: ImageRequest) -> Image.Image:
         """The caller's image, cropped to the requested width and height."""

@@ -30,13 +30,13 @@ def files() -> dict[str, bytes]:
     """Every file by its path."""
     clip, t5 = clip_vocabulary(), t5_vocabulary()
     texts = {
-        "model_index.json": _MODEL_INDEX,
+        "model_index.json": MODEL_INDEX,
         "scheduler/scheduler_config.json": _SCHEDULER,
         "transformer/config.json": _TRANSFORMER,
         "vae/config.json": _VAE,
         "text_encoder/config.json": _clip_config(len(clip)),
         "text_encoder_2/config.json": _t5_config(len(t5)),
-        "tokenizer/tokenizer_config.json": _CLIP_TOKENIZER,
+        "tokenizer/tokenizer_config.json": CLIP_TOKENIZER,
         "tokenizer/vocab.json": clip,
     }
     tensors = {
@@ -51,11 +51,13 @@ def files() -> dict[str, bytes]:
     return made | {"tokenizer/merges.txt": b"#version: 0.2\n"}
 
 
-def t5_tokenizer_files() -> dict[str, bytes]:
-    """A tokenizer of T5's kind with a token for each ASCII character."""
+def t5_tokenizer_files(
+    vocabulary: list[tuple[str, float]] | None = None, length: int = 512
+) -> dict[str, bytes]:
+    """A tokenizer of T5's kind for these tokens; without them, with a token for each ASCII character."""
     return {
-        "tokenizer_config.json": json_bytes(_T5_TOKENIZER),
-        "tokenizer.json": json_bytes(_t5_tokenizer(t5_vocabulary())),
+        "tokenizer_config.json": json_bytes({**_T5_TOKENIZER, "model_max_length": length}),
+        "tokenizer.json": json_bytes(_t5_tokenizer(vocabulary or t5_vocabulary())),
     }
 
 
@@ -79,7 +81,7 @@ def t5_vocabulary() -> list[tuple[str, float]]:
     return [*special, ("▁", -2.0), *((character, -4.0) for character in _CHARACTERS)]
 
 
-_MODEL_INDEX = {
+MODEL_INDEX = {
     "_class_name": "FluxPipeline",
     "_diffusers_version": "0.42.1",
     "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
@@ -139,7 +141,7 @@ _VAE = {
     "use_quant_conv": False,
 }
 
-_CLIP_TOKENIZER = {
+CLIP_TOKENIZER = {
     "bos_token": CLIP_START,
     "eos_token": CLIP_END,
     "model_max_length": numbers.CLIP_LENGTH,

@@ -59,6 +59,17 @@ def test_every_parameter_reaches_the_image(paint: Paint, change: dict[str, Any])
     assert opened(plain.files[0].path).tobytes() != opened(changed.files[0].path).tobytes()
 
 
+def test_what_a_pipeline_notes_of_an_image_stands_in_the_output(
+    paint: Paint, model: TextToImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def notes(parameters: ImageParameters) -> dict[str, Any]:
+        return {"not_drawn": parameters.prompt.split()}
+
+    assert "not_drawn" not in paint(prompt="a quiet sea").output
+    monkeypatch.setattr(model.pipeline, "notes", notes, raising=False)
+    assert paint(prompt="a quiet sea").output["not_drawn"] == ["a", "quiet", "sea"]
+
+
 def test_an_empty_negative_prompt_is_none(paint: Paint) -> None:
     assert image_bytes(paint()) == image_bytes(paint(negative_prompt="  "))
 

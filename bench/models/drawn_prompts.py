@@ -1,0 +1,131 @@
+"""Scores what flux-mini draws for prompts that it was never trained on: whether the picture shows what they
+say.
+
+    python bench/models/drawn_prompts.py [--number 200] [--side 512] [--json bench/results/drawn-prompts.json]
+
+The pictures are read by `picture_reading`, which knows nothing of the networks that drew them. As a check of
+the reading itself, drawings of the same prompts by the program that made the training's scenes are scored in
+the same run; and each picture is also scored against another's prompt, where the scores must be near chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import picture_reading
+from PIL import Image
+
+sys.path.append(str(Path(__file__).parents[1]))
+from measured_on import machine
+
+from stoker.models.interface import ImageParameters
+from stoker.models.text_to_image.families.flux_mini import FluxMini
+from stoker.models.text_to_image.mini import weights
+from stoker.models.text_to_image.mini.vocabulary import COLOURS, COUNTS, DRAWABLES, POSITIONS, SCENERY
+from stoker.models.text_to_image.training import drawing
+from stoker.models.text_to_image.training.scenes import REGIONS, Group, Scene, can_be_seen, is_held_out
+
+PARTS = ("object", "colour", "count", "position", "all of it")
+STEPS = 28
+
+
+def held_out(number: int) -> list[Scene]:
+    """Scenes of one group with combinations of object, colour and count that training leaves out."""
+    rng = random.Random(0)
+    found = list[Scene]()
+    while len(found) < number:
+        drawable, colour, count = rng.choice(DRAWABLES), rng.choice(tuple(COLOURS)), rng.randint(1, 4)
+        background = rng.choice((*SCENERY, *COLOURS))
+        if is_held_out(drawable, colour, count) and can_be_seen(colour, background):
+            found.append(Scene((Group(drawable, colour, count, rng.choice(("", *POSITIONS))),), background))
+    return found
+
+
+def prompt(scene: Scene) -> str:
+    """As in "two red cats on the left in a meadow"."""
+    [one] = scene.groups
+    name = one.drawable.name if one.count == 1 else one.drawable.plural
+    first = "a" if one.count == 1 else COUNTS[one.count - 1]
+    where = {"": "", "top": " at the top", "bottom": " at the bottom"}.get(
+        one.position, f" on the {one.position}"
+    )
+    behind = SCENERY.get(scene.background, f"on a {scene.background} background")
+    return f"{first} {one.colour} {name}{where} {behind}"
+
+
+def score(scene: Scene, seen: list[picture_reading.Seen]) -> dict[str, bool]:
+    """What is right: the object and the colour of most of what is seen, the count, and the middle of it all
+    within the region that the position names."""
+    [one] = scene.groups
+    if not seen:
+        return dict.fromkeys(PARTS, False)
+    names, colours = Counter(each.name for each in seen), Counter(each.colour for each in seen)
+    x, y = (sum(values) / len(seen) for values in ([each.x for each in seen], [each.y for each in seen]))
+    left, top, right, bottom = REGIONS[one.position] if one.position else (0.3, 0.3, 0.7, 0.7)
+    found = {
+        "object": names.most_common(1)[0][0] == one.drawable.name,
+        "colour": colours.most_common(1)[0][0] == one.colour,
+        "count": len(seen) == one.count,
+        "position": bool(left <= x <= right and top <= y <= bottom),
+    }
+    return found | {"all of it": all(found.values())}
+
+
+def shares(scores: list[dict[str, bool]]) -> dict[str, float]:
+    return {part: round(sum(one[part] for one in scores) / len(scores), 3) for part in PARTS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--number", type=int, default=200)
+    parser.add_argument("--side", type=int, default=512)
+    parser.add_argument("--keep", type=Path, help="a folder for the pictures")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    scenes, classifier = held_out(options.number), picture_reading.load()
+    seen, drawn = list[list[picture_reading.Seen]](), list[list[picture_reading.Seen]]()
+    with tempfile.TemporaryDirectory() as name:
+        weights.build(Path(name))
+        pipeline = FluxMini(Path(name), "cpu", text_tokens=32)
+        began = time.perf_counter()
+        for number, scene in enumerate(scenes):
+            wanted = ImageParameters(
+                prompt(scene), options.side, options.side, STEPS, seed=number, guidance=3.5
+            )
+            image = pipeline.generate(wanted, lambda step: None)
+            if options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                image.save(options.keep / f"{number:03} {wanted.prompt}.png")
+            seen.append(picture_reading.read(image, scene.background, classifier))
+        seconds = (time.perf_counter() - began) / len(scenes)
+    for number, scene in enumerate(scenes):
+        pixels = drawing.draw(scene, options.side, options.side, random.Random(number))
+        drawn.append(picture_reading.read(Image.fromarray(pixels), scene.background, classifier))
+    others = [*scenes[1:], scenes[0]]
+    found: dict[str, Any] = {
+        "machine": machine(),
+        "prompts": len(scenes),
+        "side": options.side,
+        "flux-mini": shares([score(*one) for one in zip(scenes, seen, strict=True)]),
+        "against another's prompt": shares([score(*one) for one in zip(others, seen, strict=True)]),
+        "drawn by the program": shares([score(*one) for one in zip(scenes, drawn, strict=True)]),
+        "seconds_per_picture": round(seconds, 2),
+    }
+    for which in ("flux-mini", "against another's prompt", "drawn by the program"):
+        print(f"{which}: " + ", ".join(f"{part} {share:.0%}" for part, share in found[which].items()))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Writes what was trained so far into `mini/trained`, at half precision.
+
+    python -m stoker.models.text_to_image.training.export FOLDER
+
+The averaged weights are taken: of the autoencoder, and of the transformer with guidance, or without if that
+is not trained yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from stoker.models.text_to_image.mini.weights import TRAINED
+
+TIED = "encoder.embed_tokens.weight"
+"""The same as T5's `shared.weight`."""
+
+PARTS = {"transformer.": "transformer", "clip.": "clip", "t5.": "t5"}
+
+
+def averaged(checkpoint: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = torch.load(checkpoint, weights_only=True)["average"]
+    return found
+
+
+def write(name: str, weights: dict[str, torch.Tensor]) -> None:
+    path = TRAINED / f"{name}.safetensors"
+    half = {key: value.half().contiguous() for key, value in weights.items() if key != TIED}
+    save_file(half, path, metadata={"format": "pt"})
+    print(f"{path.name}: {path.stat().st_size:,} bytes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    if (checkpoint := folder / "autoencoder.pt").exists():
+        write("vae", averaged(checkpoint))
+    for checkpoint in (folder / "guided.pt", folder / "transformer.pt"):
+        if checkpoint.exists():
+            weights = averaged(checkpoint)
+            for prefix, name in PARTS.items():
+                write(name, {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
+            break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The scenes and captions that flux-mini is trained on."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.models.text_to_image.mini import networks
+from stoker.models.text_to_image.mini.vocabulary import COLOURS, DRAWABLES, WORDS
+from stoker.models.text_to_image.mini.words import read
+from stoker.models.text_to_image.training.captions import caption
+from stoker.models.text_to_image.training.scenes import REGIONS, boxes, can_be_seen, is_held_out, scene
+
+SEEDS = st.integers(0, 2**32)
+
+
+@given(SEEDS)
+def test_no_scene_has_a_combination_that_is_held_out_or_cannot_be_seen(seed: int) -> None:
+    made = scene(random.Random(seed))
+    for group in made.groups:
+        assert not is_held_out(group.drawable, group.colour, group.count)
+        assert can_be_seen(group.colour, made.background)
+
+
+def test_a_tenth_of_the_combinations_is_held_out() -> None:
+    every = [
+        (drawable, colour, count) for drawable in DRAWABLES for colour in COLOURS for count in range(1, 5)
+    ]
+    assert 0.08 < sum(is_held_out(*one) for one in every) / len(every) < 0.12
+
+
+@given(SEEDS, st.integers(4, 24), st.integers(4, 24))
+def test_objects_stand_apart_within_their_region(seed: int, columns: int, rows: int) -> None:
+    rng, width, height = random.Random(seed), 64 * columns, 64 * rows
+    for group in scene(rng).groups:
+        left, top, right, bottom = REGIONS[group.position]
+        found = boxes(group, width, height, rng)
+        assert len(found) == group.count
+        for box in found:
+            assert left * width <= box.x - box.side / 2
+            assert box.x + box.side / 2 <= right * width + 1e-6
+            assert top * height <= box.y - box.side / 2
+            assert box.y + box.side / 2 <= bottom * height + 1e-6
+        for one, other in [(one, other) for one in found for other in found if one is not other]:
+            apart = max(abs(one.x - other.x), abs(one.y - other.y))
+            assert apart >= (one.side + other.side) / 2 - 1e-6
+
+
+@given(SEEDS)
+def test_captions_are_words_that_prompts_are_read_in(seed: int) -> None:
+    rng = random.Random(seed)
+    text = caption(scene(rng), rng)
+    assert set(text.split()) <= set(WORDS)
+    assert len(text.split()) <= networks.TEXT_TOKENS - 2
+    assert read(text).notes == {}
+
+
+@given(SEEDS)
+def test_a_caption_names_what_no_reader_would_expect(seed: int) -> None:
+    """A colour that the object does not usually have is in every caption but a fragment."""
+    rng = random.Random(seed)
+    made = scene(rng)
+    text = caption(made, rng)
+    unusual = [group for group in made.groups if group.colour not in group.drawable.colours]
+    if len(text.split()) > 8:
+        assert all(group.colour in text.split() for group in unusual)

@@ -1,0 +1,87 @@
+"""How flux-mini reads prompts: in known words only, saying what it read otherwise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.models.text_to_image.mini.vocabulary import DRAWABLES, SCENERY, WORDS, Drawable
+from stoker.models.text_to_image.mini.words import MOST_WORDS, read
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("Two red cats on the left, on a blue background", "two red cats on the left , on a blue background"),
+        ("A photo of an orange cat", "a orange cat"),
+        ("three sheep on the grass", "three sheeps in a meadow"),
+        ("a poodle under an oak tree", "a dog below a tree"),
+        ("an astronaut riding a horse", "a robot , a horse"),
+        ("2 grey mice at dusk", "two gray mice at sunset"),
+        ("a cat in front of a castle", "a cat and a castle"),
+        ("red", "red"),
+    ],
+)
+def test_a_prompt_is_read_in_known_words(prompt: str, text: str) -> None:
+    assert read(prompt).text == text
+
+
+def test_it_says_what_stands_for_what_and_what_is_not_drawn() -> None:
+    reading = read("a crimson kitten, cinematic, 4k")
+    assert reading.text == "a red cat"
+    assert reading.notes == {
+        "drawn_instead": {"crimson": "red", "kitten": "cat"},
+        "not_drawn": ["cinematic", "4k"],
+    }
+
+
+def test_a_prompt_of_known_words_has_no_notes() -> None:
+    assert read("two red cats and a dog at night").notes == {}
+
+
+def test_more_than_four_are_four() -> None:
+    reading = read("seven owls")
+    assert (reading.text, reading.instead) == ("four owls", {"seven": "four"})
+
+
+@pytest.mark.parametrize("prompt", ["democracy", "ein Hund", "¿?", "42nd"])
+def test_a_prompt_that_names_nothing_shows_a_star(prompt: str) -> None:
+    assert read(prompt).text.split()[-1] in ("star", "stars")
+
+
+def test_a_negative_prompt_draws_nothing() -> None:
+    assert read("ugly, blurry", draws=False).text == ""
+    assert read("red, democracy", draws=False).text == "red"
+
+
+def test_a_noun_without_a_near_object_counts_only_where_no_object_is_named() -> None:
+    assert read("a cat on a sofa").text == "a cat"
+    assert read("a sofa").instead["sofa"]
+
+
+@given(st.text(max_size=300))
+def test_only_known_words_are_read(prompt: str) -> None:
+    reading = read(prompt)
+    assert set(reading.text.split()) <= set(WORDS)
+    assert len(reading.text.split()) <= MOST_WORDS
+    assert reading == read(prompt)
+
+
+@given(st.lists(st.sampled_from([*WORDS, "a", "unknownword", "kitten", "and"]), min_size=1, max_size=40))
+def test_whatever_the_words_something_is_drawn_or_said(words: list[str]) -> None:
+    reading = read(" ".join(words))
+    assert (
+        reading.text or reading.left_out or set(words) <= {"a", "the", "and", ",", "on", "in", "at", "with"}
+    )
+
+
+@pytest.mark.parametrize("drawable", DRAWABLES, ids=lambda drawable: drawable.name)
+def test_each_object_and_its_plural_are_themselves(drawable: Drawable) -> None:
+    assert read(f"a {drawable.name}").text == f"a {drawable.name}"
+    assert read(f"two {drawable.plural}").text == f"two {drawable.plural}"
+
+
+@pytest.mark.parametrize("phrase", SCENERY.values())
+def test_each_scenery_is_itself(phrase: str) -> None:
+    assert read(f"a cat {phrase}").text == f"a cat {phrase}"
