@@ -1,13 +1,13 @@
 """Runs GPU tests and benchmarks on a machine that has a GPU and no access to a package registry.
 
     python bench/on_a_gpu.py pack [3.12]                                here: downloads wheels to .whl/
-    python3 bench/on_a_gpu.py run -m pytest tests/models -m gpu         there, with .whl/ copied too
+    python3 bench/on_a_gpu.py test                                      there, with .whl/ copied too
     python3 bench/on_a_gpu.py run bench/models/talking_video.py gpu     there
 
 The machine must have Python, torch, transformers and their dependencies (PRESENT). The models need more
 packages (PACKED), in the versions of constraints.txt; `pack` downloads them for that machine's Python on
 x86-64. `run` unpacks them into .whl/site, prints the versions of the packages that are present, and replaces
-itself with Python. It installs nothing outside of .whl/.
+itself with Python; `test` so runs GPU_TESTS. Nothing is installed outside of .whl/.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SOUND = ("av", "soundfile", "cffi", "pycparser")
 REQUESTS = ("requests", "charset-normalizer", "urllib3", "certifi")
 PYTEST = ("pytest", "pytest-asyncio", "pytest-timeout", "pluggy", "iniconfig")
 JSONSCHEMA = ("jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "attrs")
-PACKED = (*DIFFUSERS, *REQUESTS, *SOUND, *PYTEST, *JSONSCHEMA)
+PROMPTS = ("ftfy", "wcwidth")
+PACKED = (*DIFFUSERS, *REQUESTS, *SOUND, *PYTEST, *JSONSCHEMA, *PROMPTS)
 PRESENT = (
     "torch",
     "transformers",
@@ -39,7 +40,16 @@ PRESENT = (
     "numpy",
     "pillow",
     "hypothesis",
+    "psutil",
+    "httpx",
 )
+
+GPU_TESTS = (
+    "tests/models/test_attention.py",
+    "tests/models/talking_video/test_on_a_gpu.py",
+    "tests/models/text_to_image/test_gpu.py",
+)
+"""The files with tests that need a GPU: to collect the others takes the platform's packages."""
 
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
@@ -90,12 +100,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("verb", choices=["pack", "run"])
+    parser.add_argument("verb", choices=["pack", "run", "test"])
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Python's arguments for `run`")
     options = parser.parse_args()
-    if options.verb == "run":
+    if options.verb == "pack":
+        pack(*options.arguments[:1])
+    elif options.verb == "run":
         run(options.arguments)
-    pack(*options.arguments[:1])
+    else:
+        run(["-m", "pytest", "-m", "gpu", *GPU_TESTS, *options.arguments])
 
 
 if __name__ == "__main__":

@@ -104,6 +104,8 @@ def disk_bytes() -> int:
 
 
 def measure(mib: int, rounds: int, device: str) -> dict[str, Any]:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit(f"there is no NVIDIA GPU that torch {torch.__version__} can use; leave out --cuda")
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name).resolve()
         entry = make(folder, mib)

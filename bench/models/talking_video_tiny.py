@@ -1,13 +1,19 @@
-"""Measures talk-tiny on one CPU thread, from two files on disk to a checked video: a part of
-`bench/models/talking_video.py`.
+"""Measures talk-tiny on one CPU thread, from two files on disk to a checked video, beside plain diffusers: a
+part of `bench/models/talking_video.py`.
 
 Without fetching the inputs and without the safety checker. Seconds are CPU time, which a busy machine changes
-less than wall-clock time.
+less than wall-clock time. `library` is one chunk in turns with the nearest that diffusers has: its pipeline
+for videos from an image, with the same text and image encoders, the same autoencoder, and a network of the
+same sizes without audio. Its steps take two forwards, ours three.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
+import os
+import resource
+import statistics
 import tempfile
 import time
 import wave
@@ -18,6 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from stoker.models.talking_video.sampling.settings import SETTINGS
+
+PROMPT = "somebody speaks"
+SIDE = 160
+"""Pixels of the frames that talk-tiny generates for 640 x 640."""
+RUNS = 3
 
 
 class Times:
@@ -69,8 +80,9 @@ def tiny(seconds: float) -> dict[str, Any]:
         start, cpu = time.perf_counter(), time.process_time()
         first, frames = make_video(video_pipeline, folder, times)
         whole, busy = time.perf_counter() - start, time.process_time() - cpu
-    times.spent["the rest"] = busy - sum(times.spent.values())
-    parts = sorted(times.spent.items(), key=lambda item: -item[1])
+        times.spent["the rest"] = busy - sum(times.spent.values())
+        parts = sorted(times.spent.items(), key=lambda item: -item[1])
+        library = beside_the_library(video_pipeline, folder / "weights")
     return {
         "seconds": seconds,
         "frames": frames,
@@ -79,7 +91,101 @@ def tiny(seconds: float) -> dict[str, Any]:
         "seconds_per_second": {"cpu": round(busy / seconds, 2), "clock": round(whole / seconds, 2)},
         "first_part_s": {"cpu": round(first[0], 2), "clock": round(first[1], 2)},
         "parts_s": {name: round(spent, 3) for name, spent in parts},
+        "library": library,
+        "cold_start_s": cold_start(),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
     }
+
+
+def beside_the_library(video_pipeline: Any, weights: Path) -> dict[str, Any]:
+    """The CPU seconds of the first chunk, from a prompt and an image to frames, and of diffusers' pipeline
+    for as many frames; medians of RUNS, in turns."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from stoker.models.talking_video import pipeline
+    from stoker.models.talking_video.audio.speech import EncodedSpeech, Samples
+
+    settings = SETTINGS["tiny"]
+    frames = settings.shape.frames
+    library = library_of(video_pipeline, weights)
+    picture = Image.linear_gradient("L").resize((SIDE, SIDE)).convert("RGB")
+    samples = Samples(np.sin(np.arange(frames * 640) / 5).astype(np.float32), 0.0, 0.5)
+
+    def ours() -> None:
+        image = torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 127.5 - 1
+        scene = pipeline.encode_scene(video_pipeline, PROMPT, image)
+        speech = EncodedSpeech(video_pipeline.speech_encoder, samples, frames)
+        for _ in pipeline.generate(video_pipeline, scene, speech, settings, "480p", 1, lambda step: True):
+            pass
+
+    def theirs() -> None:
+        library(
+            image=picture,
+            prompt=PROMPT,
+            height=SIDE,
+            width=SIDE,
+            num_frames=frames,
+            num_inference_steps=settings.steps,
+            guidance_scale=settings.guidance.text,
+            generator=torch.Generator().manual_seed(1),
+            output_type="pt",
+        )
+
+    seconds: dict[str, list[float]] = {"ours": [], "diffusers": []}
+    for _ in range(RUNS + 1):
+        for name, work in (("ours", ours), ("diffusers", theirs)):
+            begun = time.process_time()
+            work()
+            seconds[name].append(time.process_time() - begun)
+    medians = {name: statistics.median(several[1:]) for name, several in seconds.items()}
+    return {
+        "frames": frames,
+        "side": SIDE,
+        **{f"{name}_cpu_s": round(median, 3) for name, median in medians.items()},
+        "ratio": round(medians["ours"] / medians["diffusers"], 3),
+    }
+
+
+def library_of(video_pipeline: Any, weights: Path) -> Any:
+    """diffusers' pipeline, whose autoencoder is as the library has it: ours is changed for CPUs."""
+    import diffusers
+    import transformers
+
+    talking = video_pipeline.network
+    known = inspect.signature(diffusers.WanTransformer3DModel.__init__).parameters
+    config = {name: value for name, value in talking.config.items() if name in known}
+    network = diffusers.WanTransformer3DModel(**config)
+    network.load_state_dict(
+        {name: weight for name, weight in talking.state_dict().items() if name in network.state_dict()}
+    )
+    made = diffusers.WanImageToVideoPipeline(
+        tokenizer=video_pipeline.tokenizer,
+        text_encoder=video_pipeline.text_encoder,
+        vae=diffusers.AutoencoderKLWan.from_pretrained(weights / "vae"),
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(),
+        image_processor=transformers.CLIPImageProcessorPil(
+            size={"shortest_edge": video_pipeline.image_encoder.config.image_size},
+            crop_size=video_pipeline.image_encoder.config.image_size,
+        ),
+        image_encoder=video_pipeline.image_encoder,
+        transformer=network.eval(),
+    )
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+def cold_start() -> dict[str, float]:
+    """The stages before the first job, of a handler that is set up as in a worker."""
+    from stoker.models.talking_video.handler import TalkingVideo
+    from stoker.worker import Device
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(STOKER_WEIGHTS_DIR=folder, STOKER_PIPELINE="talk-tiny")
+        handler = TalkingVideo()
+        handler.setup(Device())
+    return {name: round(seconds, 3) for name, seconds in handler.cold_start.stages_s.items()}
 
 
 def make_inputs(folder: Path, seconds: float) -> None:
@@ -142,3 +248,9 @@ def show_tiny(found: dict[str, Any]) -> None:
     print(f"  {rate['cpu']} s/s ({rate['clock']}); first part after {first['cpu']} s ({first['clock']})")
     for name, spent in found["parts_s"].items():
         print(f"  {name:32}{spent:8.3f} s {spent / found['cpu_s']:7.1%}")
+    beside = found["library"]
+    print(
+        f"  a chunk of {beside['frames']} frames: {beside['ours_cpu_s']} s of one thread, diffusers'"
+        f" {beside['diffusers_cpu_s']} s, ratio {beside['ratio']}"
+    )
+    print(f"  cold start: {found['cold_start_s']}; peak memory {found['peak_mib']} MiB")

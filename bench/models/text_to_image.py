@@ -35,17 +35,16 @@ import numpy as np
 import torch
 from flux_at_true_size import measured_at_true_size
 from picture_figures import psnr_db, ssim
-from timing import timed
+from timing import synchronize, timed
 
 sys.path.append(str(Path(__file__).parents[1]))
 from measured_on import commit, cpu_name, others
 
 import stoker
-from stoker.models import interface, libraries, selection
+from stoker.models import interface, libraries, selection, weights
 from stoker.models.interface import ImageParameters
 from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image import handler as handlers
-from stoker.models.text_to_image import previews
 from stoker.models.text_to_image.declaration import DECLARATION
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.worker import Device
@@ -98,16 +97,19 @@ def measured(wanted: list[str], arguments: argparse.Namespace) -> dict[str, Any]
     found: dict[str, Any] = {"profiles": {}, "imports_s": round(timed(libraries.prepare), 2)}
     for profile in wanted:
         os.environ[profiles.ENVIRONMENT] = profile
-        stages = cold_start(device, sides[0])
-        gc.collect()
         model = TextToImage()
         model.setup(device)
+        stages = {name: round(seconds, 3) for name, seconds in model.cold_start.stages_s.items()}
+        begun = time.perf_counter()
         plain = library(device)
-        print(f"{model.entry.name} ({profile}): {json.dumps(stages)}")
+        synchronize()
+        library_s = time.perf_counter() - begun
+        print(f"{model.entry.name} ({profile}): {json.dumps(stages)}; the library loads in {library_s:.3f} s")
         found["pipeline"], found["made_up_weights"] = model.entry.name, model.entry.made_up
         found["profiles"][profile] = {
             "speed_ups": dict(model.pipeline.speed_ups),
             "cold_start_s": stages,
+            "library_load_s": round(library_s, 3),
             "images": [of_side(model, plain, side, arguments.steps, arguments.runs) for side in sides],
         }
         del model, plain
@@ -117,36 +119,11 @@ def measured(wanted: list[str], arguments: argparse.Namespace) -> dict[str, Any]
     return found
 
 
-def chosen(device: Device) -> tuple[Any, Any]:
-    selected = selection.select(DECLARATION, device)
-    return selected.pipeline, selected.folder
-
-
 def library(device: Device) -> Any:
-    """The same pipeline without any speed-up, as diffusers loads it."""
-    entry, folder = chosen(device)
+    """The same pipeline without any speed-up, as diffusers loads it: nothing is verified."""
+    entry = selection.choose(DECLARATION, device.kind)
+    folder = weights.weights_folder() / entry.weights
     return interface.load(entry, folder, device.torch_device, profiles.EXACT)
-
-
-def cold_start(device: Device, side: int) -> dict[str, float]:
-    """The seconds of each stage from imported libraries to the first image."""
-    stages: dict[str, float] = {}
-    made: dict[str, Any] = {}
-
-    def stage(name: str, work: Callable[[], Any]) -> None:
-        stages[name] = round(timed(lambda: made.update({name: work()})), 3)
-
-    stage("choose and verify", lambda: chosen(device))
-    entry, folder = made["choose and verify"]
-    stage(
-        "load",
-        lambda: interface.load(entry, folder, device.torch_device, profiles.chosen(entry)),
-    )
-    pipeline = made["load"]
-    stage("warm up", lambda: pipeline.warm(handlers.SIZES, entry.defaults))
-    stage("fit previews", lambda: previews.fit(pipeline, entry))
-    stage("first image", lambda: pipeline.generate(parameters_of(entry, side, 4), lambda step: None))
-    return stages
 
 
 def parameters_of(entry: Any, side: int, steps: int) -> ImageParameters:

@@ -383,6 +383,31 @@ class TestInfiniteTalk:
             assert str(caught.value).endswith(f"stoker weights lock {name}")
 
 
+@pytest.mark.parametrize("name", [name for name, entry in PIPELINES.items() if not entry.small])
+def test_weights_of_each_pipeline_have_a_source_and_are_refused_until_they_are_filled(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is known of them today: with one digest unknown, nothing is fetched, read or loaded."""
+    found = weights.read_lock()
+    entry = found.entry(PIPELINES[name].weights)
+    assert entry.source.startswith("huggingface:")
+    assert all(entry.origin_of(file).source.startswith("huggingface:") for file in entry.files)
+    last = entry.files[-1]
+    unfilled = replace(entry, files=(*entry.files[:-1], LockedFile(last.path, origin=last.origin)))
+    weights.write_lock(found.with_entry(unfilled), tmp_path / "weights.lock")
+    assert f'path = "{last.path}", sha256 = "unknown"' in (tmp_path / "weights.lock").read_text()
+    monkeypatch.setattr("stoker.models.weights.lock.lock_path", lambda: tmp_path / "weights.lock")
+    (tmp_path / entry.name).mkdir()
+    for use in (
+        lambda: weights.begin(entry.name, tmp_path),
+        lambda: weights.ready(entry.name, tmp_path),
+        lambda: weights.fetch(unfilled, tmp_path / entry.name),
+    ):
+        with pytest.raises(WeightsRefused, match="its digest is unknown") as caught:
+            use()
+        assert str(caught.value).endswith(f"stoker weights lock {entry.name}")
+
+
 def test_what_is_public_of_the_real_models_is_locked() -> None:
     """Each digest with its size, and the commit of the repository that it was published at."""
     lock = weights.read_lock()
