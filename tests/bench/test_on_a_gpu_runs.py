@@ -57,6 +57,12 @@ def test_each_benchmark_gets_as_far_as_the_gpu(arguments: tuple[str, ...]) -> No
     assert (done.returncode, NO_GPU in done.stderr) == (1, True), done.stdout + done.stderr
 
 
+@pytest.mark.slow
+def test_a_talking_video_is_made_with_what_is_there() -> None:
+    done = there("bench/models/talking_video.py", "tiny", "--seconds", "0.3")
+    assert done.returncode == 0, done.stderr
+
+
 def test_run_unpacks_the_wheels_and_replaces_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
