@@ -3,7 +3,7 @@
     run ── load the outbox ── connect ── session ── (broken: wait, jittered) ── connect ── …   until stop()
                                  │                                              └─ refused: AgentRefused
                                  └─ joined: keep the credential, and connect with it at once
-    stop ── drains: tells control, takes nothing new ── waits for what runs ── gives the rest back, uncounted
+    stop ── drains: reports it, takes nothing new ── waits for what runs ── gives the rest back, uncounted
              ── stops the workers ── delivers what it can ── saves
 
 Everything that it starts is a task of `run`'s group or a timer that `run` stops: nothing outlives `run`. An

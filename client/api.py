@@ -98,7 +98,7 @@ class Client:
         return self._call(calls.runsync(endpoint, input, wait_ms, options))
 
     def status(self, endpoint: str, job: str, *, ttl_ms: int | None = None) -> JobRecord:
-        """The job's record. `ttl_ms` shortens the life of the job and its record to so long from now."""
+        """The job's record. `ttl_ms` shortens the life of the job and its record to this time from now."""
         return self._call(calls.status(endpoint, job, ttl_ms))
 
     def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:

@@ -21,10 +21,10 @@ from stoker.client.sse import EventReader, RawEvent
 from stoker.client.steps import PAUSES_S, Pause, pause_before_resend
 
 SILENCE_S = 60.0
-"""A connection that sends nothing for so long is dead: the service sends a comment every 15 s."""
+"""A connection that sends nothing for this time is dead: the service sends a comment every 15 s."""
 
 STEADY_S = 10.0
-"""After a connection that lasted so long, the count of breaks starts again."""
+"""After a connection that lasted this long, the count of breaks starts again."""
 
 _ID = re.compile(r"(\d+)-(-?\d+)", re.ASCII)
 

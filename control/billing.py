@@ -41,7 +41,7 @@ BucketSize = Literal["hour", "day", "week", "month", "year"]
 @dataclass(frozen=True, slots=True)
 class PriceList:
     """`device_second` is what a second of a device costs that `gpu_second` (by type) and `cpu_second` do not
-    name. A worker pays so many percent of it while it starts and while it waits; 0: that time is free."""
+    name. A worker pays this percentage of it while it starts and while it waits; 0: that time is free."""
 
     device_second: int = 0
     gpu_second: Mapping[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class PriceList:
 
 
 def hourly(prices: PriceList, device_type: str, count: int) -> int | None:
-    """What so many devices of a type cost for an hour; None while the type is not known."""
+    """What a number of devices of a type costs for an hour; None while the type is not known."""
     return prices.second(device_type) * 3_600 * count if device_type else None
 
 
@@ -103,7 +103,7 @@ def device_time(
 
 
 def space(gb_hour: int, gb: int, began_ms: int, ended_ms: int) -> int:
-    """What so many GB cost for this stretch, in nano-USD."""
+    """What this many GB cost for the stretch, in nano-USD."""
     return charge(gb_hour * gb, HOUR_MS, began_ms, ended_ms).nano_usd
 
 
@@ -131,7 +131,7 @@ class HourRow:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A stretch, in seconds since the epoch, for which something that belongs to `name` had so many GB."""
+    """A stretch, in seconds since the epoch, for which something that belongs to `name` had this many GB."""
 
     name: str
     began: float

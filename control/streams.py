@@ -66,7 +66,7 @@ class AttemptLog:
 @dataclass(frozen=True, slots=True)
 class LogEvent:
     """One server-sent event of a job's logs. Ids read `attempt-n`. `reset`: a new attempt begins; `skipped`:
-    so many `lines` up to this one are gone."""
+    this many `lines` up to this one are gone."""
 
     kind: str  # log, skipped, reset, end
     attempt: int

@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 BATCH = 500
 GAP_S = 5.0
 SETTLE_S = 10.0
-"""A new process waits so long for nodes that were alive a moment ago before it starts workers elsewhere."""
+"""How long a new process waits for nodes that were alive a moment ago before it starts workers elsewhere."""
 
 STAFF_PAUSE_S = 0.05
 
 ASIDE_S = 86_400.0
-"""A failed deletion in the object store is tried again, and logged again, after so long."""
+"""After this time, a failed deletion in the object store is tried again, and logged again."""
 
 ARTIFACTS_EVERY = 60
 TIDY_AGAIN_S = 10.0

@@ -77,17 +77,14 @@ class ContainerSpawner:
         if engine.facts.name:
             self._make_folder()
 
-    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ContainerProcess:
-        return self.start(spec, device, watcher)
-
-    def start(
+    def spawn(
         self,
         spec: WorkerSpec,
         device: Device | None,
         watcher: WorkerWatcher,
         program: Program | None = None,
     ) -> ContainerProcess:
-        """Starts a worker, as Spawner's `spawn` does. Only the environment of `program` is used."""
+        """Implements `Spawner.spawn`. Only the environment of `program` is used."""
         if (why := refusal(self._engine.facts, spec.image, device)) is not None:
             raise SpawnFailed(why)
         name = f"{spec.worker}-{secrets.token_hex(3)}"

@@ -114,7 +114,7 @@ def wake_at(state: State) -> float | None:
 
 
 def step(state: State, event: Event, replace_s: float) -> Stepped:
-    """`replace_s`: a worker that was unhealthy for so long without a break is replaced."""
+    """`replace_s`: a worker that is unhealthy for this time without a break is replaced."""
     match state, event:
         case Replaced(), _:
             return state, ()

@@ -24,16 +24,16 @@ from stoker.agent.interfaces import SpawnFailed, WorkerExit, WorkerProcess, Work
 from stoker.agent.logs.tail import LogTail
 from stoker.agent.pods.free_ports import NoPort
 from stoker.agent.processes.spawn_request import Program
-from stoker.agent.protocol.worker import Starter
+from stoker.agent.protocol.worker import ProgramSpawner
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
 
 class HttpSpawner:
-    """Starts programs with `starter`, which it does not close."""
+    """Starts programs with `programs`, which it does not close."""
 
-    def __init__(self, starter: Starter, ports: WorkerPorts) -> None:
-        self._starter, self._ports = starter, ports
+    def __init__(self, programs: ProgramSpawner, ports: WorkerPorts) -> None:
+        self._programs, self._ports = programs, ports
         self._probes: set[asyncio.Task[None]] = set()
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> HttpProcess:
@@ -46,7 +46,7 @@ class HttpSpawner:
         process = HttpProcess(spec, watcher, self._ports, found[-1], self._probes)
         program = Program(spec.command, Path(spec.handler), http_environment(spec, found[0], found[-1]))
         try:
-            child = self._starter.start(spec, device, process, program)
+            child = self._programs.spawn(spec, device, process, program)
         except SpawnFailed:
             self._ports.remove(spec.worker)
             raise

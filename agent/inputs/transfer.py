@@ -49,7 +49,7 @@ class _Waiter:
 
 
 class Transfer:
-    """`room` raises InputRefused if the disk has no room for so many bytes. Requests may join only while
+    """`room` raises InputRefused if the disk has no room for a number of bytes. Requests may join only while
     `open`."""
 
     def __init__(self, url: str, room: Callable[[int], None]) -> None:

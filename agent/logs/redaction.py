@@ -25,7 +25,7 @@ SECRET_MIN = 4
 """Shorter than this it hides nothing and would blot out half of the text."""
 
 PART_MOST = 12
-"""What a cut has left of a secret is hidden from so many characters on; of a shorter one, from half of
+"""What a cut has left of a secret is hidden if it has this many characters; for a shorter one, half of
 them."""
 
 WHOLE_MOST = 2000

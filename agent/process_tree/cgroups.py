@@ -41,9 +41,6 @@ class Cgroup:
         """A process that writes "0" to this file enters the cgroup."""
         return self.path / "cgroup.procs"
 
-    def add(self, pid: int) -> None:
-        self.procs.write_text(str(pid))
-
     def pids(self) -> list[int]:
         """Returns the running processes, also those in cgroups that the worker created below its own."""
         found = []

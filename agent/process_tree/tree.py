@@ -40,7 +40,7 @@ LEFT_MS = 2000
 
 @dataclass(frozen=True, slots=True)
 class SeenProcess:
-    """A process. `start` tells apart two processes that had the same pid."""
+    """A process. `start` distinguishes two processes that had the same pid."""
 
     pid: int
     parent: int

@@ -94,10 +94,7 @@ class LocalSpawner:
             log.warning("killed %d processes that an earlier agent left", left)
         self._resources.clear()
 
-    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> LocalProcess:
-        return self.start(spec, device, watcher)
-
-    def start(
+    def spawn(
         self,
         spec: WorkerSpec,
         device: Device | None,
@@ -106,8 +103,8 @@ class LocalSpawner:
         fork: Fork | None = None,
         zygote: Allocation | None = None,
     ) -> LocalProcess:
-        """As `Spawner.spawn`; with a program that is run instead of the python worker, or with a fork of
-        this zygote."""
+        """Implements `Spawner.spawn`; with a program that is run instead of the python worker, or with a fork
+        of this zygote."""
         with contextlib.ExitStack() as undo:
             allocation = self._resources.take(spec, program, undo, zygote)
             channels = open_channels(frames=program is None)

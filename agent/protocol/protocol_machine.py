@@ -207,7 +207,7 @@ def _report_slots(state: ProtocolState, ends: tuple[Command, ...]) -> Stepped:
 
 
 def _hand_over(state: ProtocolState) -> Stepped:
-    """Hands over waiting jobs, but no second attempt of an open job: the program tells jobs apart by id
+    """Hands over waiting jobs, but no second attempt of an open job: the program identifies jobs by id
     only."""
     if state.phase != "serving" or state.take is None:
         return state, ()

@@ -60,21 +60,21 @@ class JobServer(Protocol):
     async def close(self) -> None: ...
 
 
-class Starter(Protocol):
+class ProgramSpawner(Protocol):
     """Starts the process of a program: `agent.processes.local_spawner`, or `agent.containers.spawner` if it
     has an image."""
 
-    def start(
+    def spawn(
         self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher, program: Program
     ) -> WorkerProcess: ...
 
 
 class ProtocolSpawner:
-    """Starts programs with `starter`, which it does not close. `late_s` is how late their output may
+    """Starts programs with `programs`, which it does not close. `late_s` is how late their output may
     arrive."""
 
-    def __init__(self, starter: Starter, server: JobServer, late_s: float = 0.0) -> None:
-        self._starter = starter
+    def __init__(self, programs: ProgramSpawner, server: JobServer, late_s: float = 0.0) -> None:
+        self._programs = programs
         self._server = server
         self._late_s = late_s
 
@@ -89,7 +89,7 @@ class ProtocolSpawner:
         process = ProtocolProcess(spec, watcher, lambda: self._server.unregister(key), self._late_s)
         environment = protocol_environment(spec, device, url, key)
         program = Program(spec.command, Path(spec.handler), environment)
-        process.child = self._starter.start(spec, device, process, program)
+        process.child = self._programs.spawn(spec, device, process, program)
         self._server.register(key, process)
         return process
 

@@ -131,7 +131,7 @@ def may_wait(spec: WorkerSpec) -> bool:
 
 
 def runs_ahead(spec: WorkerSpec) -> bool:
-    """Whether it may be sent runs before their turn: one that ends after so many jobs would begin another."""
+    """Whether it may be sent runs before their turn: one that ends after `max_jobs` would begin another."""
     return may_wait(spec) and spec.max_jobs is None
 
 

@@ -69,7 +69,7 @@ def import_set(
     owner: str = "",
     name: str = "",
 ) -> ImportSet | Fresh:
-    """Returns the set that a worker belongs to. `owner` tells apart workers that may not share a user."""
+    """Returns the set that a worker belongs to. `owner` separates workers that may not share a user."""
     for variable in sorted(env):
         if variable.startswith(BRINGS_CODE) and variable not in HARMLESS:
             return Fresh(f"its endpoint declares {variable}, which may bring code of its own into a zygote")

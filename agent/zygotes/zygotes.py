@@ -137,7 +137,7 @@ class ZygoteSupervisor:
             return self._fresh(why)(spec, device, watcher)
         spare = self._life.take_spare()
         try:
-            process = self._local.start(spec, device, watcher, fork=spare.become, zygote=self._life.kept)
+            process = self._local.spawn(spec, device, watcher, fork=spare.become, zygote=self._life.kept)
         except SpawnFailed as error:
             self._life.put_back(spare)
             return self._fresh(str(error))(spec, device, watcher)
@@ -146,7 +146,7 @@ class ZygoteSupervisor:
     def _fresh(self, why: str) -> Make:
         def make(spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> LocalProcess:
             self._log_once(spec, why)
-            return self._counted(self._local.start(spec, device, watcher))
+            return self._counted(self._local.spawn(spec, device, watcher))
 
         return make
 

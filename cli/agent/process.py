@@ -37,7 +37,7 @@ from stoker.agent.process_tree.memory import WorkerMemory
 from stoker.agent.process_tree.reaper_supervisor import ReaperSupervisor
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.processes.scratch_folders import ScratchFolders
-from stoker.agent.protocol.worker import ProtocolSpawner, SpawnerByKind, Starter
+from stoker.agent.protocol.worker import ProgramSpawner, ProtocolSpawner, SpawnerByKind
 from stoker.agent.reports.outbox_file import OutboxFile
 from stoker.agent.sandbox.isolation import AS_ROOT
 from stoker.agent.storage.volume_folders import FoldersOnDisk
@@ -231,18 +231,20 @@ def spawner(
     return SpawnerByImage(_OnThisHost(plain, environment), contained)
 
 
-def _programs(starter: Starter, ports: WorkerPorts, late_s: float = 0.0) -> dict[str, Callable[[], Spawner]]:
+def _programs(
+    programs: ProgramSpawner, ports: WorkerPorts, late_s: float = 0.0
+) -> dict[str, Callable[[], Spawner]]:
     """What makes the spawner of each kind of program."""
 
     def serving_protocol() -> Spawner:
         from stoker.agent.protocol.server import ProtocolServer
 
-        return ProtocolSpawner(starter, ProtocolServer(), late_s)
+        return ProtocolSpawner(programs, ProtocolServer(), late_s)
 
     def serving_http() -> Spawner:
         from stoker.agent.http_workers.worker import HttpSpawner
 
-        return HttpSpawner(starter, ports)
+        return HttpSpawner(programs, ports)
 
     return {"protocol": serving_protocol, "http": serving_http}
 

@@ -2,8 +2,8 @@
 
     open the store ─> adopt the tokens ─> object store ─> plane ─> gRPC, HTTP ─> ready ─> ... ─> signal
                                                                                                │
-    store <── object store <── plane <── gRPC ends <── tells agents <── HTTP drains <── no new jobs; answers
-                                                                                        who waits for one
+    store <── object store <── plane <── gRPC ends <── sessions end <── HTTP drains <── no new jobs; held
+                                                                                       polls are answered
 
 HTTP drains before the agents' sessions end: the tunnels to their http workers end with them.
 

@@ -12,7 +12,7 @@ from stoker.cli.dev.project import Project, load
 from stoker.client.apps.scan import skipped
 
 QUIET_MS = 20
-"""A change is used so long after the last one: editors write a file in steps."""
+"""How long after the last change the app is read again: editors write a file in steps."""
 
 LONGEST_MS = 200
 

@@ -51,7 +51,7 @@ DESCRIPTIONS = {
     "status-sync": "As `/status`, but held until the job has ended or the wait has passed.",
     "stream": (
         "Each poll answers with the chunks that no poll got before, held while there are none; the job's"
-        " end is told together with its last chunks. Who asks on after CANCELLED was told reads FAILED, which"
+        " end comes together with its last chunks. A poll after CANCELLED reads FAILED, which"
         " every client takes for an end. With `Accept: text/event-stream` the answer is a stream of events"
         " chunk, progress, reset and end; `Last-Event-ID` takes it up where it broke off."
     ),
@@ -211,7 +211,7 @@ def parameters(operation: str, *, takes_job: bool) -> list[Document]:
         wait = schemas.between(WAIT_MS, default=_WAITS[operation])
         found.append(_parameter("wait", "query", wait, "How long the answer may be held, in milliseconds."))
     if operation == "status":
-        ttl = "The record and the job end so many milliseconds from now, if that is earlier than before."
+        ttl = "The record and the job end this many milliseconds from now, if that is earlier than before."
         found.append(_parameter("ttl", "query", schemas.between(TTL_MS), ttl))
     if operation in SUBMITS:
         once = "Makes repetitions of this request one job, for a day."

@@ -1,7 +1,7 @@
 """Runs the application under uvicorn, on the running event loop, until it is stopped.
 
 It handles no signals: the owner of the process decides when to stop. uvicorn runs in one task that the
-`HttpServer` owns; `stop` lets answers under way go out for a while, tells what is still held to come back,
+`HttpServer` owns; `stop` lets answers under way go out for a while, answers held requests with an error,
 and returns when nothing of it is left.
 """
 
@@ -35,7 +35,7 @@ TRAILERS = 100
 """How many fields may come after a body."""
 
 HEAD_S = 30.0
-"""A head must be complete so long after it began; so must the first, after its connection was made."""
+"""The time in which a head must be complete; the first one counts from its connection on."""
 
 KEEP_ALIVE_S = 75
 """Longer than any known client's pause between polls: a reused connection must not be just closing."""

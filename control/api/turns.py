@@ -1,7 +1,7 @@
 """Polls of one job's stream take turns: one is answered and its cursor moved before the next one reads.
 
 A caller has the whole body before the cursor behind it was stored, and may ask again at once: without turns
-it would receive the same chunks twice. An answer that its caller does not read is waited for only so long;
+it would receive the same chunks twice. An answer that its caller does not read is waited for with a limit;
 one that it has, until the store has its cursor. Polls that were held together for the same chunk all get it.
 """
 

@@ -21,7 +21,7 @@ class PlaneSettings:
     """
 
     beat_s: float = 5.0
-    lease_s: float = 45.0  # the agent stops its own work so long after it sent the last acknowledged beat
+    lease_s: float = 45.0  # from the last acknowledged beat that an agent sent until it stops its own work
     silence_s: float = 60.0  # control requeues a silent node's jobs: later than the agent stopped them
     broken_s: float = 5.0  # a broken stream may come back
     sweep_s: float = 1.0

@@ -33,7 +33,7 @@ from stoker.control.gateway.refusals import GatewayError, UpstreamFailed
 from stoker.outbound.keepalive import find_vanished
 
 STUCK_S = 60.0
-"""A side that takes nothing for so long is given up."""
+"""How long a side may take nothing before the connection is closed."""
 
 DECLINED_BYTES = 1024 * 1024
 """The most that the body of an answer other than 101 may have."""

@@ -51,7 +51,7 @@ SPILL_BYTES = 1024 * 1024
 """A payload over this is stored as an object: a row that holds 1 MB costs 6 ms to change."""
 
 STORED_WITHIN_S = 3_600.0
-"""A spilled input that no job names after so long is deleted."""
+"""A spilled input that no job names after this time is deleted."""
 
 PURGE_BATCH = 1_000
 """Jobs that one transaction cancels: others must get a turn at the store."""

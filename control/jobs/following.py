@@ -1,6 +1,6 @@
 """A job's events in order, for a reader that may come late or come back: chunks, resets, progress, the end.
 
-Ids are `attempt-n`. When a new attempt begins, `reset` tells that the chunks of the earlier one are void.
+Ids are `attempt-n`. When a new attempt begins, `reset` means that the chunks of the earlier one are void.
 The reader misses nothing: every pass reads the store after the last id that was delivered.
 """
 

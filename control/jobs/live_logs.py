@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 RING_LINES = 2000
 RING_CHARACTERS = 512 * 1024
 LINGER_S = 10.0
-"""A reader whose connection broke finds what it missed for so long."""
+"""How long what a reader missed is kept after its connection broke."""
 
 HELLO_S = 10.0
 

@@ -22,7 +22,7 @@ from stoker.control.types import Endpoint, JobView
 from stoker.wire.messages import AttemptKey
 
 LAST_LINES_S = 2.0
-"""The end and the last lines come by different ways: so long the lines are waited for."""
+"""How long the last lines are waited for after the end, which comes on another stream."""
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from stoker.control.types import Counted, Endpoint, EndpointHealth, JobView, Lis
 from stoker.wire.messages import AttemptKey, Ref
 
 INLINE_BYTES = 20 * 1024 * 1024
-"""A spilled payload up to this size is put back; and so much is in one answer to a stream's poller."""
+"""A spilled payload up to this size is put back; it is also the size of one answer to a stream's poller."""
 
 POLL_CHUNKS = 64
 

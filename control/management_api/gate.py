@@ -40,7 +40,7 @@ class Gate:
 
 
 async def _body(request: Request) -> bytes:
-    too_large = TooLarge(f"the body is larger than {BODY_BYTES} bytes, and no resource needs so much")
+    too_large = TooLarge(f"the body is larger than {BODY_BYTES} bytes, which no resource needs")
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > BODY_BYTES:
         raise too_large

@@ -16,7 +16,6 @@ pure; the rest reads and writes what it decides about.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -25,7 +24,7 @@ from sqlalchemy import delete, select, update
 
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.resources import keys
-from stoker.control.store.resources.keys import Entropy, note_use
+from stoker.control.store.resources.keys import note_use
 from stoker.control.store.tables.accounts import keys as key_rows
 from stoker.control.store.tables.nodes import nodes
 
@@ -132,7 +131,7 @@ def is_join_token(token: str) -> bool:
     return _kind(token) == "join"
 
 
-def join(conn: Conn, token: str, node: str, now: float, entropy: Entropy = os.urandom) -> str:
+def join(conn: Conn, token: str, node: str, now: float) -> str:
     """The node joins with this token; returns the credential with which it reconnects. Raises
     JoinRefused, where `why_refused` says why.
 
@@ -148,7 +147,7 @@ def join(conn: Conn, token: str, node: str, now: float, entropy: Entropy = os.ur
         _forget_unused(conn, node, newest=UNUSED_MOST - 1)
     note_use(conn, {brought.id: now})
     account = conn.execute(select(key_rows.c.account).where(key_rows.c.id == brought.id)).scalar_one()
-    record, credential = keys.create_credential(conn, node=node, now=now, account=account, entropy=entropy)
+    record, credential = keys.create_credential(conn, node=node, now=now, account=account)
     theirs = update(nodes).where(nodes.c.id == node)
     conn.execute(theirs.values(join_key=brought.id, credential=record.id, account=account))
     return credential

@@ -45,13 +45,13 @@ from stoker.wire.streams import ControlStream, StreamEnded
 log = logging.getLogger(__name__)
 
 ACK_S = 0.02
-"""An acknowledgement waits so long for a next Assign to ride with: alone it costs as much as one."""
+"""How long an acknowledgement waits for an Assign to be sent with: alone it costs as much as one."""
 
 MESSAGE_INPUTS = 4 * 1024 * 1024
 """Bytes of inputs in one message; the stream takes 64 MiB, and a node should begin before the last came."""
 
 SILENCE_S = 60.0
-"""An agent that sends nothing for so long is gone, even if the connection stands."""
+"""An agent that sends nothing for this time is gone, even if the connection stands."""
 
 ENDED = 4096
 """Attempts that are over and remembered: as many as an agent's outbox holds reports."""

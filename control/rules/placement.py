@@ -22,7 +22,7 @@ CPU_WORKERS = 16
 has no memory of its own to fill."""
 
 MAX_NODES = 3
-"""A refusal names so many nodes."""
+"""How many nodes a refusal names."""
 
 _ROUNDING = 1e-9
 """Shares are sums of fractions: nine ninths fill a device, and are a little more than one as floats add."""
@@ -186,7 +186,7 @@ def _node_lacks(room: NodeRoom, needs: Needs, choice: _Choice) -> str:
     facts = room.facts
     where = facts.get("data_center", "")
     if needs.data_centers and where not in needs.data_centers:
-        return f"is in data center {where}" if where else "tells no data center"
+        return f"is in data center {where}" if where else "reports no data center"
     for name, value in needs.labels.items():
         if facts.get(f"label.{name}") != value:
             actual = facts.get(f"label.{name}")

@@ -17,5 +17,5 @@ def is_delivered(status: int) -> bool:
 
 
 def next_try_at(failed: int, now: float) -> float | None:
-    """When a webhook is tried again of which so many tries have failed, the last one now; None: no more."""
+    """When a webhook is tried again after this many failures, the last one now; None: no more."""
     return now + RETRY_S if failed < TRIES else None

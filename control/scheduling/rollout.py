@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 PARTS = 10
-"""One part in so many of the maximum is replaced at a time; at least one worker."""
+"""One in this many of the maximum of workers is replaced at a time; at least one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def _group() -> bool:
 
 
 def check(network: Any, ranks: int) -> None:
-    """Raises NotHere unless the network can be divided among so many processes."""
+    """Raises NotHere unless the network can be divided among this many processes."""
     if ranks < 2:
         raise NotHere("there is one process; several need a process group of torch.distributed")
     if getattr(network, "_cp_plan", None) is None:

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.outbound.errors import LocalS3Failed
-from stoker.outbound.s3.disk import RESERVE_BYTES, refuse_if_full
+from stoker.outbound.s3.disk import RESERVE_BYTES
 from stoker.outbound.s3.objects import ObjectStoreConfig
 
 log = logging.getLogger(__name__)
@@ -87,10 +87,6 @@ class LocalS3:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
-
-    def refuse_if_full(self, size: int = 0) -> None:
-        """Raise ObjectStoreFull when less than the reserve would stay free."""
-        refuse_if_full(self._folder, size, self._reserve_bytes)
 
     async def __aenter__(self) -> LocalS3:
         try:

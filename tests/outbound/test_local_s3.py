@@ -267,9 +267,10 @@ async def test_a_cancelled_start_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 async def test_too_little_room_is_reported(tmp_path: Path) -> None:
     async with LocalS3(tmp_path, reserve_bytes=0) as s3:
-        s3.refuse_if_full()
-        with pytest.raises(ObjectStoreFull, match="is full"):
-            s3.refuse_if_full(1 << 60)
+        with ObjectStore(s3.config) as store:
+            store.refuse_if_full(0)
+            with pytest.raises(ObjectStoreFull, match="is full"):
+                store.refuse_if_full(1 << 60)
 
 
 async def test_a_disk_that_fills_up_is_an_error_and_what_was_stored_stays(

@@ -71,7 +71,7 @@ class DirectGateway:
 
 @record(frozen=True, slots=True)
 class Hello:
-    """`jobs_ahead`: so many jobs may lie ahead of a worker that runs one; of an agent that does not know of
+    """`jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of an agent that does not know of
     them none. `tunnels`: the agent opens a tunnel if Welcome asks for one."""
 
     protocol: int

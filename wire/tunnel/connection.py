@@ -16,7 +16,7 @@ from stoker.wire.tunnel.multiplexer import PIECE_BYTES, Multiplexer
 
 HIGH_BYTES = 64 * 1024
 LOW_BYTES = 16 * 1024
-"""A writer waits once so much is unsent, until only so much is."""
+"""A writer waits once the first of these is unsent, until only the second is."""
 
 
 class Connection(asyncio.Transport):

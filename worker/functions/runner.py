@@ -41,9 +41,9 @@ class _Running:
 class Runner:
     """`concurrent` is how many calls may run at once."""
 
-    def __init__(self, concurrent: int, environments: Environments | None = None) -> None:
+    def __init__(self, concurrent: int) -> None:
         self._concurrent = concurrent
-        self._environments = environments or Environments(cache_folder(os.environ))
+        self._environments = Environments(cache_folder(os.environ))
         self._current: _Running | None = None
         self._installed: set[str] = set()
         self._starting = asyncio.Lock()

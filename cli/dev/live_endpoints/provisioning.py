@@ -1,7 +1,7 @@
 """Live endpoints on the platform: found, created, updated, replaced and removed, as `plan` says.
 
 One endpoint is provisioned once at a time, and three endpoints at most. What came of it is kept in the local
-file (`cache`) and in `states`, which tells the caller why an endpoint failed. It goes on if its caller
+file (`cache`) and in `states`, from which the caller reads why an endpoint failed. It goes on if its caller
 leaves: the platform may have made an endpoint whose id would be unknown.
 """
 

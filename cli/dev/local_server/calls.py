@@ -29,7 +29,7 @@ LAST_LINES_S = 2.0
 """How long lines are waited for after the end of a job."""
 
 LONG_S = 2.0
-"""When a request waits for so long, the states of the workers are shown."""
+"""After a request has waited for this time, the states of the workers are shown."""
 
 ROUTE_S = 345.0
 """A little longer than the platform waits for a worker and its response."""

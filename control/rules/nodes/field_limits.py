@@ -48,8 +48,8 @@ _DEVICE_KINDS = frozenset(get_args(messages.DeviceKind))
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """`numbers` are at most so large, `names` have no control characters, `choices` are one of these. `texts`
-    are for people: so many of their characters are kept, and no NUL, which PostgreSQL does not store."""
+    """`numbers` have these maxima, `names` have no control characters, `choices` are one of these. `texts`
+    are for people: this many of their characters are kept, and no NUL, which PostgreSQL does not store."""
 
     numbers: Mapping[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()

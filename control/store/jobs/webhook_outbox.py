@@ -20,7 +20,6 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.webhook_retries import next_try_at
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.orphan_objects import release
-from stoker.control.store.resources.keys import Entropy
 from stoker.control.store.tables.jobs import webhooks
 from stoker.control.types import Delivery, JobView
 from stoker.wire.messages import Ref
@@ -157,12 +156,12 @@ def webhook_later(conn: Conn, delivery: str, at: float) -> None:
 # ---- the secret ---------------------------------------------------------------------------------
 
 
-def webhook_secret(conn: Conn, entropy: Entropy = os.urandom) -> str:
+def webhook_secret(conn: Conn) -> str:
     """What deliveries are signed with; made by the first call, which must be in a transaction."""
     found = "SELECT value FROM meta WHERE name = 'webhook_secret'"
     row = conn.run(found, {}).fetchone()
     if row is None:
-        made = "whsec_" + base64.b64encode(entropy(_SECRET_BYTES)).decode()
+        made = "whsec_" + base64.b64encode(os.urandom(_SECRET_BYTES)).decode()
         insert = "INSERT INTO meta (name, value) VALUES ('webhook_secret', :value) ON CONFLICT DO NOTHING"
         conn.run(insert, {"value": conn.secrets.seal(made.encode())})
         row = conn.run(found, {}).fetchone()

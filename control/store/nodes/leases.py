@@ -29,7 +29,7 @@ from stoker.wire.names import attempt_prefix
 
 
 def add_node(conn: Conn, hello: Hello, now: float) -> None:
-    """A node joins: what its Hello tells of it. Nothing happens where it is known."""
+    """Stores a node that joins, as its Hello describes it. A known one is not changed."""
     conn.run("add_node", _row(hello.node, hello.boot, hello.name, hello.devices, hello.facts, now))
 
 

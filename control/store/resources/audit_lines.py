@@ -39,6 +39,6 @@ def list_audit(
 
 
 def sweep_audit(conn: Conn, until: float, limit: int) -> int:
-    """Forgets at most `limit` lines from before `until`, and tells how many it forgot."""
+    """Deletes at most `limit` lines from before `until`, and returns how many it deleted."""
     old = select(audit.c.n).where(audit.c.at < until).limit(limit)
     return conn.execute(delete(audit).where(audit.c.n.in_(old))).rowcount

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,8 +30,6 @@ _PREFIX: dict[Kind, str] = {"key": "sk", "join": "jt", "node": "nk"}
 _ID_BYTES = 6
 _SECRET_BYTES = 32
 
-Entropy = Callable[[int], bytes]
-
 
 def create_key(
     conn: Conn,
@@ -41,11 +39,10 @@ def create_key(
     account: str = DEFAULT_ACCOUNT,
     access: Access = ALL,
     expires_at: float | None = None,
-    entropy: Entropy = os.urandom,
 ) -> tuple[KeyRecord, str]:
     """A new API key: its record, and the token that is shown once."""
     record = KeyRecord("", account, name, now, access=access, expires_at=expires_at)
-    return _create(conn, record, entropy)
+    return _create(conn, record)
 
 
 def create_join_token(
@@ -56,22 +53,19 @@ def create_join_token(
     account: str = DEFAULT_ACCOUNT,
     uses: int | None = None,
     expires_at: float | None = None,
-    entropy: Entropy = os.urandom,
 ) -> tuple[KeyRecord, str]:
     """A new token with which agents join; `uses`: how many nodes may."""
     record = KeyRecord("", account, name, now, kind="join", expires_at=expires_at, uses_left=uses)
-    return _create(conn, record, entropy)
+    return _create(conn, record)
 
 
-def create_credential(
-    conn: Conn, *, node: str, now: float, account: str, entropy: Entropy = os.urandom
-) -> tuple[KeyRecord, str]:
-    """A new credential, with which this node comes back."""
-    return _create(conn, KeyRecord("", account, node, now, kind="node"), entropy)
+def create_credential(conn: Conn, *, node: str, now: float, account: str) -> tuple[KeyRecord, str]:
+    """A new credential, with which this node reconnects."""
+    return _create(conn, KeyRecord("", account, node, now, kind="node"))
 
 
-def _create(conn: Conn, wanted: KeyRecord, entropy: Entropy) -> tuple[KeyRecord, str]:
-    key, secret = entropy(_ID_BYTES).hex(), entropy(_SECRET_BYTES).hex()
+def _create(conn: Conn, wanted: KeyRecord) -> tuple[KeyRecord, str]:
+    key, secret = secrets.token_hex(_ID_BYTES), secrets.token_hex(_SECRET_BYTES)
     record = replace(wanted, id=key)
     row = {
         "id": key,

@@ -215,7 +215,7 @@ def test_data_centers_and_labels_are_those_that_the_agent_was_started_with() -> 
     assert place(rooms, Needs(labels={"tier": "gold"})) == Placement("a", ("GPU-0",))
     assert why(rooms, Needs(data_centers=("US-1", "US-2"))) == (
         "no capacity: no node has a free device in US-1 or US-2: "
-        "node a is in data center EU-RO-1; node b tells no data center"
+        "node a is in data center EU-RO-1; node b reports no data center"
     )
     assert why(rooms, Needs(labels={"tier": "iron"})) == (
         "no capacity: no node has a free device labelled tier=iron: "
@@ -240,7 +240,7 @@ def test_what_is_for_one_kind_is_not_placed_on_the_other() -> None:
         "no capacity: no node has a free CPU: node n has H200"
     )
     assert why([room(CPU)], Needs(compute="CPU", data_centers=("EU",), labels={"a": "b"})) == (
-        "no capacity: no node has a free CPU in EU labelled a=b: node n tells no data center"
+        "no capacity: no node has a free CPU in EU labelled a=b: node n reports no data center"
     )
 
 

@@ -35,7 +35,7 @@ async def test_without_a_node_nothing_starts(api: Managed) -> None:
 async def test_to_name_every_data_center_is_to_name_none() -> None:
     async with joined("node-1", facts={"containers": "docker 28.0.1"}) as (api, _, _):
         why = await refused(api, "/pods", imageName=IMAGE, dataCenterIds=list(DATA_CENTERS[:25]))
-        assert "tells no data center" in why
+        assert "reports no data center" in why
         await api.made("/pods", imageName=IMAGE, dataCenterIds=list(DATA_CENTERS))
 
 

@@ -30,9 +30,9 @@ def test_a_brought_key_is_known_from_then_on(opened: Store, token: str) -> None:
 def test_a_key_is_no_join_token(opened: Store) -> None:
     conn = opened.writer
     keys.adopt(conn, "key", "plain", name="mine", now=1.0)
-    assert "not known" in (joining.refuses(conn, "plain", "n1", 1.0) or "")
+    assert "not known" in (joining.why_refused(conn, "plain", "n1", 1.0) or "")
     keys.adopt(conn, "join", "plain", name="nodes", now=1.0)
-    assert joining.refuses(conn, "plain", "n1", 1.0) is None
+    assert joining.why_refused(conn, "plain", "n1", 1.0) is None
 
 
 def test_a_revoked_key_stays_revoked(opened: Store) -> None:
