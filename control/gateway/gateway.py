@@ -2,12 +2,14 @@
 
     endpoint? ─no─> the application's own routes     reserved path? ─yes─> 400
         │yes                                             │no
-    key? ─no─> 401   may it? ─no─> 401   worker? ─none in 2 min─> 503   exchange ─not in 330 s─> 504
+    key? ─no─> 401   may it? ─no─> 401   worker? ─none in 2 min─> 503   exchange ─not in time─> 504
                                            │ affinity: gone 404, not ready in 5 min 400    └─broken─> 502
 
 Nothing is tried again: a request that a worker may have begun must not be done twice. One that no byte of was
-sent, as its worker could not be reached, goes to another. The key is checked here
-and not passed on. Requests hold no slot: how many a worker has is counted, for the choice and for scaling.
+sent, as its worker could not be reached, goes to another. An exchange may take as long as the endpoint's
+execution timeout, and 330 s at most; then its connection is closed, as it is when the caller leaves, and the
+worker ends the request. The key is checked here and not passed on. Requests hold no slot: how many a worker
+has is counted, for the choice and for scaling.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ STRICT_S = 300.0
 """How long a request waits for any worker, and for the one that it names."""
 
 EXCHANGE_S = 330.0
-"""How long a request may take once it has a worker."""
+"""How long a request may take once it has a worker, if its endpoint allows no less."""
 
 READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -120,11 +122,12 @@ class Gateway:
         incoming = Incoming(request.receive)
         async with self.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
             request.exchange = Exchange(connection, scope, incoming.receive, request.send)
+            within_s = min(EXCHANGE_S, endpoint.execution_timeout_ms / 1000)
             try:
-                async with asyncio.timeout(EXCHANGE_S):
+                async with asyncio.timeout(within_s):
                     await request.exchange.run(head)
             except TimeoutError:
-                raise late(connection.worker) from None
+                raise late(connection.worker, within_s) from None
             self.connections.give_back(connection)
 
     async def admit(self, target: Target, method: str, headers: Mapping[bytes, bytes]) -> Endpoint:
@@ -261,8 +264,8 @@ def affinity_of(headers: Mapping[bytes, bytes]) -> choice.Affinity | None:
         raise BadRequest(f"{WORKER_ID.decode()}: {error}") from None
 
 
-def late(worker: str) -> UpstreamTimeout:
-    return UpstreamTimeout(worker, f"did not respond within {EXCHANGE_S:g} s")
+def late(worker: str, within_s: float) -> UpstreamTimeout:
+    return UpstreamTimeout(worker, f"did not respond within {within_s:g} s")
 
 
 def refusal(error: GatewayError | ControlError) -> Answer:

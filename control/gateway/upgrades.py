@@ -113,7 +113,7 @@ class _Caller:
                 async with asyncio.timeout(EXCHANGE_S):
                     accepted = await self._handshake(connection)
             except TimeoutError:
-                raise late(connection.worker) from None
+                raise late(connection.worker, EXCHANGE_S) from None
             except (OSError, h11.ProtocolError):
                 raise UpstreamFailed(connection.worker, "did not answer the handshake") from None
             if accepted is not None:

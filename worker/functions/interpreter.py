@@ -2,9 +2,9 @@
 
     start ──ready──> calls ──close──> the socket closes; SIGKILL if it is still there after CLOSE_S
 
-A cancelled call is given CANCEL_S to end; then the process is killed. If other calls run in it, it is left to
-the agent, which requeues those when it ends the worker. If the process dies, its calls fail with the reason,
-and the next one starts another.
+A cancelled call is given CANCEL_S to end; then the process is killed. If other calls run in it, it takes no
+new ones and is killed once they have ended; where the call was a job's, the agent ends the worker before,
+and requeues the others. If the process dies, its calls fail with the reason, and the next one starts another.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Interpreter:
         self._process, self._writer = process, writer
         self._numbers = itertools.count()
         self._calls: dict[int, asyncio.Queue[dict[str, Any]]] = {}
+        self._stuck: set[int] = set()
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -123,6 +124,8 @@ class Interpreter:
             raise
         finally:
             del self._calls[number]
+            self._stuck.discard(number)
+            self._kill_if_stuck()
 
     async def close(self) -> None:
         """Ends the process, and waits for its end."""
@@ -154,10 +157,16 @@ class Interpreter:
         await self._send({"cancel": number})
         ended = asyncio.create_task(_end_of(answers), name=f"end of call {number}")
         await asyncio.wait([ended], timeout=CANCEL_S)
-        if not ended.done() and len(self._calls) == 1:
+        if not ended.done():
             self._closed = True
-            self._process.kill()
+            self._stuck.add(number)
+            self._kill_if_stuck()
         await ended
+
+    def _kill_if_stuck(self) -> None:
+        """Once nothing but calls that were cancelled is left in the process."""
+        if self._stuck and self._stuck == self._calls.keys() and self._process.returncode is None:
+            self._process.kill()
 
     async def _end(self) -> str:
         """How the process ended; it has closed its end of the socket."""

@@ -7,7 +7,9 @@
     anything else    deployed: the routes themselves
 
 Each request has a thread of the standard library's server; functions run in the interpreter of `runner`,
-whose loop has a thread of its own. The response of a route is JSON, or the bytes that it returned.
+whose loop has a thread of its own. The response of a route is JSON, or the bytes that it returned. A request
+whose connection is closed is cancelled: its caller has left, or it took longer than it may, which control
+decides.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import binascii
 import contextlib
 import json
 import os
+import select
 import signal
+import socket
 import sys
 import threading
 import urllib.request
@@ -181,7 +185,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.command, address.path, address.query, headers, body)
-        self._send(self.server.on_loop(self.server.app.respond(request)))
+        response = self.server.while_connected(self.server.app.respond(request), self.connection)
+        if response is None:
+            self.close_connection = True
+        else:
+            self._send(response)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = respond
 
@@ -236,6 +244,21 @@ class Server(ThreadingHTTPServer):
 
     def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def while_connected(self, work: Coroutine[Any, Any, T], connection: socket.socket) -> T | None:
+        """The result of the work; None, with the work cancelled, once the other side has closed the
+        connection."""
+        future, done = asyncio.run_coroutine_threadsafe(work, self._loop), os.eventfd(0, os.EFD_CLOEXEC)
+        future.add_done_callback(lambda _: os.eventfd_write(done, 1))
+        try:
+            waiting = select.poll()
+            waiting.register(done, select.POLLIN)
+            waiting.register(connection, select.POLLRDHUP)
+            came = {number for number, _ in waiting.poll()}
+            return future.result() if done in came or not future.cancel() else None
+        finally:
+            os.eventfd_read(done)  # whoever ends the work has no use for it any more
+            os.close(done)
 
     def server_close(self) -> None:
         super().server_close()

@@ -209,6 +209,23 @@ async def test_a_response_that_takes_too_long_is_a_504() -> None:
 
 
 @story
+async def test_a_request_may_take_as_long_as_its_endpoint_allows() -> None:
+    ended: list[object] = []
+
+    async def never(served: Served) -> None:
+        ended.append(await served.event())
+
+    async with site(never, execution_timeout_ms=5_000) as s:
+        [worker] = await s.ready()
+        began = s.w.loop.time()
+        late = await s.get()
+        assert s.w.loop.time() - began == 5.0
+        assert (late.status, late.headers["x-runpod-worker-id"]) == (504, worker)
+        assert b"did not respond within 5 s" in late.body
+        assert all(pipe.closed for pipe in s.workers.pipes), "the worker hears it, and ends the request"
+
+
+@story
 async def test_a_worker_that_breaks_fails_its_own_requests_alone() -> None:
     async def by_path(served: Served) -> None:
         match served.request.target:

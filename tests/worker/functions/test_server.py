@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import route_request, route_response
 from stoker.client.apps.resources import version_env
+from stoker.worker.functions import interpreter
 from stoker.worker.functions.code import version_content
 from stoker.worker.functions.environments import VARIABLE
 from stoker.worker.functions.printed import CHARACTERS_MAX
@@ -74,6 +77,32 @@ def floods():
 @api.get("/meets")
 def meets():
     met.wait(60)
+
+@api.get("/pid")
+def pid():
+    return os.getpid()
+
+@api.get("/sleeps")
+async def sleeps(file: str):
+    try:
+        open(file, "w").close()
+        await asyncio.sleep(1000)
+    finally:
+        os.unlink(file)
+
+@api.get("/stuck")
+async def stuck(file: str):
+    with open(file, "w") as began:
+        began.write(str(os.getpid()))
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except BaseException:
+            pass
+
+@api.get("/reads")
+async def reads(pipe: str):
+    return await asyncio.to_thread(lambda: open(pipe).read())
 """
 
 
@@ -127,6 +156,66 @@ def ask(
         return answer.status, json.loads(read) if is_json else read
     finally:
         connection.close()
+
+
+def leaves(server: Server, path: str, file: Path) -> None:
+    """Asks for this, and closes the connection once the function has made the file."""
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request("GET", f"{path}?file={file}")
+    until(file.exists)
+    connection.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Another process makes it true."""
+    end = time.monotonic() + 30.0
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_request_whose_connection_is_closed_is_cancelled(deployed: Server, tmp_path: Path) -> None:
+    """Its caller left, or the gateway gave it up: the function does not run on."""
+    file = tmp_path / "began"
+    leaves(deployed, "/sleeps", file)
+    until(lambda: not file.exists())
+    assert ask(deployed, "GET", "/items/7")[0] == 200
+
+
+def test_one_that_does_not_stop_loses_its_process(
+    deployed: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "CANCEL_S", 0.05)
+    file = tmp_path / "began"
+    leaves(deployed, "/stuck", file)
+    pid = int(file.read_text())
+    until(lambda: not alive(pid))
+    status, other = ask(deployed, "GET", "/pid")
+    assert (status, other == pid) == (200, False)
+
+
+def test_its_process_waits_for_those_beside_it(
+    deployed: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "CANCEL_S", 0.05)
+    pipe, file, answers = tmp_path / "pipe", tmp_path / "began", []
+    os.mkfifo(pipe)
+    beside = threading.Thread(target=lambda: answers.append(ask(deployed, "GET", f"/reads?pipe={pipe}")))
+    beside.start()
+    writer = os.open(pipe, os.O_WRONLY)  # it is being read
+    leaves(deployed, "/stuck", file)
+    pid = int(file.read_text())
+    until(lambda: ask(deployed, "GET", "/pid")[1] != pid)  # it takes no new ones
+    assert alive(pid)
+    os.write(writer, b"whole")
+    os.close(writer)
+    beside.join()
+    assert answers == [(200, "whole")]
+    until(lambda: not alive(pid))
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def test_a_deployed_app_is_ready_when_its_code_is(deployed: Server) -> None:
