@@ -34,14 +34,14 @@ class Child:
         self.signals.append("TERM")
 
 
-class Starter:
+class Programs:
     """Starts nothing."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
         self.processes: list[Any] = []
 
-    def start(self, spec: WorkerSpec, device: Any, watcher: Any, program: Program) -> Any:
+    def spawn(self, spec: WorkerSpec, device: Any, watcher: Any, program: Program) -> Any:
         self.keys.append(program.environment["RUNPOD_AI_API_KEY"])
         self.processes.append(watcher)
         return Child()
@@ -168,15 +168,15 @@ async def test_a_wrong_key_is_refused_slowly(server: ProtocolServer, seat: Seat,
 
 async def test_each_process_has_a_key_of_its_own(server: ProtocolServer, seat: Seat) -> None:
     """Also of one worker: what a former process still sends is nobody's."""
-    starter = Starter()
+    programs = Programs()
     spec = WorkerSpec("w9", "e1", 1, "/h", kind="protocol", command=("python", "h.py"))
     for _ in range(2):
-        ProtocolSpawner(starter, server).spawn(spec, None, Watcher())
+        ProtocolSpawner(programs, server).spawn(spec, None, Watcher())
     seat.worker = spec.worker
-    first, second = starter.keys
+    first, second = programs.keys
     assert first != second
     assert min(len(first), len(second)) >= 32
-    starter.processes[0].on_exit(WorkerExit(0, "exited with code 0"))
+    programs.processes[0].on_exit(WorkerExit(0, "exited with code 0"))
     assert (await seat.get("ping", key=first)).status_code == 401
     assert (await seat.get("ping", key=second)).status_code == 200
 
