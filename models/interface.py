@@ -262,8 +262,8 @@ def load(
 ) -> Any:
     """The pipeline of an entry, with its verified weights, on a torch device, as its profile places it.
     `otherwise` makes that of an entry without a class; `loras` are the verified folders of its LoRAs. The
-    `reading` of its weights is finished when this returns; None if they are verified. Raises LookupError if
-    there is no class, and weights.WeightsRefused."""
+    `reading` of its weights is finished when this returns, and before a class is called that does not take
+    it; None if they are verified. Raises LookupError if there is no class, and weights.WeightsRefused."""
     made = entry.load or otherwise
     if made is None:
         raise LookupError(f"the pipeline {entry.name} names no class that loads it")
@@ -277,7 +277,7 @@ def load(
     else:
         reading.ahead()
         with stage("read"):
-            reading.wait()
+            reading.finish()  # one that does not know of it may compute at once
     try:
         with stage("build"):
             pipeline = made(folder, device, **entry.options, **more)

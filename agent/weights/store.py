@@ -83,7 +83,8 @@ class WeightsStore:
 
     def problem(self, entry: LockedWeights, *, hashing: Callable[[], None] = lambda: None) -> str | None:
         """Why the entry's folder cannot be used: empty if there is none; None if it is as locked. Computes
-        the digests that are not recorded, after it has called `hashing`."""
+        the digests that are not recorded, after it has called `hashing`. Raises WeightsFailed if its files
+        are written meanwhile: those digests belong to no state of them."""
         folder = self.folder / entry.name
         if not folder.is_dir():
             return ""
@@ -93,10 +94,13 @@ class WeightsStore:
                 return f"{file.path} is missing, or has another size"
         if found:
             return f"{min(found)} is not locked"
+        before = _stamps(folder, entry)
         known = dict(self._digests.known(folder))
         if unread := [file.path for file in entry.files if file.path not in known]:
             hashing()
             known |= {path: _sha256(folder / path) for path in unread}
+            if _stamps(folder, entry) != before:
+                raise WeightsFailed(f"files in {folder} were written while they were verified")
             self._digests.record(folder, known)
         for file in entry.files:
             if known[file.path] != file.sha256:
@@ -252,6 +256,12 @@ def files_below(folder: Path, *, metadata: bool = False) -> dict[str, int]:
 
 def _bytes_below(folder: Path) -> int:
     return sum(max(size, 0) for size in files_below(folder, metadata=True).values())
+
+
+def _stamps(folder: Path, entry: LockedWeights) -> list[tuple[int, int, int]]:
+    """What changes where a file is written or replaced."""
+    found = [(folder / file.path).stat() for file in entry.files]
+    return [(one.st_size, one.st_mtime_ns, one.st_ino) for one in found]
 
 
 def _sha256(path: Path) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from weights_folder import FILES, SIZE, SharedDigests, made_store
@@ -81,6 +83,32 @@ def test_what_an_operator_copied_wrongly_is_left_alone_and_named(fetcher: Fetche
     )
     put(folder / "flux", {**FILES, "more.txt": b""})
     assert "more.txt is not locked" in str(failure(fetcher))
+
+
+@pytest.mark.parametrize("written", ["model.safetensors", "vae/config.json"])
+def test_what_is_written_while_it_is_verified_is_not_taken_for_verified(
+    fetcher: Fetcher, folder: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """An operator copies others of the same size over them: the digests are of what was there before."""
+    put(folder / "flux", FILES)
+    other = {**FILES, written: FILES[written].swapcase() if written == "model.safetensors" else b"[]"}
+    hashes = hashlib.file_digest
+
+    def hashes_slowly(file: Any, kind: str) -> Any:
+        found = hashes(file, kind)
+        (folder / "flux" / written).write_bytes(other[written])
+        os.utime(folder / "flux" / written, ns=(1, 1))
+        return found
+
+    monkeypatch.setattr("hashlib.file_digest", hashes_slowly)
+    failed = failure(fetcher)
+    assert (str(failed), failed.definite) == (
+        f"files in {folder}/flux were written while they were verified",
+        False,
+    )
+    assert fetcher.store.held() == []
+    monkeypatch.setattr("hashlib.file_digest", hashes)
+    assert "has another sha256" in str(failure(fetcher))
 
 
 def test_what_the_agent_fetched_and_is_wrong_now_is_fetched_again(fetcher: Fetcher, folder: Path) -> None:

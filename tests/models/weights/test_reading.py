@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -132,22 +132,33 @@ def test_a_file_that_changes_meanwhile_is_refused(
         found.finish()
 
 
-class Built:
-    """A pipeline that notes when it was built."""
-
-    built: ClassVar[list[Path]] = []
-
-    def __init__(self, folder: Path, device: str) -> None:
-        self.built.append(folder)
-
-
 def test_what_was_built_of_altered_weights_is_not_handed_out(entry: Entry, folder: Path) -> None:
-    pipeline = PipelineEntry("ours", "text-to-image", "flux-tiny", load=Built)
+    built: list[Path] = []
+
+    def builds(folder: Path, device: str, *, reading: Reading) -> None:
+        built.append(folder)
+
+    pipeline = PipelineEntry("ours", "text-to-image", "flux-tiny", load=builds)
     interface.load(pipeline, folder, "cpu", reading=Reading(entry, folder))
     alter(folder / VAE)
     with pytest.raises(WeightsRefused):
         interface.load(pipeline, folder, "cpu", reading=Reading(entry, folder))
-    assert Built.built == [folder, folder]
+    assert built == [folder, folder]
+
+
+def test_who_knows_nothing_of_the_reading_gets_only_verified_weights(entry: Entry, folder: Path) -> None:
+    """It may compute with them at once."""
+    built: list[Path] = []
+
+    def builds(folder: Path, device: str) -> None:
+        built.append(folder)
+
+    pipeline = PipelineEntry("ours", "text-to-image", "flux-tiny", load=builds)
+    interface.load(pipeline, folder, "cpu", reading=Reading(entry, folder))
+    alter(folder / VAE)
+    with pytest.raises(WeightsRefused):
+        interface.load(pipeline, folder, "cpu", reading=Reading(entry, folder))
+    assert built == [folder]
 
 
 def test_altered_weights_are_the_reason_where_nothing_could_be_built(entry: Entry, folder: Path) -> None:
