@@ -40,14 +40,14 @@ def standing(facts: Mapping[str, str], weights: Sequence[LockedWeights]) -> Stan
     what = f"the weights {_names(missing)} ({in_words(size)})"
     if room is None or most is None:
         return Standing(UNKNOWN, size, f"does not report whether it holds {what}")
+    if size <= room:  # what it holds may be an operator's, which no bound counts
+        return Standing(HAS_ROOM, size, f"has room for {what}, and fetches them")
     needed = sum(entry.size for entry in weights)
     if needed > most:
         whole = f"the weights {_names(weights)} ({in_words(needed)})"
         return Standing(
             UNKNOWN, size, bars=f"can keep {in_words(most)} of weights, which is too little for {whole}"
         )
-    if size <= room:
-        return Standing(HAS_ROOM, size, f"has room for {what}, and fetches them")
     return Standing(MAKES_ROOM, size, f"removes other weights, and fetches {what}")
 
 

@@ -91,6 +91,11 @@ def test_a_node_that_cannot_hold_them_is_not_chosen_and_the_reason_says_why() ->
     )
 
 
+def test_what_an_operator_put_on_a_node_is_not_counted_against_its_bound() -> None:
+    """The node keeps 10 GB at most of what it fetches itself; flux lies there besides."""
+    assert standing(facts(FLUX, room=10, most=10), (FLUX, SDXL)).rank == HAS_ROOM
+
+
 def test_a_node_that_holds_one_of_two_must_hold_both_at_once() -> None:
     assert standing(facts(FLUX, room=6, most=30), (FLUX, SDXL)).bars.startswith("can keep 30.0 GB of weights")
     assert standing(facts(FLUX, room=6, most=31), (FLUX, SDXL)).rank == MAKES_ROOM
@@ -136,4 +141,4 @@ def test_what_is_missing_fits_where_a_node_is_said_to_have_room(nodes) -> None: 
         assert (found.rank == HOLDS) == (missing == 0)
         assert not (found.rank == HAS_ROOM and missing > room * GB)
         assert found.rank != UNKNOWN or bool(found.bars)
-        assert bool(found.bars) == bool(missing and room + more < 32)
+        assert bool(found.bars) == (missing > room * GB and room + more < 32)
