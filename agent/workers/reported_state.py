@@ -34,6 +34,11 @@ class ReportedState:
         else:
             self._send(None, "starting", "", (), waits_for)
 
+    def will_start(self) -> None:
+        """What it waited for is done, if it waited for anything."""
+        if self._waits_for:
+            self._send(None, "starting", "", ())
+
     def _send(
         self,
         life: ProcessLife | None,

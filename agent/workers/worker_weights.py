@@ -31,6 +31,7 @@ class WorkerWeights:
     def _heard(self, news: WeightsNews) -> None:
         if news.ready:
             self._waiting, self._ready = False, True
+            self._reported.will_start()
             self._start()
         else:
             self._reported.will_wait(news.text, failed=news.failed)
