@@ -49,6 +49,7 @@ class WeightsCache:
         self._waiting: dict[str, _Waiting] = {}  # by worker
         self._uses: dict[str, dict[str, int]] = {}  # by worker: the descriptors of its entries, by name
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the entry's key
+        self._failing: set[str] = set()  # the names of entries between two tries
         self._group: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
         self._report: Callable[[Mapping[str, str]], None] = lambda facts: None
@@ -117,19 +118,37 @@ class WeightsCache:
             finally:
                 one.stopped = True
             failures = following.failures
+            await self._pause(entry, following.wait_s)
+
+    async def _pause(self, entry: LockedWeights, wait_s: float) -> None:
+        self._failing.add(entry.name)
+        try:
             await self._report_facts()
-            await asyncio.sleep(following.wait_s)
+            await asyncio.sleep(wait_s)
+        finally:
+            self._failing.discard(entry.name)
+
+    def _awaited(self) -> frozenset[str]:
+        """The entries that workers wait for, which no other is to be fetched in place of; but not those that
+        failed: they may never come."""
+        missing = (entry.name for one in self._waiting.values() for entry in one.missing.values())
+        return frozenset(missing) - self._failing
 
     def _failed(self, entry: LockedWeights, one: Try, failures: int, failed: WeightsFailed) -> tries.NextTry:
         gained = max(one.here_bytes - one.found_bytes, 0)
         following = tries.after_failure(failures, definite=failed.definite, gained_bytes=gained)
         text = tries.failing(self._node, entry.name, str(failed), following.wait_s)
         log.warning("%s", text)
+        for worker, _ in self._waits_for(entry.key):  # it has no process: what it used may be replaced
+            if (fd := self._uses.get(worker, {}).pop(entry.name, None)) is not None:
+                os.close(fd)
         self._tell(entry.key, WeightsNews(text=text, failed=True))
         return following
 
     async def _try(self, entry: LockedWeights, one: Try) -> None:
-        future = run_in_thread(f"weights {entry.name}", partial(self._fetcher.bring, entry, one))
+        future = run_in_thread(
+            f"weights {entry.name}", partial(self._fetcher.bring, entry, one, self._awaited())
+        )
         wait_s = QUICK_S
         try:
             while not (await asyncio.wait({future}, timeout=min(wait_s, self._progress_s)))[0]:

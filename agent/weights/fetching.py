@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from stoker.agent.weights import sources
 from stoker.agent.weights.interfaces import WeightsFailed
@@ -42,18 +44,19 @@ class Fetcher:
         self.store = store
         self._hub, self._mirror = hub, mirror
 
-    def bring(self, entry: LockedWeights, one: Try) -> None:
-        """Returns once the entry is here as it is locked. Raises WeightsFailed, DownloadStopped."""
+    def bring(self, entry: LockedWeights, one: Try, awaited: Collection[str] = ()) -> None:
+        """Returns once the entry is here as it is locked. The entries `awaited`, by name, are not removed for
+        it. Raises WeightsFailed, DownloadStopped."""
         sources.check(entry)
         try:
             if self.store.problem(entry, hashing=lambda: _do(one, "verifies")) is None:
                 return
             with self.store.fetching(entry.name):
-                self._fetch(entry, one)
+                self._fetch(entry, one, awaited)
         except OSError as error:
             raise WeightsFailed(_said(error)) from error
 
-    def _fetch(self, entry: LockedWeights, one: Try) -> None:
+    def _fetch(self, entry: LockedWeights, one: Try, awaited: Collection[str]) -> None:
         store, name = self.store, entry.name
         wrong = store.problem(entry)
         if wrong is None:
@@ -61,8 +64,9 @@ class Fetcher:
         _do(one, "fetches")
         if wrong:
             self._replace(name, wrong)
-        self._make_room(entry)
-        held = store.begin(name, entry.size)
+        with store.making_room():
+            self._make_room(entry, awaited)
+            held = store.begin(name, entry.size)
         try:
             there = files_below(store.part(name))
             one.found_bytes = sum(min(there.get(file.path, 0), file.size) for file in entry.files)
@@ -83,9 +87,10 @@ class Fetcher:
         if not self.store.remove(name):
             raise WeightsFailed(f"{folder} is not as locked ({wrong}), and a worker uses it")
 
-    def _make_room(self, entry: LockedWeights) -> None:
+    def _make_room(self, entry: LockedWeights, awaited: Collection[str]) -> None:
         kept = self.store.kept()
         here = kept.pop(entry.name, None)
+        kept |= {name: replace(kept[name], busy=True) for name in awaited if name in kept}
         decision = make_room(entry.size, here.here_bytes if here else 0, kept, self.store.limits())
         if decision.why_not:
             raise WeightsFailed(f"{entry.name} {decision.why_not}", definite=decision.definite)
@@ -94,22 +99,33 @@ class Fetcher:
                 raise WeightsFailed(f"{name}, which was to be removed for them, is in use")
 
     def _file(self, entry: LockedWeights, file: WeightsFile, before: int, one: Try) -> None:
-        def arrived(size: int) -> None:
-            one.here_bytes = before + size
-
-        place = sources.place_of(entry, file, self._hub, self._mirror)
         path = self.store.part(entry.name) / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            digest = download(place.source, path, file.size, arrived, lambda: one.stopped)
-        except FetchFailed as failed:
-            raise _explained(failed, place) from failed
-        except OutboundError as failed:
-            raise WeightsFailed(f"{place.said}: {failed}", definite=not failed.retryable) from failed
-        if digest != file.sha256:
+        resumed = path.exists()
+        while True:
+            place = sources.place_of(entry, file, self._hub, self._mirror)
+            digest = _downloaded(place, path, file.size, before, one)
+            if digest == file.sha256:
+                return
             path.unlink()
-            which = f"its sha256 is {digest[:12]}… where {file.sha256[:12]}… is locked"
-            raise WeightsFailed(f"{place.said}: {which}", definite=True)
+            if not resumed:
+                which = f"its sha256 is {digest[:12]}… where {file.sha256[:12]}… is locked"
+                raise WeightsFailed(f"{place.said}: {which}", definite=True)
+            resumed = False  # what lay there may have been of another revision, or damaged
+
+
+def _downloaded(place: Place, path: Path, size: int, before: int, one: Try) -> str:
+    """The sha256 of the completed file. Raises WeightsFailed."""
+
+    def arrived(there: int) -> None:
+        one.here_bytes = before + there
+
+    try:
+        return download(place.source, path, size, arrived, lambda: one.stopped)
+    except FetchFailed as failed:
+        raise _explained(failed, place) from failed
+    except OutboundError as failed:
+        raise WeightsFailed(f"{place.said}: {failed}", definite=not failed.retryable) from failed
 
 
 def _do(one: Try, what: str) -> None:

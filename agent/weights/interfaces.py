@@ -57,14 +57,17 @@ class NoWeights:
     def __init__(self) -> None:
         self.looked = asyncio.Event()
         self.looked.set()
+        self._ready: dict[str, asyncio.Handle] = {}  # by worker
 
     def hold(
         self, worker: str, weights: Sequence[LockedWeights], heard: Callable[[WeightsNews], None]
     ) -> None:
-        asyncio.get_running_loop().call_soon(heard, WeightsNews(ready=True))
+        self.release(worker)
+        self._ready[worker] = asyncio.get_running_loop().call_soon(heard, WeightsNews(ready=True))
 
     def release(self, worker: str) -> None:
-        pass
+        if (ready := self._ready.pop(worker, None)) is not None:
+            ready.cancel()
 
     def report_to(self, changed: Callable[[Mapping[str, str]], None]) -> None:
         pass

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from stoker.agent.weights.interfaces import WeightsFailed
 from stoker.outbound.download import HttpFile, LocalFile, Source
+from stoker.outbound.refused_addresses import redacted_url
 from stoker.wire.messages import LockedWeights, WeightsFile
 
 HUB = "huggingface:"
@@ -66,7 +67,7 @@ def folder_mirror(folder: Path) -> Mirror:
 
 def url_mirror(url: str) -> Mirror:
     base = url.rstrip("/")
-    return lambda name: Place(HttpFile(f"{base}/{quote(name)}"), f"{name} in the mirror {base}")
+    return lambda name: Place(HttpFile(f"{base}/{quote(name)}"), f"{name} in the mirror {redacted_url(base)}")
 
 
 def place_of(entry: LockedWeights, file: WeightsFile, hub: Hub, mirror: Mirror | None) -> Place:

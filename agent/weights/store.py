@@ -6,6 +6,7 @@ threads.
     .NAME.agent           the agent fetched it, or fetches it: it may remove it. Locked while it is used; its
                           modification time is the last use, its first line the size of the whole
     .NAME.lock            locked by whoever fetches it
+    .lock                 locked by whoever makes room, until that room is marked as taken
     .NAME.digests.json    the digests that were computed (`Digests`)
     .gone-NAME-1f2e/      on its way out; what a crash leaves is removed at the next start
 
@@ -141,6 +142,13 @@ class WeightsStore:
                 raise WeightsFailed("another process is fetching them") from None
             yield
 
+    @contextlib.contextmanager
+    def making_room(self) -> Iterator[None]:
+        """One at a time: two that look at once would each take the same room."""
+        with (self.folder / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def begin(self, name: str, size_bytes: int) -> int:
         """Marks it as the agent's, which counts as its size from then on; returns what holds the mark."""
         mark = self._mark(name)
@@ -215,7 +223,7 @@ class WeightsStore:
         return self.folder / f".{name}{MARK}"
 
     def _is_busy(self, mark: Path) -> bool:
-        with self._locking, mark.open() as file:
+        with self._locking, mark.open("r+") as file:  # on NFS only a writer may lock alone
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

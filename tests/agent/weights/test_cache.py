@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +15,7 @@ from weights_server import WeightsServer, locked, put, weights_server
 
 from stoker.agent.weights import tries
 from stoker.agent.weights.cache import WeightsCache
-from stoker.agent.weights.fetching import Fetcher
+from stoker.agent.weights.fetching import Fetcher, Try
 from stoker.agent.weights.interfaces import NoWeights, WeightsNews
 from stoker.agent.weights.sources import Hub
 from stoker.wire.messages.weights import HELD, MOST, ROOM
@@ -176,6 +177,38 @@ async def test_a_folder_that_cannot_be_read_does_not_end_the_agent(
     assert list(fetcher.store.kept()) == ["flux"]
 
 
+async def test_a_worker_whose_weights_were_damaged_gets_them_anew(
+    fetcher: Fetcher, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It uses them, but has no process while it waits: it does not wait for itself."""
+    monkeypatch.setattr(tries, "FIRST_S", 0.01)
+    async with running(fetcher) as cache:
+        first, again = Heard(), Heard()
+        cache.hold("w", [FLUX], first)
+        await first.ready()
+        (folder / "flux" / "model.safetensors").write_bytes(b"x")
+        cache.hold("w", [FLUX], again)
+        await again.ready()
+        assert (folder / "flux" / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+        assert fetcher.store.kept()["flux"].busy
+
+
+async def test_what_a_worker_waits_for_is_not_removed_for_its_other_weights(
+    server: WeightsServer, folder: Path
+) -> None:
+    """flux is here, was used least recently, and is still being verified."""
+    fetcher = Fetcher(store := made_store(folder, 2 * SIZE + 10), Hub(server.url))
+    for n, entry in enumerate((FLUX, locked("old", FILES))):
+        fetcher.bring(entry, Try())
+        os.utime(folder / f".{entry.name}.agent", (n, n))
+    async with running(fetcher) as cache:
+        heard = Heard()
+        cache.hold("w", [SDXL, FLUX], heard)
+        await heard.ready()
+    assert store.held() == [FLUX.key, SDXL.key]
+    assert len([path for path, *_ in server.seen if path == MODEL]) == 3, "nothing was fetched twice"
+
+
 async def test_what_nobody_waits_for_any_more_is_not_fetched_on_and_resumed_later(
     fetcher: Fetcher, server: WeightsServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +266,15 @@ async def test_an_agent_that_fetches_none_lets_its_workers_start() -> None:
     NoWeights().hold("w", [FLUX], heard)
     assert heard.news == []
     await heard.ready()
+
+
+async def test_a_worker_that_is_released_at_once_does_not_start() -> None:
+    heard, weights = Heard(), NoWeights()
+    weights.hold("w", [FLUX], heard)
+    weights.release("w")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert heard.news == []
 
 
 async def test_two_agents_share_a_folder(folder: Path) -> None:

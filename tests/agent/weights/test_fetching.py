@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import os
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +49,7 @@ def test_a_fresh_node_has_the_entry_and_its_workers_need_not_read_it_again(
     fetcher.bring(FLUX, one)
     assert contents(folder / "flux") == FILES
     assert (one.does, one.here_bytes) == ("fetches", SIZE)
-    assert names(folder) == [".flux.agent", ".flux.digests.json", ".flux.lock", "flux"]
+    assert names(folder) == [".flux.agent", ".flux.digests.json", ".flux.lock", ".lock", "flux"]
     assert fetcher.store.held() == [FLUX.key]
     monkeypatch.setattr("hashlib.file_digest", None)  # what was read is not read again
     files = tuple(LockedFile(file.path, file.size, file.sha256) for file in FLUX.files)
@@ -127,15 +130,26 @@ def test_a_broken_fetch_is_resumed(fetcher: Fetcher, server: WeightsServer, fold
     assert (one.found_bytes, one.here_bytes) == (3000, SIZE)
 
 
-def test_a_part_that_is_wrong_is_found_by_its_digest_and_fetched_anew(fetcher: Fetcher, folder: Path) -> None:
+def test_a_part_that_is_wrong_is_found_by_its_digest_and_fetched_anew(
+    fetcher: Fetcher, folder: Path, server: WeightsServer
+) -> None:
     (folder / ".flux.part").mkdir(parents=True)
     (folder / ".flux.part" / "model.safetensors").write_bytes(b"x" * 3000)
+    fetcher.bring(FLUX, Try())
+    assert contents(folder / "flux") == FILES
+    asked = [wanted for path, wanted, _ in server.seen if path == MODEL]
+    assert asked == ["bytes=3000-", None], "at once: what lay there is no fault of the hub's"
+
+
+def test_what_the_hub_sends_wrongly_is_not_kept(
+    fetcher: Fetcher, folder: Path, server: WeightsServer
+) -> None:
+    server.files[MODEL] = b"weighty" * 1000
     failed = failure(fetcher)
     assert failed.definite
     assert "model.safetensors of owner/repo at c0ffee: its sha256 is " in str(failed)
     assert not (folder / "flux").exists()
-    fetcher.bring(FLUX, Try())
-    assert contents(folder / "flux") == FILES
+    assert len(server.seen) == 1
 
 
 def test_what_else_lies_in_the_part_does_not_get_into_the_entry(fetcher: Fetcher, folder: Path) -> None:
@@ -207,6 +221,64 @@ def test_the_least_recently_used_makes_room_and_what_is_in_use_does_not(
     os.close(other)
     fetcher.bring(locked("sdxl", FILES), Try())
     assert [key.partition("@")[0] for key in store.held()] == ["ink", "sdxl"]
+
+
+def test_two_that_make_room_at_once_do_not_take_the_same(
+    server: WeightsServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for one of them; the second looks before the first has marked what it takes."""
+    fetcher = Fetcher(store := made_store(folder, SIZE + 10), Hub(server.url))
+    second = threading.Thread(
+        target=lambda: failures.append(failure(Fetcher(store, Hub(server.url)), locked("sdxl", FILES)))
+    )
+    failures: list[WeightsFailed] = []
+    begin, looked = store.begin, store.limits
+
+    def begins(name: str, size_bytes: int) -> int:
+        if name == "flux":
+            second.start()
+            second.join(0.2)  # it waits for this one
+        return begin(name, size_bytes)
+
+    monkeypatch.setattr(store, "begin", begins)
+    server.gate, server.gate_at = threading.Event(), 100
+    first = threading.Thread(target=lambda: fetcher.bring(FLUX, Try()))
+    first.start()
+    server.halfway.wait(60)
+    second.join(60)
+    server.gate.set()
+    first.join(60)
+    assert looked().most_bytes >= sum(kept.here_bytes for kept in store.kept().values())
+    assert [str(failed) for failed in failures] == [
+        "sdxl has 7.0 kB; 7.0 kB of at most 7.0 kB are in use",
+    ]
+
+
+def test_what_workers_wait_for_makes_no_room(server: WeightsServer, folder: Path) -> None:
+    fetcher = Fetcher(store := made_store(folder, 2 * SIZE + 10), Hub(server.url))
+    for n, name in enumerate(("flux", "sdxl")):
+        fetcher.bring(locked(name, FILES), Try())
+        os.utime(folder / f".{name}.agent", (n, n))
+    fetcher.bring(locked("ink", FILES), Try(), {"flux", "ink"})
+    assert [key.partition("@")[0] for key in store.held()] == ["flux", "ink"]
+
+
+def test_on_nfs_what_is_idle_counts_and_makes_room(
+    server: WeightsServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, a lock that excludes others needs a descriptor that may write."""
+    flock = fcntl.flock
+
+    def nfs(file, how: int) -> None:  # type: ignore[no-untyped-def]
+        if how & fcntl.LOCK_EX and fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", nfs)
+    fetcher = Fetcher(store := made_store(folder, SIZE + 10), Hub(server.url))
+    for name in ("flux", "sdxl"):
+        fetcher.bring(locked(name, FILES), Try())
+    assert list(store.kept()) == ["sdxl"]
 
 
 def test_another_process_that_fetches_it_goes_first(fetcher: Fetcher, store: WeightsStore) -> None:

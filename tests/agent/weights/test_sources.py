@@ -42,6 +42,11 @@ def test_a_mirror_is_asked_for_the_entrys_name_and_path() -> None:
     )
 
 
+def test_a_mirror_s_password_is_not_said() -> None:
+    place = place_of(ENTRY, FILE, HUB, url_mirror("https://reader:secret@mirror/w"))
+    assert place.said == "flux/vae/model one.safetensors in the mirror https://mirror/w"
+
+
 def test_what_was_locked_from_a_folder_needs_a_mirror() -> None:
     with pytest.raises(WeightsFailed, match="set STOKER_WEIGHTS_MIRROR") as failed:
         place_of(replace(ENTRY, source="folder", commit=""), FILE, HUB, None)
