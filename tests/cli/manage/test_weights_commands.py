@@ -84,7 +84,7 @@ def test_up_makes_small_weights_and_downloads_nothing(tmp_path: Path) -> None:
     prepare({"flux-tiny": None}, tmp_path / "w")
     assert (tmp_path / "w" / "flux-tiny" / "model_index.json").exists()
     with pytest.raises(WeightsError, match="flux-1-dev"):
-        prepare(["flux-1-dev"], tmp_path / "w")
+        prepare({"flux-1-dev": None}, tmp_path / "w")
 
 
 def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
