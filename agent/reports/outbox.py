@@ -115,6 +115,8 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
         box = _end_progress(box, AttemptKey(body.job, body.attempt), at)
     if isinstance(body, Usage):
         box, body = _joined(box, body)
+    if isinstance(body, WorkerState) and body.waits_for:
+        box = _without_older(box, body.worker)
     size = _OVERHEAD
     match body:
         case Progress(value=value) | Chunk(value=value):
@@ -148,6 +150,18 @@ def _joined(box: Outbox, span: Usage) -> tuple[Outbox, Usage]:
             rest = tuple(other for other in box.items if other is not item)
             return _with(box, rest), replace(span, n=before.n, began_ms=before.began_ms)
     return box, span
+
+
+def _without_older(box: Outbox, worker: str) -> Outbox:
+    """What a worker waits for changes every few seconds, also while control is away: of what was not sent,
+    only the newest is kept."""
+    for item in reversed(box.items):
+        body = item.body
+        if isinstance(body, WorkerState) and body.worker == worker:
+            if item.number > box.ever_sent and body.waits_for:
+                return _with(box, tuple(other for other in box.items if other is not item))
+            break
+    return box
 
 
 def _goes_on(before: Usage, span: Usage) -> bool:

@@ -202,6 +202,22 @@ def usage_grows_without_gaps_and_within_its_hour(m: Any) -> None:
     assert len(filled(m, used(1, 58, 59), used(2, 59, 60)).items) == 1
 
 
+def waits(*percents: int, worker: str = "w1") -> list[WorkerState]:
+    return [WorkerState(worker, "e", 1, "starting", waits_for=f"fetches: {one}%") for one in percents]
+
+
+def of_what_a_worker_waits_for_the_newest_that_was_not_sent_is_kept(m: Any) -> None:
+    started = WorkerState("w1", "e", 1, "starting")
+    box = filled(m, *waits(1, 2), *waits(7, worker="w2"), *waits(3), started, *waits(4, 5))
+    kept = [*waits(7, worker="w2"), *waits(3), started, *waits(5)]
+    assert [item.body for item in box.items] == kept
+    assert box.size == sum(item.size for item in box.items)
+    box, batch = m.take(box, 0.0)
+    assert numbers(batch) == [3, 4, 5, 7]
+    box = m.add(m.reconnected(box), *waits(6), 1.0)
+    assert [item.body for item in box.items] == [*kept, *waits(6)]
+
+
 def usage_outlives_the_agent(m: Any) -> None:
     box = filled(m, WorkerState("w1", "e", 1, "ready"), used(1, 1, 2))
     assert m.to_save(box) == (used(1, 1, 2),)
@@ -285,6 +301,10 @@ MUTANTS = [
         "isinstance(body, Outcome | Chunk | Refused)",
     ),
     ("what was sent grows", "if item.number <= box.ever_sent:", "if item.number <= box.sent:"),
+    ("each wait is kept", "return _with(box, tuple(other", "return box; _with(box, tuple(other"),
+    ("the wait of another is replaced", "isinstance(body, WorkerState) and body.worker == worker:", "True:"),
+    ("a wait that was sent is replaced", "if item.number > box.ever_sent and body", "if body"),
+    ("what is no wait is replaced", "box.ever_sent and body.waits_for:", "box.ever_sent:"),
     ("what an earlier boot sent grows", "box = Outbox(ever_sent=len(bodies))", "box = Outbox()"),
     ("a gap is closed", "(before.ended_ms, before.state) == (span.began_ms, span.state)", "True"),
     ("hours are joined", "span.state) and same_hour", "span.state)"),
