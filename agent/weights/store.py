@@ -8,7 +8,7 @@ threads.
     .NAME.lock            locked by whoever fetches it
     .lock                 locked by whoever makes room, until that room is marked as taken
     .NAME.digests.json    the digests that were computed (`Digests`)
-    .gone-NAME-1f2e/      on its way out; what a crash leaves is removed at the next start
+    ..gone-NAME-1f2e/     on its way out; what a crash leaves is removed at the next start
 
 Weights that somebody else put here have no `.NAME.agent`: they are used, and neither counted nor removed.
 Locks belong to open files, so they end with a process that is killed.
@@ -33,7 +33,8 @@ from stoker.agent.weights.room import Kept, Limits
 from stoker.wire.messages import LockedWeights
 from stoker.wire.messages.weights import key_of
 
-GONE, MARK = ".gone-", ".agent"
+GONE, MARK = "..gone-", ".agent"
+"""No name begins with a dot, so none of its files has this prefix."""
 RESERVE_BYTES = 1 << 30
 """So many bytes of the disk stay free."""
 _HUB_METADATA = (".cache", "huggingface")

@@ -254,6 +254,16 @@ def test_two_that_make_room_at_once_do_not_take_the_same(
     ]
 
 
+def test_any_name_can_be_kept_while_others_go(server: WeightsServer, folder: Path) -> None:
+    fetcher = Fetcher(store := made_store(folder), Hub(server.url))
+    for name in ("gone-west", "flux"):
+        fetcher.bring(locked(name, FILES), Try())
+    store.remove("flux")
+    store.sweep()
+    assert list(store.kept()) == ["gone-west"]
+    assert (folder / ".gone-west.digests.json").exists()
+
+
 def test_what_workers_wait_for_makes_no_room(server: WeightsServer, folder: Path) -> None:
     fetcher = Fetcher(store := made_store(folder, 2 * SIZE + 10), Hub(server.url))
     for n, name in enumerate(("flux", "sdxl")):
@@ -347,5 +357,5 @@ def test_killed_at_any_step_the_next_agent_ends_with_the_whole_entry(
     Fetcher(after, Hub(server.url)).bring(FLUX, Try())
     assert after.held() == [FLUX.key], "and the old one made room"
     assert contents(folder / "flux") == FILES
-    assert not [name for name in names(folder) if name.startswith(".gone-") or name.endswith(".part")]
+    assert not [name for name in names(folder) if name.startswith("..gone-") or name.endswith(".part")]
     assert list(after.kept()) == ["flux"]
