@@ -40,7 +40,7 @@ def standing(facts: Mapping[str, str], weights: Sequence[LockedWeights]) -> Stan
     what = f"the weights {_names(missing)} ({in_words(size)})"
     if room is None or most is None:
         return Standing(UNKNOWN, size, f"does not report whether it holds {what}")
-    if size <= room:  # what it holds may be an operator's, which no bound counts
+    if size <= min(room, most):  # what it holds may be an operator's, which no bound counts
         return Standing(HAS_ROOM, size, f"has room for {what}, and fetches them")
     needed = sum(entry.size for entry in weights)
     if needed > most:
