@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 QUICK_S = 0.5
 """What takes no longer is not reported: the weights were here."""
+STOPPING_S = 5.0
+"""How long a try of the same entry that was stopped is waited for: it ends with its next bytes."""
 FACT_MAX = 4096
 """How many characters control takes of a fact."""
 
@@ -49,6 +51,7 @@ class WeightsCache:
         self._waiting: dict[str, _Waiting] = {}  # by worker
         self._uses: dict[str, dict[str, int]] = {}  # by worker: the descriptors of its entries, by name
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the entry's key
+        self._stopping: dict[str, asyncio.Future[None]] = {}  # by the entry's name: a try that was stopped
         self._failing: set[str] = set()  # the names of entries between two tries
         self._group: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
@@ -146,6 +149,8 @@ class WeightsCache:
         return following
 
     async def _try(self, entry: LockedWeights, one: Try) -> None:
+        if (before := self._stopping.get(entry.name)) is not None:
+            await asyncio.wait({before}, timeout=STOPPING_S)
         future = run_in_thread(
             f"weights {entry.name}", partial(self._fetcher.bring, entry, one, self._awaited())
         )
@@ -157,11 +162,21 @@ class WeightsCache:
                     self._tell(entry.key, WeightsNews(text=text))
                     wait_s = self._progress_s
             future.result()
-        finally:
-            future.cancel()  # its end would be reported to nobody
+        except asyncio.CancelledError:
+            self._stops(entry.name, future)
+            raise
         if one.does:
             log.info("the weights %s are here", entry.name)
             await self._report_facts()
+
+    def _stops(self, name: str, future: asyncio.Future[None]) -> None:
+        def ended(_: object) -> None:
+            future.exception()  # its end is reported to nobody
+            if self._stopping.get(name) is future:
+                del self._stopping[name]
+
+        self._stopping[name] = future
+        future.add_done_callback(ended)
 
     def _arrived(self, entry: LockedWeights) -> None:
         """Each worker that waits for it uses it from now on. Raises WeightsFailed if it was just removed."""

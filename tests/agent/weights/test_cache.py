@@ -223,11 +223,12 @@ async def test_what_nobody_waits_for_any_more_is_not_fetched_on_and_resumed_late
         cache.hold("w", [entry], heard)
         await heard.until(lambda news: "0.7 of 3.0 MB" in news.text or "1.0 of 3.0 MB" in news.text)
         cache.release("w")
-        server.gate.set()
         gate, server.gate = server.gate, None
         cache.hold("w", [entry], again)
+        asyncio.get_running_loop().call_later(0.1, gate.set)
         await again.ready()
         assert gate.is_set()
+        assert not any(news.failed for news in again.news), "the try that was stopped is waited for"
         assert heard.news.count(READY) == 0
     assert server.seen[-1][1] is not None, "the rest was requested"
     assert (folder / "large" / "model.safetensors").stat().st_size == 3_000_000
