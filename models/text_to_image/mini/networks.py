@@ -16,8 +16,8 @@ from stoker.models.text_to_image.mini.vocabulary import WORDS
 
 CHANNELS: Final = 16
 """Channels of the latents."""
-SCALE: Final = 1.0
-SHIFT: Final = 0.0
+SCALE: Final = 0.387
+SHIFT: Final = 0.034
 """What makes the latents' mean 0 and their deviation 1: (latents - SHIFT) * SCALE."""
 WIDTH: Final = 192
 TEXT_WIDTH: Final = 128
