@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 AVERAGE = 0.998
 """What the average of the weights keeps of itself at each step."""
 
@@ -78,7 +79,7 @@ class Stretch(Generic[M]):
         step; `report` says more for the log, from the averaged model."""
         average, step = copy.deepcopy(self.model).requires_grad_(False), 0
         if self.checkpoint.exists():
-            found = torch.load(self.checkpoint, weights_only=True)
+            found = torch.load(self.checkpoint, weights_only=True, map_location=DEVICE)
             self.model.load_state_dict(found["model"])
             average.load_state_dict(found["average"])
             if found.get("optimizers"):

@@ -29,10 +29,9 @@ from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.training.captions import caption
 from stoker.models.text_to_image.training.latents import Shard, load
-from stoker.models.text_to_image.training.stretch import Optimizers, Stretch
+from stoker.models.text_to_image.training.stretch import DEVICE, Optimizers, Stretch
 
 TOKENS = 5000
-"""Tokens in a batch, of the image and of the text together."""
 FEW_TOKENS = 150
 """Up to so many, attention is faster on a CPU as plain products of matrices."""
 NO_CAPTION = 0.1
@@ -50,9 +49,9 @@ class Networks(nn.Module):
 
     def read(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """The embeddings of each token and of each text."""
-        tokens = self.t5(torch.tensor([networks.t5_tokens(text) for text in texts])).last_hidden_state
-        summary = self.clip(torch.tensor([networks.clip_tokens(text) for text in texts])).pooler_output
-        return tokens, summary
+        t5 = torch.tensor([networks.t5_tokens(text) for text in texts], device=DEVICE)
+        clip = torch.tensor([networks.clip_tokens(text) for text in texts], device=DEVICE)
+        return self.t5(t5).last_hidden_state, self.clip(clip).pooler_output
 
     def velocity(
         self,
@@ -62,15 +61,15 @@ class Networks(nn.Module):
         text: tuple[torch.Tensor, torch.Tensor],
         places: torch.Tensor,
     ) -> torch.Tensor:
-        few = mixture.shape[1] <= FEW_TOKENS
-        with sdpa_kernel(SDPBackend.MATH if few else SDPBackend.FLASH_ATTENTION):
+        few = DEVICE == "cpu" and mixture.shape[1] <= FEW_TOKENS
+        with sdpa_kernel([SDPBackend.MATH] if few else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
             found: torch.Tensor = self.transformer(
                 hidden_states=mixture,
                 timestep=level,
                 guidance=guidance,
                 encoder_hidden_states=text[0],
                 pooled_projections=text[1],
-                txt_ids=torch.zeros(text[0].shape[1], 3),
+                txt_ids=torch.zeros(text[0].shape[1], 3, device=DEVICE),
                 img_ids=places,
                 return_dict=False,
             )[0]
@@ -103,8 +102,8 @@ def levels(number: int, tokens: int) -> torch.Tensor:
 class Shards:
     """The shards of a folder, in memory; new ones are found as they come."""
 
-    def __init__(self, folder: Path, rng: random.Random) -> None:
-        self._folder, self._rng = folder, rng
+    def __init__(self, folder: Path, rng: random.Random, tokens: int) -> None:
+        self._folder, self._rng, self._tokens = folder, rng, tokens
         self._known: dict[Path, Shard] = {}
 
     def look(self) -> int:
@@ -123,7 +122,7 @@ class Shards:
         """Captions and latents of one size."""
         shape = self._rng.choice([shard.latents.shape[2:] for shard in self._known.values()])
         shards = [shard for shard in self._known.values() if shard.latents.shape[2:] == shape]
-        number = max(4, TOKENS // (math.prod(shape) // 4 + networks.TEXT_TOKENS))
+        number = max(4, self._tokens // (math.prod(shape) // 4 + networks.TEXT_TOKENS))
         chosen = [
             (shard, self._rng.randrange(len(shard.scenes))) for shard in self._rng.choices(shards, k=number)
         ]
@@ -142,16 +141,16 @@ class Lesson:
             self.shards.look()
         texts, latents = self.shards.batch()
         texts = ["" if random.random() < NO_CAPTION else text for text in texts]
-        tokens = packed((latents - networks.SHIFT) * networks.SCALE)
-        places = positions(latents.shape[2] // 2, latents.shape[3] // 2)
-        level = levels(len(texts), tokens.shape[1])
+        tokens = packed((latents - networks.SHIFT) * networks.SCALE).to(DEVICE)
+        places = positions(latents.shape[2] // 2, latents.shape[3] // 2).to(DEVICE)
+        level = levels(len(texts), tokens.shape[1]).to(DEVICE)
         noise = torch.randn_like(tokens)
         mixture = torch.lerp(tokens, noise, level[:, None, None])
-        guidance = torch.ones(len(texts))
+        guidance = torch.ones(len(texts), device=DEVICE)
         target = noise - tokens
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             if self.teacher is not None:
-                guidance = 1 + (MOST_GUIDANCE - 1) * torch.rand(len(texts))
+                guidance = 1 + (MOST_GUIDANCE - 1) * torch.rand_like(guidance)
                 target = self._guided(mixture, level, guidance, texts, places)
             made = self.model.velocity(mixture, level, guidance, self.model.read(texts), places)
         return (made - target).square().mean()
@@ -181,14 +180,15 @@ def main() -> None:
     parser.add_argument("--guidance", action="store_true")
     parser.add_argument("--finish", action="store_true")
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="in a batch, of images and texts together")
     options = parser.parse_args()
-    shards = Shards(options.folder / "shards", random.Random())
+    shards = Shards(options.folder / "shards", random.Random(), options.tokens)
     print(f"{shards.look()} scenes, mean and deviation of their latents: {shards.scale()}", flush=True)
-    model, teacher = Networks(), None
+    model, teacher = Networks().to(DEVICE), None
     plain = options.folder / "transformer.pt"
     if options.guidance:
-        teacher = Networks().requires_grad_(False)
-        state: dict[str, Any] = torch.load(plain, weights_only=True)["average"]
+        teacher = Networks().to(DEVICE).requires_grad_(False)
+        state: dict[str, Any] = torch.load(plain, weights_only=True, map_location=DEVICE)["average"]
         teacher.load_state_dict(state)
         model.load_state_dict(state)
     model.transformer.compile_repeated_blocks(dynamic=True)
