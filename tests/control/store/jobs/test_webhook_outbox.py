@@ -205,9 +205,9 @@ def test_the_row_is_as_the_job_ended_though_it_is_tried_again(bench: Any) -> Non
 
 
 def test_the_secret_is_made_once_and_sealed(bench: Any) -> None:
-    made = bench.do(lambda conn: store.webhook_secret(conn, lambda size: b"\x07" * size))
+    made = bench.do(store.webhook_secret)
     kind, _, secret = made.partition("_")
-    assert (kind, base64.b64decode(secret)) == ("whsec", b"\x07" * 24)
+    assert (kind, len(base64.b64decode(secret))) == ("whsec", 24)
     assert bench.do(store.webhook_secret) == made
     ((sealed,),) = bench.rows("SELECT value FROM meta WHERE name = 'webhook_secret'")
     assert secret.encode() not in bytes(sealed)
