@@ -38,6 +38,7 @@ JOB_MAX = 200
 NAME_MAX = 1024
 METRICS_MAX = 100
 METRIC_MAX = 100
+STAGES_MAX = 32
 WAIT_MAX_S = 10**9
 
 
@@ -50,11 +51,13 @@ class BrokenProtocol(FrameError):
 
 @record(frozen=True, slots=True)
 class Ready:
-    """`serves`: what it reports that it runs. `ahead`: how many runs it takes before their turn."""
+    """`serves`: what it reports that it runs. `ahead`: how many runs it takes before their turn. `stages_ms`:
+    what it did since it got its setup, by the name of the stage; empty where it does not say."""
 
     concurrency: int
     serves: str
     ahead: int
+    stages_ms: Mapping[str, int] = field(default_factory=dict)
     key: None = None
 
 
@@ -242,6 +245,7 @@ FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
                 "concurrency": Field("whole", NUMBER_MAX, least=1, default=1),
                 "serves": Field("text", NAME_MAX, default=""),
                 "ahead": Field("whole", NUMBER_MAX, default=0),
+                "stages_ms": Field("metrics", STAGES_MAX, default=MappingProxyType({})),
             },
             job="no",
         ),

@@ -64,6 +64,7 @@ class Start:
     log_tail: tuple[str, ...] = ()
     ignore_term: bool = False
     serves: str = ""
+    stages_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -260,7 +261,7 @@ class FakeProcess:
             self._after(delay, self.emit, Frame("setup_failed", {"error": start.setup_error}))
         elif start.ready_s is not None:
             fields = {
-                "setup_ms": round(delay * 1000),
+                "stages_ms": dict(start.stages_ms),
                 "concurrency": self.spec.concurrency,
                 "generator": False,
                 **({"serves": start.serves} if start.serves else {}),

@@ -126,7 +126,7 @@ class DeviceSample(_message.Message):
     def __init__(self, uuid: _Optional[str] = ..., memory_used: _Optional[int] = ..., utilisation: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[float] = ..., ecc_uncorrected: _Optional[int] = ..., ill: _Optional[str] = ...) -> None: ...
 
 class HeldWorker(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "devices", "slots", "serves", "waits_for")
+    __slots__ = ("worker", "endpoint", "version", "state", "devices", "slots", "serves", "waits_for", "cold_start")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class HeldWorker(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SERVES_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    COLD_START_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -143,7 +144,16 @@ class HeldWorker(_message.Message):
     slots: int
     serves: str
     waits_for: str
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
+    cold_start: _containers.RepeatedCompositeFieldContainer[StartStage]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ..., waits_for: _Optional[str] = ..., cold_start: _Optional[_Iterable[_Union[StartStage, _Mapping]]] = ...) -> None: ...
+
+class StartStage(_message.Message):
+    __slots__ = ("name", "took_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOOK_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    took_ms: int
+    def __init__(self, name: _Optional[str] = ..., took_ms: _Optional[int] = ...) -> None: ...
 
 class HeldAttempt(_message.Message):
     __slots__ = ("job", "attempt", "worker", "phase")
@@ -321,7 +331,7 @@ class Ref(_message.Message):
     def __init__(self, key: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class WorkerState(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail", "slots", "serves", "waits_for")
+    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail", "slots", "serves", "waits_for", "cold_start")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +341,7 @@ class WorkerState(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SERVES_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    COLD_START_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -340,7 +351,8 @@ class WorkerState(_message.Message):
     slots: int
     serves: str
     waits_for: str
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
+    cold_start: _containers.RepeatedCompositeFieldContainer[StartStage]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ..., waits_for: _Optional[str] = ..., cold_start: _Optional[_Iterable[_Union[StartStage, _Mapping]]] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("job", "attempt", "reason", "at_once")

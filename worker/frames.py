@@ -8,7 +8,8 @@ a file that the handler made as an open descriptor, never as a name.
 
     agent                         worker
       setup  ------------------->         once, first (+descriptor: its permissions for runs ahead)
-             <-------------------  ready (concurrency: its slots, serves?, ahead?: runs) | setup_failed
+             <-------------------  ready (concurrency: its slots, serves?, ahead?: runs, stages_ms?: its
+                                   start) | setup_failed
              <-------------------  slots (n)  from now on it takes n at once; what runs may end
       run    ------------------->         body: the input; more.s3Config: the caller's bucket; ahead?: before
                                           its turn, it begins with a permission, and is dropped without one

@@ -20,7 +20,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +30,9 @@ from stoker.worker.sdk import Device
 from stoker.worker.serving.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
 from stoker.worker.serving.sync_loop import AHEAD_MOST, SyncLoop
 from stoker.worker.setup.fitness import run_checks, run_checks_async
-from stoker.worker.setup.preparation import modifier_of, prepare, serves_of
+from stoker.worker.setup.preparation import cold_start_of, modifier_of, prepare, serves_of
 from stoker.worker.setup.registration import Registration, load
+from stoker.worker.setup.start_stages import StartStages
 
 
 def main(arguments: list[str]) -> int:
@@ -82,26 +82,31 @@ def serve(channel: Channel) -> int:
     """Sets the handler up and serves it. Returns the exit status. Raises AgentGone."""
     first = _first_frame(channel)
     setup = first.fields
-    began = time.monotonic()
+    stages = StartStages()
     try:
         registration = load(str(setup["handler"]))
-        call = None if registration.is_async else prepare(registration, device_of(setup))
-        if call is not None:
+        stages.end("import")
+        call = None
+        if not registration.is_async:
+            call = prepare(registration, device_of(setup))
+            stages.end("setup", cold_start_of(registration, call))
             run_checks()
+            stages.end("checks")
     except BaseException as error:  # the handler's code may raise anything, SystemExit too
         return _setup_failed(channel, error)
     if call is None:
-        return _serve_async(channel, registration, setup, began)
+        return _serve_async(channel, registration, setup, stages)
     most = _max_slots(setup)
     if most == 1:
-        channel.send(_ready(registration, call, 1, began, ahead=first.fd is not None))
+        channel.send(_ready(registration, call, 1, stages, ahead=first.fd is not None))
         SyncLoop(channel, call, aggregate=registration.aggregate, permissions=first.fd).serve()
         return 0
     from stoker.worker.serving.slots import Slots
     from stoker.worker.serving.threads_loop import ThreadsLoop
 
     slots = Slots(most, modifier_of(registration, call))
-    channel.send(_ready(registration, call, slots.now, began))
+    stages.end("slots")
+    channel.send(_ready(registration, call, slots.now, stages))
     ThreadsLoop(channel, call, slots, aggregate=registration.aggregate).serve()
     return 0
 
@@ -123,7 +128,9 @@ def device_of(setup: dict[str, Any]) -> Device:
     return Device(**{key: fields[key] for key in ("uuid", "kind", "name", "index") if key in fields})
 
 
-def _serve_async(channel: Channel, registration: Registration, setup: dict[str, Any], began: float) -> int:
+def _serve_async(
+    channel: Channel, registration: Registration, setup: dict[str, Any], stages: StartStages
+) -> int:
     from stoker.worker.serving.async_loop import AsyncLoop, run_to_end
     from stoker.worker.serving.slots import Slots
     from stoker.worker.setup.preparation import prepare_async
@@ -131,11 +138,14 @@ def _serve_async(channel: Channel, registration: Registration, setup: dict[str, 
     async def live() -> int:
         try:
             call = await prepare_async(registration, device_of(setup))
+            stages.end("setup", cold_start_of(registration, call))
             await run_checks_async()
+            stages.end("checks")
         except BaseException as error:  # as in serve
             return _setup_failed(channel, error)
         slots = Slots(_max_slots(setup), modifier_of(registration, call))
-        channel.send(_ready(registration, call, slots.now, began))
+        stages.end("slots")
+        channel.send(_ready(registration, call, slots.now, stages))
         await AsyncLoop(channel, call, slots, aggregate=registration.aggregate).serve()
         return 0
 
@@ -148,11 +158,15 @@ def _max_slots(setup: dict[str, Any]) -> int:
 
 
 def _ready(
-    registration: Registration, call: Callable[[Job], Any], slots: int, began: float, *, ahead: bool = False
+    registration: Registration,
+    call: Callable[[Job], Any],
+    slots: int,
+    stages: StartStages,
+    *,
+    ahead: bool = False,
 ) -> Frame:
-    setup_ms = round((time.monotonic() - began) * 1000)
     fields: dict[str, Any] = {
-        "setup_ms": setup_ms,
+        "stages_ms": stages.found_ms,
         "concurrency": slots,
         "generator": registration.is_generator,
     }

@@ -9,11 +9,14 @@ from typing import Any
 
 from stoker.agent.alarm import loop_time
 from stoker.agent.interfaces import SpawnFailed, WorkerProcess
+from stoker.agent.worker_frames import Ready
 from stoker.agent.workers import process_machine, restarts
 from stoker.agent.workers.recycling import RecycleWatch
 from stoker.agent.workers.runs_ahead import AHEAD_MOST, RunsAhead
+from stoker.agent.workers.start_stages import start_stages
 from stoker.agent.workers.worker_context import WorkerContext
-from stoker.wire.messages import AttemptKey, Device, WorkerSpec
+from stoker.wire.messages import AttemptKey, Device, StartStage, WorkerSpec
+from stoker.worker.errors import clean
 from stoker.worker.frames import Frame
 
 JOB_SECRETS_MAX = 1024
@@ -28,7 +31,8 @@ class ProcessLife:
     nor its growth. `jobs` have ended on it. `setup_ended`: it has reported how its setup ended. `known` are
     the jobs that it received and has not ended. `broken`: it broke the worker protocol, and its messages are
     ignored. `context_lost`: the context of its device is unusable. `serves`: what it reports that it runs.
-    `unfit`: why an http worker is out of rotation. `ahead`: its runs that were sent before their turn."""
+    `unfit`: why an http worker is out of rotation. `ahead`: its runs that were sent before their turn.
+    `stages`: those of its start, once it is ready."""
 
     state: process_machine.State
     process: WorkerProcess
@@ -43,6 +47,7 @@ class ProcessLife:
     serves: str = ""
     unfit: str = ""
     ahead: RunsAhead = field(default_factory=RunsAhead)
+    stages: tuple[StartStage, ...] = ()
 
     @property
     def room_ahead(self) -> int:
@@ -53,12 +58,18 @@ class ProcessLife:
         """None unless the process is ready."""
         return self.slots if isinstance(self.state, process_machine.Ready) else None
 
-    def became_ready(self, slots: int, ahead: int, serves: str) -> None:
-        """`ahead`: how many runs it takes before their turn."""
+    def became_ready(
+        self, message: Ready, slots: int, weights_s: float, redacted: Callable[[str], str]
+    ) -> None:
+        """`slots`: as many of its own as are allowed. `weights_s`: how long its weights were brought before.
+        `redacted` cuts secrets out of a text."""
         self.setup_ended = True
         self.slots = slots
-        self.ahead.most = min(ahead, AHEAD_MOST)
-        self.serves = serves
+        self.ahead.most = min(message.ahead, AHEAD_MOST)
+        self.serves = redacted(message.serves)
+        if isinstance(self.state, process_machine.Starting):
+            own_ms = {clean(redacted(name)): took_ms for name, took_ms in message.stages_ms.items()}
+            self.stages = start_stages(weights_s, loop_time() - self.state.started, own_ms)
 
     def may_begin(self, key: AttemptKey) -> bool:
         """Whether the process can run it, or may have: what was sent ahead to one that has ended is in doubt

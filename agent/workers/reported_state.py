@@ -1,4 +1,5 @@
-"""What control knows of a worker: its phase and the reason for it, its slots, and what it runs."""
+"""What control knows of a worker: its phase and the reason for it, its slots, what it runs, and its
+start."""
 
 from __future__ import annotations
 
@@ -50,9 +51,9 @@ class ReportedState:
         self.phase, self.reason, self._waits_for = phase, reason, waits_for
         spec = self._spec
         slots = life.ready_slots if life is not None and phase == "ready" else None
-        serves = "" if life is None else life.serves
+        serves, stages = ("", ()) if life is None else (life.serves, life.stages)
         about = spec.worker, spec.endpoint, spec.version
-        self._report(WorkerState(*about, phase, reason, log_tail, slots, serves, waits_for))
+        self._report(WorkerState(*about, phase, reason, log_tail, slots, serves, waits_for, stages))
 
     def will_restart(
         self, decision: restarts.RestartDecision, log_tail: tuple[str, ...], *, is_cause: bool
@@ -68,6 +69,6 @@ class ReportedState:
         """For Hello."""
         spec = self._spec
         slots = None if life is None else life.ready_slots
-        serves = "" if life is None else life.serves
+        serves, stages = ("", ()) if life is None else (life.serves, life.stages)
         about = spec.worker, spec.endpoint, spec.version
-        return HeldWorker(*about, self.phase, spec.devices, slots, serves, self._waits_for)
+        return HeldWorker(*about, self.phase, spec.devices, slots, serves, self._waits_for, stages)

@@ -333,7 +333,7 @@ class Worker:
             self._step(process_machine.KillNow(loop_time(), why, planned=False))
 
     def _ready(self, life: ProcessLife, message: worker_frames.Ready) -> None:
-        life.became_ready(self._allowed(message.concurrency), message.ahead, self.redacted(message.serves))
+        life.became_ready(message, self._allowed(message.concurrency), self._weights.took_s, self.redacted)
         if life.serves:
             log.info("worker %s of endpoint %s runs %s", self.name, self.spec.endpoint, life.serves)
         self._step(process_machine.BecameReady(loop_time()))

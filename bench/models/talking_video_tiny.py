@@ -185,7 +185,7 @@ def cold_start() -> dict[str, float]:
         os.environ.update(STOKER_WEIGHTS_DIR=folder, STOKER_PIPELINE="talk-tiny")
         handler = TalkingVideo()
         handler.setup(Device())
-    return {name: round(seconds, 3) for name, seconds in handler.cold_start.stages_s.items()}
+    return {name: round(seconds, 3) for name, seconds in handler.cold_start_s.items()}
 
 
 def make_inputs(folder: Path, seconds: float) -> None:

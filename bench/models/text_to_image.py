@@ -99,7 +99,7 @@ def measured(wanted: list[str], arguments: argparse.Namespace) -> dict[str, Any]
         os.environ[profiles.ENVIRONMENT] = profile
         model = TextToImage()
         model.setup(device)
-        stages = {name: round(seconds, 3) for name, seconds in model.cold_start.stages_s.items()}
+        stages = {name: round(seconds, 3) for name, seconds in model.cold_start_s.items()}
         begun = time.perf_counter()
         plain = library(device)
         synchronize()

@@ -140,7 +140,7 @@ def _record(
         **profile_of(handler.pipeline),
         "device": device.name,
         "steps": steps,
-        "cold_start_s": dict(handler.cold_start.stages_s),
+        "cold_start_s": dict(handler.cold_start_s),
         "stages_s": dict(stages),
         "peak_memory_bytes": handler.memory.most_bytes or _peak_bytes(),
     }

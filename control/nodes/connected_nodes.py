@@ -332,6 +332,7 @@ class ConnectedNodes:
             serves=worker.serves,
             reason=worker.waits_for,
             waits_for=worker.waits_for,
+            cold_start=worker.cold_start,
             idle_since=self._clock(),
         )
 

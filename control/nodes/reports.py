@@ -263,7 +263,7 @@ class NodeReports:
                 worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
                 self._scaling.desired.send(session.node)
             worker.log_tail, worker.serves = state.log_tail, state.serves
-            worker.waits_for = state.waits_for
+            worker.waits_for, worker.cold_start = state.waits_for, state.cold_start
             worker.timed = worker.timed and not state.waits_for  # the next start does not fetch again
             worker.concurrency = state.slots or worker.concurrency
             self._dispatch.look(worker.endpoint)

@@ -35,6 +35,7 @@ from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.types import Endpoint, EndpointVersion, Template
+from stoker.wire.messages import StartStage
 from stoker.wire.names import short_id
 
 CANCEL_BATCH = 1_000
@@ -44,7 +45,8 @@ CANCEL_BATCH = 1_000
 @dataclass(frozen=True, slots=True)
 class EndpointWorker:
     """A worker of an endpoint. `since` is when it was created, 0.0 if that is unknown. A THROTTLED worker is
-    on no node. `log`: the last lines of its last process, until another is ready."""
+    on no node. `log`: the last lines of its last process, until another is ready. `cold_start`: the stages of
+    its start; none where its node has not reported them."""
 
     id: str
     status: str
@@ -55,6 +57,7 @@ class EndpointWorker:
     gpus: tuple[str, ...]
     since: float
     log: tuple[str, ...] = ()
+    cold_start: tuple[StartStage, ...] = ()
 
 
 class ManagedEndpoints:
@@ -312,6 +315,7 @@ def _worker(worker: PlacedWorker, endpoint: Endpoint, node: NodeState | None) ->
         gpus,
         worker.since,
         worker.log_tail,
+        worker.cold_start,
     )
 
 

@@ -23,7 +23,7 @@ from stoker.control.rules.needs import Needs
 from stoker.control.rules.nodes.ways import Reach
 from stoker.control.rules.placement import NodeRoom, takes
 from stoker.control.types import Slot
-from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, WorkerSpec
+from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, StartStage, WorkerSpec
 from stoker.wire.records import record
 
 NEWEST = 0.2
@@ -56,8 +56,8 @@ class PlacedWorker:
     `ahead`: those that come after them, in order, and since when they lie there; `lay_ahead`: since when
     those did that have their slot now.
     `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
-    `serves`: what it reports that it runs. `waits_for`: what its node does before it starts it. `prices`:
-    what its version of the endpoint costs. `requests`: how many an http worker has now."""
+    `serves`: what it reports that it runs. `waits_for`: what its node does before it starts it. `cold_start`:
+    the stages of its start. `prices`: what its version costs. `requests`: how many an http worker has now."""
 
     worker: str
     endpoint: str
@@ -83,6 +83,7 @@ class PlacedWorker:
     retiring: bool = False
     serves: str = ""
     waits_for: str = ""
+    cold_start: tuple[StartStage, ...] = ()
     prices: tuple[Price, ...] = ()
 
     @property

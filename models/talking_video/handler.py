@@ -69,8 +69,9 @@ class TalkingVideo:
     """
 
     def setup(self, device: Device) -> None:
-        with ColdStart() as self.cold_start:
+        with ColdStart() as start:
             self._set_up(device)
+        self.cold_start_s = start.stages_s
 
     def _set_up(self, device: Device) -> None:
         from stoker.models.talking_video import safety

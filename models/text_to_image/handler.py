@@ -64,8 +64,9 @@ class TextToImage:
     """Only where the endpoint allows several jobs at once."""
 
     def setup(self, device: Device) -> None:
-        with ColdStart() as self.cold_start:
+        with ColdStart() as start:
             self._set_up(device)
+        self.cold_start_s = start.stages_s
 
     def _set_up(self, device: Device) -> None:
         only = self.PIPELINE

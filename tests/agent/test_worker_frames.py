@@ -42,6 +42,7 @@ RIGHT: dict[str, Any] = {
     "concurrency": 2,
     "serves": "flux-1-schnell",
     "ahead": 8,
+    "stages_ms": {"import": 40},
     "n": 1,
     "error": "no such voice",
     "reason": "worn out",

@@ -46,6 +46,7 @@ from stoker.wire.messages.from_agent import (
     ReportBody,
     SignAsk,
     Span,
+    StartStage,
     Uploading,
     Usage,
     VolumeUsed,

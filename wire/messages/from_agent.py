@@ -11,8 +11,16 @@ from stoker.wire.records import record
 
 
 @record(frozen=True, slots=True)
+class StartStage:
+    """A stage of a worker's start, from what it waited for until it was ready, and how long it took."""
+
+    name: str
+    took_ms: int
+
+
+@record(frozen=True, slots=True)
 class HeldWorker:
-    """`waits_for`: as in WorkerState."""
+    """`waits_for` and `cold_start`: as in WorkerState."""
 
     worker: str
     endpoint: str
@@ -22,6 +30,7 @@ class HeldWorker:
     slots: int | None = None
     serves: str = ""
     waits_for: str = ""
+    cold_start: tuple[StartStage, ...] = ()
 
 
 @record(frozen=True, slots=True)
@@ -177,7 +186,8 @@ class Outcome:
 class WorkerState:
     """`slots`: how many attempts the worker takes at once now; None while unknown. `serves`: what the worker
     says that it runs. `waits_for`: what its node does before it starts the worker, as a sentence about the
-    node; empty while it does nothing."""
+    node; empty while it does nothing. `cold_start`: the stages of its start, in order; empty until it is
+    ready."""
 
     worker: str
     endpoint: str
@@ -188,6 +198,7 @@ class WorkerState:
     slots: int | None = None
     serves: str = ""
     waits_for: str = ""
+    cold_start: tuple[StartStage, ...] = ()
 
 
 @record(frozen=True, slots=True)

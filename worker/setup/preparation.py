@@ -10,7 +10,7 @@ from stoker.worker.job.job import Job
 from stoker.worker.sdk import Device
 from stoker.worker.setup.registration import MODIFIER, Registration
 
-SERVES = "serves"
+SERVES, COLD_START = "serves", "cold_start_s"
 SERVES_MAX = 1000
 """Bytes of it that are sent."""
 
@@ -31,16 +31,24 @@ async def prepare_async(registration: Registration, device: Device) -> Callable[
 
 def modifier_of(registration: Registration, call: Callable[[Job], Any]) -> Callable[[int], object] | None:
     """The handler's concurrency modifier: the method of its class, else the one it was marked with."""
-    instance = getattr(call, "__self__", None) if registration.is_class else None
-    own: Callable[[int], object] | None = getattr(instance, MODIFIER, None)
+    own: Any = _attribute(registration, call, MODIFIER)
     return registration.modifier if own is None else own
 
 
 def serves_of(registration: Registration, call: Callable[[Job], Any]) -> str:
     """The attribute `serves` of a handler's class, which names what it runs, such as a model."""
-    instance = getattr(call, "__self__", None) if registration.is_class else None
-    serves = getattr(instance, SERVES, "")
+    serves = _attribute(registration, call, SERVES)
     return clean(serves, SERVES_MAX) if isinstance(serves, str) else ""
+
+
+def cold_start_of(registration: Registration, call: Callable[[Job], Any]) -> object:
+    """The attribute `cold_start_s` of a handler's class: the seconds of each stage of its setup, by name."""
+    return _attribute(registration, call, COLD_START)
+
+
+def _attribute(registration: Registration, call: Callable[[Job], Any], name: str) -> object:
+    instance = getattr(call, "__self__", None) if registration.is_class else None
+    return getattr(instance, name, None)
 
 
 def _begin(registration: Registration, device: Device) -> tuple[Callable[[Job], Any], Awaitable[None] | None]:

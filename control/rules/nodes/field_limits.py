@@ -22,6 +22,7 @@ from stoker.wire.messages import (
     Ref,
     Refused,
     Span,
+    StartStage,
     Usage,
     VolumeUsed,
     WorkerState,
@@ -38,6 +39,7 @@ NANO_USD_MAX = 10**15
 
 NAME_MAX = 256
 FACT_MAX = 4096
+STAGES_MAX = 64
 
 NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 _WORKER_STATES = frozenset(get_args(messages.WorkerPhase))
@@ -91,6 +93,7 @@ FIELDS: Mapping[type[Any], Fields] = {
         {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), choices={"kind": _DEVICE_KINDS}
     ),
     HeldWorker: Fields(choices={"state": _WORKER_STATES}, texts={"serves": NAME_MAX, "waits_for": FACT_MAX}),
+    StartStage: Fields({"took_ms": AMOUNT_MAX}, texts={"name": NAME_MAX}),
     DeviceSample: Fields(texts={"ill": FACT_MAX}),
     LogLines: Fields({"first": AMOUNT_MAX}),
 }

@@ -17,6 +17,7 @@ from stoker.control.rules.nodes.validation import (
     InvalidReport,
     check_slots,
     checked,
+    checked_stages,
     few,
     no_name,
     short_repr,
@@ -122,7 +123,8 @@ def _as_assigned(worker: HeldWorker, assigned: AssignedWorker | None) -> HeldWor
     if assigned is None or (worker.endpoint, worker.version) != (assigned.endpoint, assigned.version):
         raise InvalidReport(f"worker {short_repr(worker.worker)} is not one that control gave to this node")
     check_slots(worker.slots, assigned)
-    return replace(checked(worker), devices=assigned.devices)
+    stages = checked_stages(worker.cold_start)
+    return replace(checked(worker), devices=assigned.devices, cold_start=stages)
 
 
 def sampled(

@@ -13,14 +13,14 @@ usage, `printed` the lines of a log; `control.rules.nodes.hello` checks a Hello 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import orjson
 
-from stoker.control.rules.nodes.field_limits import ANY, FIELDS, NAME, NAME_MAX
+from stoker.control.rules.nodes.field_limits import ANY, FIELDS, NAME, NAME_MAX, STAGES_MAX
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,
@@ -35,6 +35,7 @@ from stoker.wire.messages import (
     Released,
     Report,
     Span,
+    StartStage,
     Uploading,
     Usage,
     VolumeUsed,
@@ -204,7 +205,7 @@ def _worker_state(report: WorkerState, assigned: Assignments) -> WorkerState:
             f"endpoint and version must be the worker's, {runs}, not {short_repr(report.endpoint)}"
         )
     check_slots(report.slots, worker)
-    return report
+    return replace(report, cold_start=checked_stages(report.cold_start)) if report.cold_start else report
 
 
 def _pod_state(report: PodState, assigned: Assignments) -> PodState:
@@ -330,6 +331,11 @@ def _key(name: str, key: str, attempt: AssignedAttempt) -> None:
 def check_slots(slots: int | None, worker: AssignedWorker) -> None:
     if slots is not None and slots > worker.slots:
         raise InvalidReport(f"slots must be at most {worker.slots}, as the endpoint allows, not {slots}")
+
+
+def checked_stages(stages: Sequence[StartStage]) -> tuple[StartStage, ...]:
+    few("cold_start", stages, STAGES_MAX)
+    return tuple(checked(one, f"cold_start[{n}].") for n, one in enumerate(stages))
 
 
 def _json(name: str, value: bytes) -> None:

@@ -26,7 +26,6 @@ def read_and_close(frame: Frame) -> bytes:
 def test_ready_reports_what_the_handler_is(start_worker: Any) -> None:
     ready = start_worker("outputs/echo.py:handler").setup(concurrency=8)
     assert ready.kind == "ready"
-    assert isinstance(ready.fields["setup_ms"], int)
     assert (ready.fields["concurrency"], ready.fields["generator"]) == (8, False)
     assert start_worker("streams/generator.py:handler").setup().fields["generator"] is True
 
@@ -36,6 +35,16 @@ def test_ready_reports_what_a_class_says_that_it_serves(start_worker: Any) -> No
     assert ready.fields["serves"] == "a count of jobs� on gpu"
     assert "serves" not in start_worker("outputs/echo.py:handler").setup().fields
     assert "serves" not in start_worker("slots/class_chooses_slots.py:Handler").setup().fields
+
+
+def test_ready_reports_the_stages_of_the_start(start_worker: Any) -> None:
+    stages = start_worker("starting/class_with_stages.py:Handler").setup().fields["stages_ms"]
+    assert (stages["read"], stages["warm\ufffd up"]) == (2, 1_000_000)
+    assert set(stages) <= {"import", "read", "warm\ufffd up", "setup", "checks", "slots"}
+    asynchronous = (
+        start_worker("slots/async_class_with_setup.py:Handler").setup(concurrency=2).fields["stages_ms"]
+    )
+    assert set(asynchronous) <= {"import", "setup", "checks", "slots"}
 
 
 def test_an_input_comes_back_as_the_output_and_the_next_job_too(start_worker: Any) -> None:

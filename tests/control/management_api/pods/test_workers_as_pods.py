@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from pod_world import FACTS, joined, once
 
 from stoker.control.billing import PriceList
 from stoker.control.config.settings import PlaneSettings
+from stoker.wire.messages import StartStage, WorkerState
 
 IMAGE = "worker:1"
 PRICED = PlaneSettings(price_list=PriceList(gpu_second={"NVIDIA GeForce RTX 4090": 200_000}))
+
+
+@once
+async def test_a_worker_that_is_ready_shows_the_stages_of_its_start_if_its_node_says_them() -> None:
+    async with joined("node-1", facts=FACTS) as (api, (agent,), _):
+        template = await api.made("/templates", name="t", imageName=IMAGE)
+        made = await api.made("/endpoints", name="e", templateId=template["id"], workersMin=1, workersMax=1)
+
+        async def shown() -> Any:
+            answer = await api.http.get(f"/endpoints/{made['id']}", params={"includeWorkers": True})
+            return answer.json()["workers"][0].get("coldStartMs")
+
+        (worker,) = await agent.ready_workers()
+        assert await shown() is None
+        stages = (StartStage("weights", 61_800), StartStage("process", 240), StartStage("read\0", 9_120))
+        state = WorkerState(worker, made["id"], 1, "ready", cold_start=stages)
+        await agent.report(state)
+        await agent.listen(0.1)
+        assert list((await shown()).items()) == [("weights", 61_800), ("process", 240), ("read\ufffd", 9_120)]
+        await agent.report(replace(state, state="starting", cold_start=()))
+        await agent.listen(0.1)
+        assert await shown() is None
 
 
 @once
