@@ -21,7 +21,7 @@ from stoker.agent.weights.interfaces import WeightsFailed, WeightsNews
 from stoker.agent.weights.room import most_bytes, room_bytes
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import LockedWeights
-from stoker.wire.messages.weights import HELD, MOST, ROOM
+from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES
 
 log = logging.getLogger(__name__)
 
@@ -205,11 +205,21 @@ class WeightsCache:
 
     def _facts(self) -> dict[str, str]:
         kept, limits = self._store.kept().values(), self._store.limits()
-        held = ", ".join(self._store.held())
-        if len(held) > FACT_MAX:
-            held = held[:FACT_MAX].rpartition(", ")[0]
+        held = _fitting(self._store.held())
         return {
-            HELD: held,
+            HELD: ", ".join(held),
+            SIZES: ", ".join(map(str, held.values())),
             ROOM: str(room_bytes(list(kept), limits)),
             MOST: str(most_bytes(list(kept), limits)),
         }
+
+
+def _fitting(held: Mapping[str, int]) -> dict[str, int]:
+    """As many as a fact names: no size has more characters than its key."""
+    fitting, characters = {}, 0
+    for key, size in held.items():
+        characters += len(key) + len(", ")
+        if characters > FACT_MAX:
+            break
+        fitting[key] = size
+    return fitting

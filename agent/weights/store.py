@@ -59,14 +59,14 @@ class WeightsStore:
 
     # -- what is here
 
-    def held(self) -> list[str]:
-        """The keys of the entries that are here whole, as their recorded digests say."""
-        found = []
+    def held(self) -> dict[str, int]:
+        """The sizes in bytes of the entries that are here whole, as their recorded digests say, by key."""
+        found = {}
         for name in self._names():
             known = self._digests.known(self.folder / name)
-            if known and known.keys() == set(files_below(self.folder / name)):
-                found.append(key_of(name, known.items()))
-        return sorted(found)
+            if known and known.keys() == (there := files_below(self.folder / name)).keys():
+                found[key_of(name, known.items())] = sum(there.values())
+        return dict(sorted(found.items()))
 
     def kept(self) -> dict[str, Kept]:
         """What the agent fetched, or began to fetch, by name."""

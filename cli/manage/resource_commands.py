@@ -24,6 +24,7 @@ from stoker.cli.short_ids import resolve_id
 from stoker.cli.tables import print_json, show
 from stoker.cli.terminal import plain_console
 from stoker.client.management import Management, Resource
+from stoker.wire.sizes import in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +168,11 @@ def cell(value: Any) -> str:
 
 
 def _named(value: Any) -> Any:
-    """The name or id of a resource in a list."""
-    return value.get("name") or value.get("id") or value if isinstance(value, dict) else value
+    """The name or id of a resource in a list, with its size, such as `flux-1-dev (23.8 GB)`."""
+    if not isinstance(value, dict):
+        return value
+    name, size = value.get("name") or value.get("id") or value, value.get("sizeInBytes")
+    return name if size is None else f"{name} ({in_words(size)})"
 
 
 def _print_message(text: str) -> None:

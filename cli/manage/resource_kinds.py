@@ -168,7 +168,7 @@ KINDS = (
         "node",
         "nodes",
         "Nodes: the hosts that have joined.",
-        ("id", "name", "state", "drained", "dataCenterId", "devices", "lastSeenAt"),
+        ("id", "name", "state", "drained", "dataCenterId", "devices", "weights", "lastSeenAt"),
         "4nqjm2vd8t",
         updatable=False,
         actions={

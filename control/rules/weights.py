@@ -1,4 +1,5 @@
-"""Which node is best for a worker that needs weights: one that holds them, else one with room for them.
+"""Which weights a node holds, and which node is best for a worker that needs some: one that holds them, else
+one with room for them.
 
 Pure: compares what a worker needs with the facts that a node reports (`wire.messages.weights`). A node that
 reports none of them, as an agent that fetches no weights does, may hold them all the same: it comes last, and
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stoker.wire.messages.weights import HELD, MOST, ROOM, LockedWeights
+from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES, LockedWeights
 from stoker.wire.sizes import in_words
 
 HOLDS, HAS_ROOM, MAKES_ROOM, UNKNOWN = range(4)
@@ -26,6 +27,27 @@ class Standing:
     missing_bytes: int = 0
     why: str = field(default="", compare=False)
     bars: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWeights:
+    """An entry that a node holds. `digest` is that of its contents; `size_bytes` is None where its node does
+    not report it."""
+
+    name: str
+    digest: str
+    size_bytes: int | None
+
+
+def held_weights(facts: Mapping[str, str]) -> tuple[HeldWeights, ...] | None:
+    """None of a node that does not report what it holds."""
+    if (held := facts.get(HELD)) is None:
+        return None
+    keys = [key.rpartition("@") for key in held.split(", ") if key]
+    sizes = [_bytes(size) for size in facts.get(SIZES, "").split(", ")]
+    if len(sizes) != len(keys):
+        sizes = [None] * len(keys)
+    return tuple(HeldWeights(name, digest, size) for (name, _, digest), size in zip(keys, sizes, strict=True))
 
 
 def standing(facts: Mapping[str, str], weights: Sequence[LockedWeights]) -> Standing:

@@ -10,9 +10,11 @@ from stoker.wire.records import record
 UNKNOWN = "unknown"
 """Stands for a digest that the lock file does not have yet."""
 
-HELD, ROOM, MOST = "weights", "weights_room_bytes", "weights_most_bytes"
-"""Facts of a node that keeps weights: the keys of the entries that it holds, with commas; how many bytes it
-can fetch without removing others; how many it could hold at most."""
+HELD, SIZES = "weights", "weights_bytes"
+ROOM, MOST = "weights_room_bytes", "weights_most_bytes"
+"""Facts of a node that keeps weights: the keys of the entries that it holds, with commas, and how many bytes
+each of them has, in the same order; how many bytes it can fetch without removing others; how many it could
+hold at most."""
 
 
 @record(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from stoker.control.management_api.operations.caller import By, Managed
 from stoker.control.management_api.operations.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
 from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
 from stoker.control.rules.nodes.ways import Way
+from stoker.control.rules.weights import HeldWeights, held_weights
 from stoker.wire.messages import DeviceSample
+from stoker.wire.messages.weights import HELD, SIZES
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 
@@ -50,6 +52,16 @@ class DeviceResponse(ResponseBody):
         str | None, Field(description="Why nothing is placed on it; absent while it is healthy.")
     ] = None
     heldBy: list[HolderResponse]
+
+
+class HeldWeightsResponse(ResponseBody):
+    """Weights that a node holds, whole and verified."""
+
+    model_config = ConfigDict(title="NodeWeights")
+
+    name: Annotated[str, Field(description="Of the entry of the lock file.")]
+    digest: Annotated[str, Field(description="Of the names and digests of its files.")]
+    sizeInBytes: int | None = None
 
 
 class ReachedResponse(ResponseBody):
@@ -92,6 +104,13 @@ class NodeResponse(ResponseBody):
                             "heldBy": [{"workerId": "w1k2", "endpointId": "jpnw0v75y3qoql", "share": 1.0}],
                         }
                     ],
+                    "weights": [
+                        {
+                            "name": "flux-1-schnell",
+                            "digest": "9a1c2e5f0b7d3344",
+                            "sizeInBytes": 33_745_280_712,
+                        }
+                    ],
                 }
             ]
         },
@@ -120,6 +139,9 @@ class NodeResponse(ResponseBody):
         Field(description="Absent while no way leads to workers of load-balancing endpoints there."),
     ] = None
     devices: list[DeviceResponse]
+    weights: Annotated[
+        list[HeldWeightsResponse] | None, Field(description="Absent where its agent keeps none.")
+    ] = None
 
 
 NodeId = Annotated[str, id_in_path("node")]
@@ -153,9 +175,14 @@ def _device(known: HeldDevice) -> DeviceResponse:
     )
 
 
+def _weights(held: HeldWeights) -> HeldWeightsResponse:
+    return HeldWeightsResponse(name=held.name, digest=held.digest, sizeInBytes=held.size_bytes)
+
+
 def _response(known: KnownNode) -> NodeResponse:
     record = known.record
-    named = {name for name in record.facts if name.startswith(LABEL)} | {"data_center"}
+    named = {name for name in record.facts if name.startswith(LABEL)} | {"data_center", HELD, SIZES}
+    held = held_weights(record.facts)
     return NodeResponse(
         id=record.id,
         name=record.name,
@@ -170,6 +197,7 @@ def _response(known: KnownNode) -> NodeResponse:
         facts={name: value for name, value in record.facts.items() if name not in named},
         reached=None if known.reached is None else ReachedResponse(**asdict(known.reached)),
         devices=[_device(device) for device in known.devices],
+        weights=None if held is None else [_weights(one) for one in held],
     )
 
 

@@ -14,11 +14,11 @@ from weights_folder import FILES, SIZE, made_store
 from weights_server import WeightsServer, locked, put, weights_server
 
 from stoker.agent.weights import tries
-from stoker.agent.weights.cache import WeightsCache
+from stoker.agent.weights.cache import FACT_MAX, WeightsCache, _fitting
 from stoker.agent.weights.fetching import Fetcher, Try
 from stoker.agent.weights.interfaces import NoWeights, WeightsNews
 from stoker.agent.weights.sources import Hub
-from stoker.wire.messages.weights import HELD, MOST, ROOM
+from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES
 
 FLUX, SDXL = locked("flux", FILES), locked("sdxl", FILES)
 MODEL = "/owner/repo/resolve/c0ffee/model.safetensors"
@@ -102,7 +102,7 @@ async def test_a_worker_with_two_entries_waits_for_both(fetcher: Fetcher) -> Non
         cache.hold("w", [FLUX, SDXL], heard)
         await heard.ready()
         assert heard.news.count(READY) == 1
-        assert fetcher.store.held() == [FLUX.key, SDXL.key]
+        assert fetcher.store.held() == {FLUX.key: SIZE, SDXL.key: SIZE}
         assert all(kept.busy for kept in fetcher.store.kept().values())
         cache.release("w")
         assert not any(kept.busy for kept in fetcher.store.kept().values())
@@ -205,7 +205,7 @@ async def test_what_a_worker_waits_for_is_not_removed_for_its_other_weights(
         heard = Heard()
         cache.hold("w", [SDXL, FLUX], heard)
         await heard.ready()
-    assert store.held() == [FLUX.key, SDXL.key]
+    assert list(store.held()) == [FLUX.key, SDXL.key]
     assert len([path for path, *_ in server.seen if path == MODEL]) == 3, "nothing was fetched twice"
 
 
@@ -240,15 +240,23 @@ async def test_the_facts_say_what_is_held_and_what_fits(fetcher: Fetcher) -> Non
     cache.report_to(facts.update)
     task = asyncio.create_task(cache.run())
     await cache.looked.wait()
-    assert facts == {HELD: "", ROOM: "1000000", MOST: "1000000"}
+    assert facts == {HELD: "", SIZES: "", ROOM: "1000000", MOST: "1000000"}
     heard = Heard()
     cache.hold("w", [FLUX, SDXL], heard)
     await heard.ready()
     assert facts[HELD] == f"{FLUX.key}, {SDXL.key}"
+    assert facts[SIZES] == f"{SIZE}, {SIZE}"
     assert facts[ROOM] == str(1_000_000 - 2 * SIZE)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def test_what_a_fact_cannot_hold_is_left_out_of_both() -> None:
+    held = {f"entry-{n:03}@{'ab' * 8}": n for n in range(400)}
+    fitting = _fitting(held)
+    assert list(fitting.items()) == list(held.items())[: len(fitting)]
+    assert len(", ".join(held)) > FACT_MAX >= len(", ".join(fitting)) > FACT_MAX - 40
 
 
 async def test_what_comes_before_it_runs_is_begun_then(fetcher: Fetcher) -> None:
@@ -290,4 +298,4 @@ async def test_two_agents_share_a_folder(folder: Path) -> None:
             second.hold("v", [SDXL], other)
             failed = await other.until(lambda news: news.failed)
             assert "7.0 kB of at most 7.0 kB are in use" in failed.text
-            assert one.store.held() == [FLUX.key]
+            assert list(one.store.held()) == [FLUX.key]

@@ -15,10 +15,12 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control.api.server import serve_http
 from stoker.wire.messages import Device
+from stoker.wire.messages.weights import HELD, SIZES
 from stoker.wire.streams import StreamEnded
 
 GPU = Device("GPU-0", "gpu", "NVIDIA GeForce RTX 4090", 0, memory_total=24 << 30)
 FACTS = {"containers": "docker 28.0.1", "containers_cdi": "yes", "vcpus": "16", "data_center": "EU-RO-1"}
+FACTS |= {HELD: "flux-1-dev@c0ffee, ink@beef", SIZES: "23802932552, 171969"}
 NODE = "node-1"
 
 

@@ -116,7 +116,7 @@ def test_the_password_of_a_registry_is_read_and_never_shown(sh: Shell) -> None:
 
 def test_a_node_is_drained_and_resumed(sh: Shell) -> None:
     assert NODE in sh("node list")
-    assert "NVIDIA GeForce RTX 4090" in sh("node list")
+    assert "NVIDIA GeForce RTX 4090\tflux-1-dev (23.8 GB), ink (172.0 kB)\t" in sh("node list")
     assert fields(sh(f"node drain {NODE}"))["drained"] == "yes"
     assert fields(sh(f"node resume {NODE}"))["drained"] == "no"
     assert sh.json(f"node get {NODE}")["dataCenterId"] == "EU-RO-1"

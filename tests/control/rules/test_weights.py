@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement, place
-from stoker.control.rules.weights import HAS_ROOM, HOLDS, MAKES_ROOM, UNKNOWN, Standing, standing
+from stoker.control.rules.weights import (
+    HAS_ROOM,
+    HOLDS,
+    MAKES_ROOM,
+    UNKNOWN,
+    HeldWeights,
+    Standing,
+    held_weights,
+    standing,
+)
 from stoker.control.scheduling.engine_fit import with_weights
 from stoker.wire.messages import Device, LockedWeights, WeightsFile
-from stoker.wire.messages.weights import HELD, MOST, ROOM
+from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES
 
 GB = 1_000_000_000
 
@@ -100,6 +110,21 @@ def test_a_node_that_holds_one_of_two_must_hold_both_at_once() -> None:
     assert standing(facts(FLUX, room=6, most=30), (FLUX, SDXL)).bars.startswith("can keep 30.0 GB of weights")
     assert standing(facts(FLUX, room=6, most=31), (FLUX, SDXL)).rank == MAKES_ROOM
     assert standing(facts(FLUX, SDXL, room=0, most=1), (FLUX, SDXL)) == Standing(HOLDS)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, None),
+        ({HELD: "", SIZES: ""}, ()),
+        ({HELD: "a@1, b@2", SIZES: "7, 24"}, (HeldWeights("a", "1", 7), HeldWeights("b", "2", 24))),
+        ({HELD: "a@1", SIZES: "big"}, (HeldWeights("a", "1", None),)),
+        ({HELD: "a@1, b@2"}, (HeldWeights("a", "1", None), HeldWeights("b", "2", None))),
+        ({HELD: "a@1, b@2", SIZES: "7"}, (HeldWeights("a", "1", None), HeldWeights("b", "2", None))),
+    ],
+)
+def test_what_a_node_holds_has_its_sizes_if_it_reports_them(known, expected) -> None:  # type: ignore[no-untyped-def]
+    assert held_weights(known) == expected
 
 
 NODES = st.lists(

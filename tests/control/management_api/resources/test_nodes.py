@@ -15,7 +15,8 @@ from scripted_agent import ScriptedAgent
 from stoker.control.rules.job_states import JobState
 from stoker.control.scheduling.cluster_state import PlacedPod
 from stoker.control.types import EndpointVersion
-from stoker.wire.messages import Device, DeviceSample, DirectGateway, FromAgent, HeldWorker, WorkerState
+from stoker.wire.messages import Beat, Device, DeviceSample, DirectGateway, FromAgent, HeldWorker, WorkerState
+from stoker.wire.messages.weights import HELD, ROOM, SIZES
 
 GPUS = (
     Device("GPU-0", "gpu", "NVIDIA H200", 0, memory_total=141 << 30, driver="570.1"),
@@ -45,6 +46,25 @@ async def get_node(api: Managed, node: str) -> dict:
 
 async def reason(api: Managed, job: str) -> str:
     return (await api.http.get(f"{V2}/echo/status/{job}")).json().get("reason", "")
+
+
+@story
+async def test_a_node_shows_the_weights_that_it_holds_if_its_agent_keeps_some() -> None:
+    async with joined("node-1") as (api, (agent,)):
+        assert "weights" not in await get_node(api, "node-1")
+        await agent.stream.send(FromAgent(beat=Beat(1, facts={HELD: "", SIZES: "", ROOM: "9"})))
+        await agent.listen(1)
+        assert (await get_node(api, "node-1"))["weights"] == []
+        await agent.stream.send(
+            FromAgent(beat=Beat(2, facts={HELD: "flux@c0ffee, ink@beef", SIZES: "24, 7"}))
+        )
+        await agent.listen(1)
+        node = await get_node(api, "node-1")
+        assert node["weights"] == [
+            {"name": "flux", "digest": "c0ffee", "sizeInBytes": 24},
+            {"name": "ink", "digest": "beef", "sizeInBytes": 7},
+        ]
+        assert node["facts"] == {"cuda": "12.8", ROOM: "9"}
 
 
 @story
