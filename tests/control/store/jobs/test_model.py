@@ -534,9 +534,9 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
     return met
 
 
-def walks(new_bench: Callable[[], Any], number: int) -> Counter[str]:
+def walks(new_bench: Callable[[], Any], number: int, first: int = 0) -> Counter[str]:
     met: Counter[str] = Counter()
-    for seed in range(number):
+    for seed in sorted(range(number), key=lambda seed: seed != first):
         met += walk(new_bench(), seed, 60)
     return met
 
@@ -622,6 +622,23 @@ ELSEWHERE = {
 }
 
 
+NOTICED_BY = {
+    "a given up job still waits for a reason": 83,
+    "what a webhook leaves is forgotten": 69,
+    "a retry keeps the back-off": 54,
+    "a retry keeps the handler's failures": 22,
+    store_requeue.__name__: 20,
+    "what is gone is tried again": 19,
+    "lost nodes never count": 16,
+    "what lay ahead of a lost node is closed": 9,
+    "a purge takes what is gone": 9,
+    "what a record names is deleted": 8,
+    "back-off is ignored": 7,
+    "no outcome from the queue": 6,
+}
+"""The walk that notices what few walks meet: it goes first, and the others follow it."""
+
+
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_broken_statement_of_a_module_is_noticed(
@@ -632,7 +649,7 @@ def test_a_broken_statement_of_a_module_is_noticed(
     assert old in whole
     monkeypatch.setattr(module, statement, whole.replace(old, new))
     with pytest.raises((AssertionError, KeyReused, sqlite3.Error, pytest.fail.Exception)):
-        walks(new_bench, WALKS["sqlite"])
+        walks(new_bench, WALKS["sqlite"], NOTICED_BY.get(name, 0))
 
 
 ENDINGS = (store_reports, store_orders, store_requeue)
@@ -645,7 +662,7 @@ def test_an_end_that_reports_to_nobody_is_noticed(
 ) -> None:
     monkeypatch.setattr(module, "note_end", lambda *_: None)
     with pytest.raises(AssertionError):
-        walks(new_bench, WALKS["sqlite"])
+        walks(new_bench, WALKS["sqlite"], NOTICED_BY.get(module.__name__, 0))
 
 
 # It is the walks that are tested here, and they do not know in which database they are.
@@ -659,4 +676,4 @@ def test_a_broken_statement_is_noticed(
     assert old in whole
     monkeypatch.setitem(STATEMENTS, statement, whole.replace(old, new))
     with pytest.raises((AssertionError, TypeError)):
-        walks(new_bench, WALKS["sqlite"])
+        walks(new_bench, WALKS["sqlite"], NOTICED_BY.get(name, 0))
