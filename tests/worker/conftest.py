@@ -121,19 +121,34 @@ StartWorker = Callable[..., Agent]
 @pytest.fixture
 def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
     """Start a worker for `folder/name.py:attribute` of tests/handlers; it is killed and reaped afterwards."""
+    with workers(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_shared_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartWorker]:
+    """One that all tests of a module use, as its libraries take long to load."""
+    with workers(tmp_path_factory.mktemp("shared")) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def workers(folder: Path) -> Iterator[StartWorker]:
     agents: list[Agent] = []
 
     def start(handler: str, *, own_session: bool = True, env: dict[str, str] | None = None) -> Agent:
         spec = handler if handler.startswith("/") or ".py" not in handler else f"{HANDLERS}/{handler}"
-        scratch = tmp_path / f"scratch-{len(agents)}"
+        scratch = folder / f"scratch-{len(agents)}"
         scratch.mkdir()
-        log = tmp_path / f"log-{len(agents)}"
+        log = folder / f"log-{len(agents)}"
         agents.append(Agent(spec, scratch, log=log, own_session=own_session, env=env or {}))
         return agents[-1]
 
-    yield start
-    for agent in agents:
-        agent.close()
+    try:
+        yield start
+    finally:
+        for agent in agents:
+            agent.close()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,16 @@ from stoker.worker.frames import Frame
 INPUT = {"width": 256, "height": 256, "num_inference_steps": 12, "image_format": "png"}
 
 
-@pytest.fixture
-def worker(start_worker: Any, tmp_path: Path) -> Any:
+@pytest.fixture(scope="module")
+def worker(start_shared_worker: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """flux-tiny, ready, with room for four jobs."""
     env = {
         "STOKER_PIPELINE": "flux-tiny",
-        "STOKER_WEIGHTS_DIR": str(tmp_path / "weights"),
+        "STOKER_WEIGHTS_DIR": str(tmp_path_factory.mktemp("weights")),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    found = start_worker("slots/images_in_batches.py:Images", env=env)
+    found = start_shared_worker("slots/images_in_batches.py:Images", env=env)
     ready = found.setup(concurrency=4, device=None)
     assert (ready.kind, ready.fields.get("concurrency")) == ("ready", 4), ready
     return found
