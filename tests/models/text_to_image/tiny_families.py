@@ -16,7 +16,7 @@ from stoker.models import made_weights
 from stoker.models.text_to_image import tiny
 
 WIDTH: Final = 16
-CHANNELS: Final = 8
+CHANNELS: Final = 4
 
 
 def build(name: str, folder: Path) -> None:
@@ -312,7 +312,7 @@ def qwen_image(tokenizers: Path) -> Any:
     )
     return diffusers.QwenImagePipeline(
         scheduler=flow(shift=1.0, use_dynamic_shifting=True),
-        vae=diffusers.AutoencoderKLQwenImage(base_dim=4, num_res_blocks=1),
+        vae=diffusers.AutoencoderKLQwenImage(base_dim=2, num_res_blocks=1),
         text_encoder=Qwen2_5_VLForConditionalGeneration(config),
         tokenizer=qwen_tokenizer(),
         transformer=transformer,
