@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 from stoker.control import store
@@ -39,6 +40,7 @@ from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.resources import ManagedResources
+from stoker.control.resources.blueprint import relocked
 from stoker.control.resources.desired import DesiredPods, DesiredState, DesiredVolumes
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired import DesiredWorkers
@@ -163,8 +165,9 @@ class Plane:
         )
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
-        """Stores the endpoints that the configuration declares; to be awaited before `run`."""
-        now = self._clock()
+        """Stores the endpoints that the configuration declares, and others whose weights are locked otherwise
+        than before; to be awaited before `run`."""
+        now, settings = self._clock(), self._settings
         for endpoint in endpoints:
             if endpoint.run.schema is not None:
                 check_schema(endpoint.run.schema)
@@ -174,11 +177,13 @@ class Plane:
             for endpoint in store.list_endpoints(conn):
                 if endpoint.origin == "file" and endpoint.id not in declared:
                     store.remove_endpoint(conn, endpoint.id, now)
+                elif endpoint.origin == "api" and (run := relocked(endpoint.run, settings)) != endpoint.run:
+                    store.put_endpoint(conn, replace(endpoint, run=run), now)
             for endpoint in endpoints:
                 store.put_endpoint(conn, endpoint, now)
             for gone in store.deleted_endpoints(conn):
                 store.cancel_all(conn, gone, now, ALL_JOBS)
-            return store.list_endpoints(conn), store.take_over(conn, now - self._settings.silence_s)
+            return store.list_endpoints(conn), store.take_over(conn, now - settings.silence_s)
 
         stored, expected = await self._commits.commit(begin)
         self.endpoints.load(stored)

@@ -31,6 +31,7 @@ from stoker.cli.control.database import open_chosen
 from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.sources import with_sources
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
+from stoker.cli.control.weights import known_weights
 from stoker.cli.data_folder import DataFolder, locked_after_wait
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
@@ -133,6 +134,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             registries=registry_auths(config),
             local_roots=config.local_roots,
             functions=config.functions,
+            weights=known_weights(),
             local_base=str(options.config.resolve().parent) if options.config else "/",
             prices=device_prices(config),
             gateway_ways=config.gateway_ways,

@@ -17,6 +17,11 @@ def locked_weights(names: Iterable[str], lock: Path | None = None) -> tuple[Lock
     return tuple(_locked(entry) for entry in entries if not entry.is_built)
 
 
+def known_weights() -> dict[str, tuple[LockedWeights, ...]]:
+    """Those of each entry of this installation's lock, by name; none of what workers make themselves."""
+    return {entry.name: () if entry.is_built else (_locked(entry),) for entry in read_lock(None).entries}
+
+
 def _locked(entry: Entry) -> LockedWeights:
     return LockedWeights(entry.name, entry.source, entry.commit or "", tuple(map(_file, entry.files)))
 

@@ -30,7 +30,7 @@ _DOMAIN = r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CUDA = r"^([0-9]{1,3}\.[0-9]{1,3})?$"
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-_WEIGHTS = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,127}$"
+WEIGHTS = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,127}$"
 _METRIC = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 INIT_TIMEOUT_S = (1, 86_400)
 INIT_TIMEOUT_ENV = ("STOKER_INIT_TIMEOUT", "RUNPOD_INIT_TIMEOUT")
@@ -170,7 +170,7 @@ class EndpointSection(Section):
     prices: dict[Annotated[str, Field(pattern=_METRIC)], _Nano] = {}
     networkVolumeId: Annotated[str | None, Field(pattern=_ID)] = None
     containerRegistryAuthId: Annotated[str | None, Field(pattern=_ID)] = None
-    weights: tuple[Annotated[str, Field(pattern=_WEIGHTS)], ...] = ()
+    weights: tuple[Annotated[str, Field(pattern=WEIGHTS)], ...] = ()
     weightsLock: Annotated[str | None, Field(min_length=1, max_length=4096)] = None
     limits: LimitsSection = LimitsSection()
 

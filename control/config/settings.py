@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from stoker.control.billing import PriceList
 from stoker.control.rules.nodes.ways import WAYS, Way
-from stoker.wire.messages import Price, RegistryAuth
+from stoker.wire.messages import LockedWeights, Price, RegistryAuth
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class PlaneSettings:
 
     `local_roots` are the folders in which `local:` handlers may be; relative paths start at `local_base`.
     `functions`: whether callers' functions may run on the nodes.
+    `weights`: what nodes fetch for each entry of this installation's lock file, by its name.
     `prices` apply to every endpoint's jobs; `price_list` is used for bills. `gateway_ways`: those in which
     http workers may be reached. `network_namespace`: the one that control is in, if that is known.
     """
@@ -34,6 +35,7 @@ class PlaneSettings:
     local_roots: tuple[str, ...] = ()
     local_base: str = "/"
     functions: bool = False
+    weights: Mapping[str, tuple[LockedWeights, ...]] = field(default_factory=dict)
     prices: tuple[Price, ...] = ()
     gateway_ways: tuple[Way, ...] = WAYS
     network_namespace: str = ""

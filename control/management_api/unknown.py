@@ -45,7 +45,7 @@ NOT_ACTED_ON = {
         "gpuIds": "use gpuTypeIds",
         "hubReleaseId": "",
         "locations": "use dataCenterIds",
-        "modelReferences": "",
+        "modelReferences": "use weights of the template that templateId names",
         "template": "use templateId",
         "workersPFBTarget": "",
         "workersStandby": "",

@@ -19,8 +19,9 @@ from stoker.control.config.image_names import LOCAL, ImageNameError, named_image
 from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, EndpointSection
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
+from stoker.control.rules.submissions import abbreviated
 from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion, Template
-from stoker.wire.messages import Price, RegistryAuth
+from stoker.wire.messages import LockedWeights, RegistryAuth
 
 GB = 10**9
 INT = (1 << 31) - 1
@@ -146,14 +147,33 @@ def image_name(template: Mapping[str, Any], settings: PlaneSettings) -> str:
 
 
 def version(
-    made: EndpointSection, template: Template, prices: tuple[Price, ...], registry: RegistryAuth | None
+    made: EndpointSection, template: Template, settings: PlaneSettings, registry: RegistryAuth | None
 ) -> EndpointVersion:
     disk = template.fields["containerDiskInGb"]
     return replace(
-        to_version(made, prices, registry),
+        to_version(made, settings.prices, registry),
         entrypoint=tuple(template.fields["dockerEntrypoint"]),
         disk_bytes=disk * GB if disk else None,
+        weights=locked(template, settings),
     )
+
+
+def locked(template: Template, settings: PlaneSettings) -> tuple[LockedWeights, ...]:
+    """Returns the weights that the template names. Raises BadRequest if the lock has no such entry."""
+    known, names = settings.weights, dict.fromkeys(template.fields.get("weights") or ())
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise BadRequest(
+                f"weights must be entries of weights.lock; it has no {abbreviated(name)}, but {there}"
+            )
+    return tuple(entry for name in names for entry in known[name])
+
+
+def relocked(run: EndpointVersion, settings: PlaneSettings) -> EndpointVersion:
+    """Returns the version with its weights as they are locked now; an entry that is gone stays as it was."""
+    weights = (settings.weights.get(one.name, (one,)) for one in run.weights)
+    return replace(run, weights=tuple(entry for entries in weights for entry in entries))
 
 
 def endpoint(

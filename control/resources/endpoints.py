@@ -221,6 +221,7 @@ class ManagedEndpoints:
     def check_template(self, template: Template) -> None:
         """Raises BadRequest if no endpoint could be made from it."""
         blueprint.section("endpoint", {}, template, self._settings)
+        blueprint.locked(template, self._settings)
 
     # -- from a request to an endpoint
 
@@ -234,7 +235,7 @@ class ManagedEndpoints:
     async def _version(self, section: Any, template: Template) -> EndpointVersion:
         registry = template.fields.get("containerRegistryAuthId")
         login = await self._registries.login(template.account, registry) if registry else None
-        return blueprint.version(section, template, self._settings.prices, login)
+        return blueprint.version(section, template, self._settings, login)
 
     async def _template(self, account: str, template: str) -> Template:
         found = await self._commits.read(lambda conn: store.get_template(conn, template))

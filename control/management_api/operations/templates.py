@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from stoker.control.config.sections import HANDLER, INIT_TIMEOUT_S, MODULE, LimitsSection
+from stoker.control.config.sections import HANDLER, INIT_TIMEOUT_S, MODULE, WEIGHTS, LimitsSection
 from stoker.control.management_api.operations.caller import By, Managed
 from stoker.control.management_api.operations.shapes import (
     CHANGES,
@@ -102,6 +102,14 @@ Preload = Annotated[
     list[Annotated[str, Field(pattern=MODULE, max_length=200)]],
     Field(description="Modules that a handler of the node finds imported already."),
 ]
+Weights = Annotated[
+    list[Annotated[str, Field(pattern=WEIGHTS)]],
+    Field(
+        max_length=100,
+        description="Entries of control's weights.lock that a node has before it starts a worker.",
+        examples=[["flux-1-schnell"]],
+    ),
+]
 
 _EXAMPLE: dict[str, Any] = {
     "name": "my template",
@@ -139,6 +147,7 @@ class TemplateCreateInput(_Common):
     concurrency: Concurrency = 1
     initTimeout: InitTimeout = 420
     preload: Preload = []
+    weights: Weights = []
 
 
 class TemplateUpdateInput(Changes, _Common):
@@ -163,6 +172,7 @@ class TemplateUpdateInput(Changes, _Common):
     concurrency: Concurrency = 1
     initTimeout: InitTimeout = 420
     preload: Preload = []
+    weights: Weights = []
 
 
 class TemplateResponse(ResponseBody):
@@ -190,6 +200,7 @@ class TemplateResponse(ResponseBody):
     concurrency: int
     initTimeout: int
     preload: list[str]
+    weights: list[str] = []
     maxJobs: int | None = None
     maxMemoryGrowthMb: int | None = None
     limits: dict[str, Any] | None = None

@@ -18,6 +18,7 @@ from stoker.cli.control.hosted import (
     serving_rows,
     with_hosted_aliases,
 )
+from stoker.cli.control.weights import known_weights, locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError, load_config
 from stoker.control.config.sections import Config
@@ -61,6 +62,13 @@ def test_the_weights_of_a_chosen_pipeline_go_to_its_nodes() -> None:
     assert [one.name for one in video.run.weights] == ["infinitetalk"], "the test classifier is made there"
     files = {file.path: file for file in video.run.weights[0].files}
     assert {file.source for file in files.values()} > {""}, "some come from other repositories"
+
+
+def test_what_templates_may_name_is_all_of_this_installations_lock() -> None:
+    known = known_weights()
+    assert list(known) == [entry.name for entry in read_lock().entries]
+    assert known["flux-tiny"] == (), "workers make it themselves"
+    assert known["flux-1-schnell"] == locked_weights(["flux-1-schnell"])
 
 
 def test_what_workers_make_or_choose_themselves_is_not_fetched() -> None:

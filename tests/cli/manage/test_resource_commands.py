@@ -149,6 +149,7 @@ def test_what_was_changed_is_reported(sh: Shell) -> None:
         ("endpoint create --set nonsense=1 --template nosuch", "nonsense is not a known field"),
         ("template create --name t --image a/b:1 --env MODE", "--env takes NAME=VALUE; got 'MODE'"),
         ("template create --file nosuch.json", "nosuch.json cannot be read"),
+        ("template create --name t --image a/b:1 --weights flux --weights ink", 'it has no "flux", but none'),
     ],
 )
 def test_what_goes_wrong_is_a_message(sh: Shell, line: str, output: str) -> None:

@@ -180,6 +180,7 @@ async def test_a_question_that_is_not_known(api: Managed) -> None:
         ("initTimeout", 0, "greater than or equal to 1"),
         ("preload", ["torch; import os"], "match pattern"),
         ("preload", ["torch"], "preload is for handlers of this host"),
+        ("weights", ["flux-1-schnell"], "it has no"),
         ("limits", {"memoryMb": 1}, "greater than or equal to 16"),
     ],
 )
