@@ -64,7 +64,7 @@ def test_a_folder_is_copied_from_and_workers_need_not_read_it_again(tmp_path: Pa
     fetcher = cache(tmp_path / "weights", {MIRROR: str(tmp_path / "mirror")})._fetcher
     entry = locked("flux", FILES)
     fetcher.bring(entry, Try())
-    assert fetcher.store.held() == [entry.key]
+    assert list(fetcher.store.held()) == [entry.key]
 
 
 def test_the_hub_and_its_token_are_those_of_the_environment(tmp_path: Path) -> None:
