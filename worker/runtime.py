@@ -29,6 +29,7 @@ from stoker.worker.job.job import Job
 from stoker.worker.sdk import Device
 from stoker.worker.serving.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
 from stoker.worker.serving.sync_loop import AHEAD_MOST, SyncLoop
+from stoker.worker.setup.collector import seldom_collected
 from stoker.worker.setup.fitness import run_checks, run_checks_async
 from stoker.worker.setup.preparation import cold_start_of, modifier_of, prepare, serves_of
 from stoker.worker.setup.registration import Registration, load
@@ -84,14 +85,15 @@ def serve(channel: Channel) -> int:
     setup = first.fields
     stages = StartStages()
     try:
-        registration = load(str(setup["handler"]))
-        stages.end("import")
-        call = None
-        if not registration.is_async:
-            call = prepare(registration, device_of(setup))
-            stages.end("setup", cold_start_of(registration, call))
-            run_checks()
-            stages.end("checks")
+        with seldom_collected():
+            registration = load(str(setup["handler"]))
+            stages.end("import")
+            call = None
+            if not registration.is_async:
+                call = prepare(registration, device_of(setup))
+                stages.end("setup", cold_start_of(registration, call))
+                run_checks()
+                stages.end("checks")
     except BaseException as error:  # the handler's code may raise anything, SystemExit too
         return _setup_failed(channel, error)
     if call is None:
@@ -137,7 +139,8 @@ def _serve_async(
 
     async def live() -> int:
         try:
-            call = await prepare_async(registration, device_of(setup))
+            with seldom_collected():
+                call = await prepare_async(registration, device_of(setup))
             stages.end("setup", cold_start_of(registration, call))
             await run_checks_async()
             stages.end("checks")

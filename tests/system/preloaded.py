@@ -175,6 +175,7 @@ def _send_end(requests: socket.socket, ends: int, pid: int) -> None:
 
 
 def _import() -> None:
+    gc.disable()  # all of it stays
     import typer.main
 
     import stoker.cli.agent.process
@@ -190,6 +191,7 @@ def _import() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _run(request: dict[str, Any], files: list[int]) -> None:

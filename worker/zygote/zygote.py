@@ -39,6 +39,7 @@ from stoker.worker.setup import (
     preparation,  # noqa: F401  # what the runtime imports, so that a child has it
     registration,  # noqa: F401  # what the runtime imports, so that a child has it
 )
+from stoker.worker.setup.collector import seldom_collected
 from stoker.worker.zygote.child import (
     LibraryThreads,
     ProcessTitle,
@@ -82,7 +83,8 @@ def main(arguments: list[str]) -> int:
     os.set_inheritable(control.fileno(), False)
     try:
         title = ProcessTitle()
-        origins = import_all(arguments[2:])
+        with seldom_collected():
+            origins = import_all(arguments[2:])
     except (UnsafeToFork, OSError) as error:
         send(control, {"kind": "refused", "why": str(error)})
         return 1
