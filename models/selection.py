@@ -42,7 +42,8 @@ def choose(model: ModelDeclaration, device_kind: str) -> PipelineEntry:
     folder, lock = weights.weights_folder(), weights.read_lock()
 
     def lacking(name: str) -> str:
-        return weights.lacking(lock.entry(name), folder / name)
+        entry = lock.entry(name)
+        return weights.lacking(entry, weights.folder_of(entry, folder))
 
     return registry.choose_pipeline(model, os.environ.get("STOKER_PIPELINE"), device_kind, lacking)
 

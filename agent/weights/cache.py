@@ -49,10 +49,10 @@ class WeightsCache:
         self._fetcher, self._store = fetcher, fetcher.store
         self._node, self._progress_s = node, progress_s
         self._waiting: dict[str, _Waiting] = {}  # by worker
-        self._uses: dict[str, dict[str, int]] = {}  # by worker: the descriptors of its entries, by name
+        self._uses: dict[str, dict[str, int]] = {}  # by worker: the descriptors of its entries, by folder
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the entry's key
-        self._stopping: dict[str, asyncio.Future[None]] = {}  # by the entry's name: a try that was stopped
-        self._failing: set[str] = set()  # the names of entries between two tries
+        self._stopping: dict[str, asyncio.Future[None]] = {}  # by the entry's key: a try that was stopped
+        self._failing: set[str] = set()  # the keys of entries between two tries
         self._group: asyncio.TaskGroup | None = None
         self._reporting = asyncio.Lock()
         self._report: Callable[[Mapping[str, str]], None] = lambda facts: None
@@ -124,17 +124,17 @@ class WeightsCache:
             await self._pause(entry, following.wait_s)
 
     async def _pause(self, entry: LockedWeights, wait_s: float) -> None:
-        self._failing.add(entry.name)
+        self._failing.add(entry.key)
         try:
             await self._report_facts()
             await asyncio.sleep(wait_s)
         finally:
-            self._failing.discard(entry.name)
+            self._failing.discard(entry.key)
 
     def _awaited(self) -> frozenset[str]:
         """The entries that workers wait for, which no other is to be fetched in place of; but not those that
         failed: they may never come."""
-        missing = (entry.name for one in self._waiting.values() for entry in one.missing.values())
+        missing = (key for one in self._waiting.values() for key in one.missing)
         return frozenset(missing) - self._failing
 
     def _failed(self, entry: LockedWeights, one: Try, failures: int, failed: WeightsFailed) -> tries.NextTry:
@@ -143,13 +143,13 @@ class WeightsCache:
         text = tries.failing(self._node, entry.name, str(failed), following.wait_s)
         log.warning("%s", text)
         for worker, _ in self._waits_for(entry.key):  # it has no process: what it used may be replaced
-            if (fd := self._uses.get(worker, {}).pop(entry.name, None)) is not None:
+            if (fd := self._uses.get(worker, {}).pop(self._store.name_of(entry), None)) is not None:
                 os.close(fd)
         self._tell(entry.key, WeightsNews(text=text, failed=True))
         return following
 
     async def _try(self, entry: LockedWeights, one: Try) -> None:
-        if (before := self._stopping.get(entry.name)) is not None:
+        if (before := self._stopping.get(entry.key)) is not None:
             await asyncio.wait({before}, timeout=STOPPING_S)
         future = run_in_thread(
             f"weights {entry.name}", partial(self._fetcher.bring, entry, one, self._awaited())
@@ -163,28 +163,29 @@ class WeightsCache:
                     wait_s = self._progress_s
             future.result()
         except asyncio.CancelledError:
-            self._stops(entry.name, future)
+            self._stops(entry.key, future)
             raise
         if one.does:
             log.info("the weights %s are here", entry.name)
             await self._report_facts()
 
-    def _stops(self, name: str, future: asyncio.Future[None]) -> None:
+    def _stops(self, key: str, future: asyncio.Future[None]) -> None:
         def ended(_: object) -> None:
             future.exception()  # its end is reported to nobody
-            if self._stopping.get(name) is future:
-                del self._stopping[name]
+            if self._stopping.get(key) is future:
+                del self._stopping[key]
 
-        self._stopping[name] = future
+        self._stopping[key] = future
         future.add_done_callback(ended)
 
     def _arrived(self, entry: LockedWeights) -> None:
         """Each worker that waits for it uses it from now on. Raises WeightsFailed if it was just removed."""
-        waiting = self._waits_for(entry.key)
+        waiting, name = self._waits_for(entry.key), self._store.name_of(entry)
         for worker, _ in waiting:
             uses = self._uses.setdefault(worker, {})
-            if entry.name not in uses and (fd := self._store.use(entry.name)) is not None:
-                uses[entry.name] = fd
+            if name not in uses and (fd := self._store.use(name)) is not None:
+                uses[name] = fd
+        self._store.link(entry)
         self._tasks.pop(entry.key, None)
         for worker, one in waiting:
             del one.missing[entry.key]

@@ -23,6 +23,7 @@ from stoker.agent.weights.store import WeightsStore, files_below
 from stoker.outbound.download import download
 from stoker.outbound.errors import FetchFailed, OutboundError
 from stoker.wire.messages import LockedWeights, WeightsFile
+from stoker.wire.messages.weights import AT
 
 _REFUSED, _MISSING = (401, 403), (404, 410)
 
@@ -45,30 +46,30 @@ class Fetcher:
         self._hub, self._mirror = hub, mirror
 
     def bring(self, entry: LockedWeights, one: Try, awaited: Collection[str] = ()) -> None:
-        """Returns once the entry is here as it is locked. The entries `awaited`, by name, are not removed for
+        """Returns once the entry is here as it is locked. The entries `awaited`, by key, are not removed for
         it. Raises WeightsFailed, DownloadStopped."""
         sources.check(entry)
         try:
             if self.store.problem(entry, hashing=lambda: _do(one, "verifies")) is None:
                 return
-            with self.store.fetching(entry.name):
+            with self.store.fetching(entry.key):
                 self._fetch(entry, one, awaited)
         except OSError as error:
             raise WeightsFailed(_said(error)) from error
 
     def _fetch(self, entry: LockedWeights, one: Try, awaited: Collection[str]) -> None:
-        store, name = self.store, entry.name
+        store, key = self.store, entry.key
         wrong = store.problem(entry)
         if wrong is None:
             return  # another process has fetched it meanwhile
         _do(one, "fetches")
         if wrong:
-            self._replace(name, wrong)
+            self._replace(store.name_of(entry), wrong)
         with store.making_room():
             self._make_room(entry, awaited)
-            held = store.begin(name, entry.size)
+            held = store.begin(key, entry.size)
         try:
-            there = files_below(store.part(name))
+            there = files_below(store.part(key))
             one.found_bytes = sum(min(there.get(file.path, 0), file.size) for file in entry.files)
             before = 0
             for file in entry.files:
@@ -84,12 +85,12 @@ class Fetcher:
             raise WeightsFailed(
                 f"{folder} is not as locked ({wrong}); remove it to have it fetched", definite=True
             )
-        if not self.store.remove(name):
+        if not self.store.remove(name) and AT in name:  # what an older agent fetched may stay beside it
             raise WeightsFailed(f"{folder} is not as locked ({wrong}), and a worker uses it")
 
     def _make_room(self, entry: LockedWeights, awaited: Collection[str]) -> None:
         kept = self.store.kept()
-        here = kept.pop(entry.name, None)
+        here = kept.pop(entry.key, None)
         kept |= {name: replace(kept[name], busy=True) for name in awaited if name in kept}
         decision = make_room(entry.size, here.here_bytes if here else 0, kept, self.store.limits())
         if decision.why_not:
@@ -99,7 +100,7 @@ class Fetcher:
                 raise WeightsFailed(f"{name}, which was to be removed for them, is in use")
 
     def _file(self, entry: LockedWeights, file: WeightsFile, before: int, one: Try) -> None:
-        path = self.store.part(entry.name) / file.path
+        path = self.store.part(entry.key) / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         resumed = path.exists()
         while True:

@@ -1,17 +1,20 @@
 """The folder of weights on this node's disk, which `stoker weights` and workers share. Synchronous, for
 threads.
 
-    NAME/                 complete and verified: it has its name only once it is both
-    .NAME.part/           what has arrived of it; `stoker weights fetch` resumes it, too
-    .NAME.agent           the agent fetched it, or fetches it: it may remove it. Locked while it is used; its
+    KEY/                  complete and verified: it has its name only once it is both. KEY is `NAME@DIGEST`,
+                          so other contents of the same name lie beside it
+    NAME -> KEY           the contents of the worker that started last, for programs that know only the name
+    .KEY.part/            what has arrived of it
+    .KEY.agent            the agent fetched it, or fetches it: it may remove it. Locked while it is used; its
                           modification time is the last use, its first line the size of the whole
-    .NAME.lock            locked by whoever fetches it
+    .KEY.lock             locked by whoever fetches it
     .lock                 locked by whoever makes room, until that room is marked as taken
-    .NAME.digests.json    the digests that were computed (`Digests`)
-    ..gone-NAME-1f2e/     on its way out; what a crash leaves is removed at the next start
+    .KEY.digests.json     the digests that were computed (`Digests`)
+    ..gone-KEY-1f2e/      on its way out; what a crash leaves is removed at the next start
 
-Weights that somebody else put here have no `.NAME.agent`: they are used, and neither counted nor removed.
-Locks belong to open files, so they end with a process that is killed.
+A folder NAME is somebody else's, as those of `stoker weights fetch`, or an older agent's. It is used if it is
+as locked. Without a `.NAME.agent` it is neither counted nor removed. Locks belong to open files, so they end
+with a process that is killed.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from stoker.agent.storage.removal import remove_tree
 from stoker.agent.weights.interfaces import Digests, WeightsFailed
 from stoker.agent.weights.room import Kept, Limits
 from stoker.wire.messages import LockedWeights
-from stoker.wire.messages.weights import key_of
+from stoker.wire.messages.weights import AT, key_of
 
 GONE, MARK = "..gone-", ".agent"
 """No name begins with a dot, so none of its files has this prefix."""
@@ -65,11 +68,11 @@ class WeightsStore:
         for name in self._names():
             known = self._digests.known(self.folder / name)
             if known and known.keys() == (there := files_below(self.folder / name)).keys():
-                found[key_of(name, known.items())] = sum(there.values())
+                found[key_of(name.partition(AT)[0], known.items())] = sum(there.values())
         return dict(sorted(found.items()))
 
     def kept(self) -> dict[str, Kept]:
-        """What the agent fetched, or began to fetch, by name."""
+        """What the agent fetched, or began to fetch, by the name of its folder."""
         found = {}
         for mark in self._marks():
             name = mark.name[1 : -len(MARK)]
@@ -83,11 +86,17 @@ class WeightsStore:
         there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
         return Limits(self._most_bytes, shutil.disk_usage(there).free, self._reserve_bytes)
 
+    def name_of(self, entry: LockedWeights) -> str:
+        """The name of the entry's folder: its key, unless somebody else has put it here under its name."""
+        if (self.folder / entry.key).is_dir() or _is_link(self.folder / entry.name):
+            return entry.key
+        return entry.name if (self.folder / entry.name).is_dir() else entry.key
+
     def problem(self, entry: LockedWeights, *, hashing: Callable[[], None] = lambda: None) -> str | None:
         """Why the entry's folder cannot be used: empty if there is none; None if it is as locked. Computes
         the digests that are not recorded, after it has called `hashing`. Raises WeightsFailed if its files
         are written meanwhile: those digests belong to no state of them."""
-        folder = self.folder / entry.name
+        folder = self.folder / self.name_of(entry)
         if not folder.is_dir():
             return ""
         found = files_below(folder)
@@ -130,6 +139,15 @@ class WeightsStore:
         with contextlib.suppress(OSError):  # somebody else put it here
             os.utime(self._mark(name), (self._clock(), self._clock()))
 
+    def link(self, entry: LockedWeights) -> None:
+        """From now on the entry's name leads to these contents, unless it is a folder."""
+        link = self.folder / entry.name
+        if (link.is_dir() and not _is_link(link)) or (link.is_symlink() and os.readlink(link) == entry.key):
+            return
+        new = self.folder / f".{entry.name}.link-{secrets.token_hex(4)}"
+        new.symlink_to(entry.key)
+        new.replace(link)
+
     # -- fetching
 
     @contextlib.contextmanager
@@ -165,7 +183,7 @@ class WeightsStore:
 
     def finish(self, entry: LockedWeights) -> None:
         """The files have arrived and were verified: they become the entry's folder."""
-        part, folder = self.part(entry.name), self.folder / entry.name
+        part, folder = self.part(entry.key), self.folder / entry.key
         locked = {file.path for file in entry.files}
         for path in files_below(part, metadata=True).keys() - locked:
             (part / path).unlink()
@@ -177,7 +195,7 @@ class WeightsStore:
         part.rename(folder)
         _sync(self.folder)
         self._digests.record(folder, {file.path: file.sha256 for file in entry.files})
-        self.touch(entry.name)
+        self.touch(entry.key)
 
     # -- removing
 
@@ -188,6 +206,9 @@ class WeightsStore:
         except WeightsFailed:
             return False
         try:
+            link = self.folder / name.partition(AT)[0]
+            if _is_link(link) and os.readlink(link) == name:
+                link.unlink()
             for path in (self.folder / name, self.part(name)):
                 if path.exists():
                     path.rename(self.folder / f"{GONE}{name}-{secrets.token_hex(4)}")
@@ -205,6 +226,9 @@ class WeightsStore:
             name = mark.name[1 : -len(MARK)]
             if not (self.folder / name).exists() and not self.part(name).exists():
                 self.remove(name)
+        for path in self.folder.glob("*"):
+            if _is_link(path) and not path.exists():
+                path.unlink()
 
     def _empty_gone(self) -> None:
         for path in self.folder.glob(f"{GONE}*"):
@@ -214,7 +238,8 @@ class WeightsStore:
 
     def _names(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
-            return [one.name for one in os.scandir(self.folder) if one.is_dir() and one.name[0] != "."]
+            found = [one for one in self.folder.iterdir() if one.name[0] != "." and one.is_dir()]
+            return [one.name for one in found if not _is_link(one)]
         return []
 
     def _marks(self) -> list[Path]:
@@ -261,6 +286,11 @@ def files_below(folder: Path, *, metadata: bool = False) -> dict[str, int]:
                 whole = folder / path
                 found[path.as_posix()] = whole.stat().st_size if whole.is_file() else -1
     return found
+
+
+def _is_link(path: Path) -> bool:
+    """Whether the agent made it; operators may have links of their own."""
+    return path.is_symlink() and os.readlink(path).startswith(f"{path.name}{AT}")
 
 
 def _bytes_below(folder: Path) -> int:

@@ -122,7 +122,7 @@ def measured(wanted: list[str], arguments: argparse.Namespace) -> dict[str, Any]
 def library(device: Device) -> Any:
     """The same pipeline without any speed-up, as diffusers loads it: nothing is verified."""
     entry = selection.choose(DECLARATION, device.kind)
-    folder = weights.weights_folder() / entry.weights
+    folder = weights.folder_of(weights.read_lock().entry(entry.weights), weights.weights_folder())
     return interface.load(entry, folder, device.torch_device, profiles.EXACT)
 
 

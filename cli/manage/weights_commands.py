@@ -23,6 +23,7 @@ from stoker.models.weights import (
     LockedFile,
     Mirror,
     fetch,
+    folder_of,
     lock_from_folder,
     lock_from_hub,
     lock_path,
@@ -67,7 +68,7 @@ def fetch_all(
     source, close = _mirror(mirror, config, environ)
     try:
         for entry in entries:
-            _fetch(entry, folder / entry.name, source, console)
+            _fetch(entry, folder_of(entry, folder), source, console)
     finally:
         close()
 
@@ -89,7 +90,7 @@ def show(folder: Path, lock_file: Path | None = None, *, as_json: bool) -> None:
 
 
 def _record(entry: Entry, folder: Path) -> dict[str, Any]:
-    known = state(entry, folder / entry.name)
+    known = state(entry, folder_of(entry, folder))
     return {
         "name": entry.name,
         "locked": f"{len(entry.files) - len(entry.unknown)} of {len(entry.files)} files"
@@ -112,20 +113,20 @@ def prepare(wanted: Mapping[str, Path | None], folder: Path) -> None:
     for name, lock_file in wanted.items():
         entry = read_lock(lock_file).entry(name)
         if entry.is_built:
-            fetch(entry, folder / entry.name)
+            fetch(entry, folder_of(entry, folder))
         else:
-            verify(entry, folder / entry.name)
+            verify(entry, folder_of(entry, folder))
 
 
 def verify_all(names: Sequence[str], folder: Path, console: Console, lock_file: Path | None = None) -> None:
     """Raises WeightsRefused with the files that differ. Without names, verifies what is on this machine."""
     entries = _entries(names, lock_file)
     if not names:
-        entries = [entry for entry in entries if (folder / entry.name).exists()]
+        entries = [entry for entry in entries if folder_of(entry, folder).exists()]
         if not entries:
             raise CliError(f"there are no weights in {folder}; get them with: stoker weights fetch NAME")
     for entry in entries:
-        verify(entry, folder / entry.name)
+        verify(entry, folder_of(entry, folder))
         console.print(f"{entry.name}: {len(entry.files)} files, {_size(entry)}, as locked")
 
 

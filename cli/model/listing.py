@@ -42,7 +42,7 @@ def _summary(entry: PipelineEntry) -> dict[str, str]:
         return _texts(entry, str(error), "")
     if locked.is_built:
         return _texts(entry, "made when they are needed", locked.licence)
-    lacking = weights.lacking(locked, weights.weights_folder() / locked.name)
+    lacking = weights.lacking(locked, weights.folder_of(locked, weights.weights_folder()))
     return _texts(entry, lacking or "here", locked.licence)
 
 

@@ -6,6 +6,7 @@ from stoker.models.weights.fetching import (
     Mirror,
     begin,
     fetch,
+    folder_of,
     lock_from_folder,
     lock_from_hub,
     ready,

@@ -35,12 +35,19 @@ _ELSEWHERE: Final = ".elsewhere"
 
 
 def weights_folder() -> Path:
-    """The folder of all models, each in a folder of its name: STOKER_WEIGHTS_DIR, or the user's cache."""
+    """The folder of all models (see `folder_of`): STOKER_WEIGHTS_DIR, or the user's cache."""
     chosen = os.environ.get("STOKER_WEIGHTS_DIR")
     if chosen:
         return Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache) / "stoker" / "weights"
+
+
+def folder_of(entry: Entry, folder: Path) -> Path:
+    """The folder of this entry below `folder`: the one of its key, where an agent fetched it; else of its
+    name."""
+    fetched = folder / entry.key
+    return fetched if fetched.is_dir() else folder / entry.name
 
 
 def fetch(
@@ -81,7 +88,7 @@ def ready(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Pat
     made; others must have been fetched. `lock`: a file other than this installation's. Raises
     WeightsError."""
     entry = read_lock(lock).entry(name)
-    own = folder / entry.name
+    own = folder_of(entry, folder)
     if entry.is_built:
         fetch(entry, own)
     else:
@@ -92,7 +99,7 @@ def ready(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Pat
 def begin(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Path, Reading]:
     """As `ready`, but files of safetensors are only verified once the reading is finished."""
     entry = read_lock(lock).entry(name)
-    own = folder / entry.name
+    own = folder_of(entry, folder)
     if entry.is_built:
         fetch(entry, own)
     return entry, own, Reading(entry, own)

@@ -110,6 +110,11 @@ class Entry:
         lines = (f"{file.sha256 or UNKNOWN}  {file.path}\n" for file in sorted(self.files, key=_by_path))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
+    @property
+    def key(self) -> str:
+        """Its name and what its files contain: the name of its folder where an agent fetched it."""
+        return f"{self.name}@{self.digest[:16]}"
+
 
 class Lock:
     """All entries, by name. Immutable: `with_entry` returns a new lock."""

@@ -10,6 +10,9 @@ from stoker.wire.records import record
 UNKNOWN = "unknown"
 """Stands for a digest that the lock file does not have yet."""
 
+AT = "@"
+"""Between the name of an entry and the digest of its contents; no name has one."""
+
 HELD, SIZES = "weights", "weights_bytes"
 ROOM, MOST = "weights_room_bytes", "weights_most_bytes"
 """Facts of a node that keeps weights: the keys of the entries that it holds, with commas, and how many bytes
@@ -54,4 +57,4 @@ class LockedWeights:
 def key_of(name: str, files: Iterable[tuple[str, str]]) -> str:
     """`files`: the path and the sha256 of each."""
     lines = (f"{sha256 or UNKNOWN}  {path}\n" for path, sha256 in sorted(files))
-    return f"{name}@{hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"
+    return f"{name}{AT}{hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"

@@ -174,7 +174,7 @@ async def test_a_folder_that_cannot_be_read_does_not_end_the_agent(
         heard = Heard()
         cache.hold("w", [FLUX], heard)
         await heard.ready()
-    assert list(fetcher.store.kept()) == ["flux"]
+    assert list(fetcher.store.kept()) == [FLUX.key]
 
 
 async def test_a_worker_whose_weights_were_damaged_gets_them_anew(
@@ -190,7 +190,28 @@ async def test_a_worker_whose_weights_were_damaged_gets_them_anew(
         cache.hold("w", [FLUX], again)
         await again.ready()
         assert (folder / "flux" / "model.safetensors").read_bytes() == FILES["model.safetensors"]
-        assert fetcher.store.kept()["flux"].busy
+        assert fetcher.store.kept()[FLUX.key].busy
+
+
+async def test_a_new_version_with_other_contents_starts_while_a_worker_uses_the_old_ones(
+    fetcher: Fetcher, folder: Path, server: WeightsServer
+) -> None:
+    model = "/owner/repo/resolve/c0ffee/model.safetensors"
+    new = locked("flux", {**FILES, "model.safetensors": b"weights" * 1001})
+    async with running(fetcher) as cache:
+        old, fresh, back = Heard(), Heard(), Heard()
+        cache.hold("old", [FLUX], old)
+        await old.ready()
+        server.files[model] = b"weights" * 1001
+        cache.hold("new", [new], fresh)
+        await fresh.ready()
+        assert {key: one.busy for key, one in fetcher.store.kept().items()} == {FLUX.key: True, new.key: True}
+        assert os.readlink(folder / "flux") == new.key
+        cache.hold("old-again", [FLUX], back)
+        await back.ready()
+        assert os.readlink(folder / "flux") == FLUX.key, "those of the worker that starts last"
+        cache.release("new")
+        assert not fetcher.store.kept()[new.key].busy
 
 
 async def test_what_a_worker_waits_for_is_not_removed_for_its_other_weights(
@@ -200,7 +221,7 @@ async def test_what_a_worker_waits_for_is_not_removed_for_its_other_weights(
     fetcher = Fetcher(store := made_store(folder, 2 * SIZE + 10), Hub(server.url))
     for n, entry in enumerate((FLUX, locked("old", FILES))):
         fetcher.bring(entry, Try())
-        os.utime(folder / f".{entry.name}.agent", (n, n))
+        os.utime(folder / f".{entry.key}.agent", (n, n))
     async with running(fetcher) as cache:
         heard = Heard()
         cache.hold("w", [SDXL, FLUX], heard)

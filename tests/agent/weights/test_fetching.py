@@ -22,9 +22,10 @@ from stoker.agent.weights.fetching import Fetcher, Try
 from stoker.agent.weights.interfaces import WeightsFailed
 from stoker.agent.weights.sources import Hub, folder_mirror, url_mirror
 from stoker.agent.weights.store import WeightsStore
-from stoker.models.weights import Entry, LockedFile, verify
+from stoker.models.weights import Entry, LockedFile, folder_of, verify
 
 FLUX = locked("flux", FILES)
+KEY = FLUX.key
 MODEL = "/owner/repo/resolve/c0ffee/model.safetensors"
 
 
@@ -47,13 +48,15 @@ def test_a_fresh_node_has_the_entry_and_its_workers_need_not_read_it_again(
 ) -> None:
     one = Try()
     fetcher.bring(FLUX, one)
-    assert contents(folder / "flux") == FILES
+    assert contents(folder / KEY) == FILES
     assert (one.does, one.here_bytes) == ("fetches", SIZE)
-    assert names(folder) == [".flux.agent", ".flux.digests.json", ".flux.lock", ".lock", "flux"]
+    assert names(folder) == [f".{KEY}.agent", f".{KEY}.digests.json", f".{KEY}.lock", ".lock", KEY]
     assert list(fetcher.store.held()) == [FLUX.key]
     monkeypatch.setattr("hashlib.file_digest", None)  # what was read is not read again
     files = tuple(LockedFile(file.path, file.size, file.sha256) for file in FLUX.files)
-    verify(Entry("flux", FLUX.source, "none", files, FLUX.commit), folder / "flux")
+    entry = Entry("flux", FLUX.source, "none", files, FLUX.commit)
+    verify(entry, found := folder_of(entry, folder))
+    assert found == folder / KEY
 
 
 def test_what_is_there_is_not_fetched_again(fetcher: Fetcher, server: WeightsServer) -> None:
@@ -114,16 +117,76 @@ def test_what_is_written_while_it_is_verified_is_not_taken_for_verified(
     assert "has another sha256" in str(failure(fetcher))
 
 
-def test_what_the_agent_fetched_and_is_wrong_now_is_fetched_again(fetcher: Fetcher, folder: Path) -> None:
+OTHER = locked("flux", {**FILES, "model.safetensors": b"weights" * 1001})
+
+
+def test_other_contents_of_the_same_name_lie_beside_those_in_use_and_both_are_found(
+    fetcher: Fetcher, folder: Path, server: WeightsServer
+) -> None:
+    store = fetcher.store
     fetcher.bring(FLUX, Try())
-    (folder / "flux" / "model.safetensors").write_bytes(b"x")
-    fetcher.bring(FLUX, Try())
+    store.link(FLUX)
+    used = store.use(KEY)
+    assert used is not None
+    server.files[MODEL] = b"weights" * 1001
+    fetcher.bring(OTHER, Try())
+    assert list(store.held()) == sorted([KEY, OTHER.key])
+    assert contents(folder / "flux") == contents(folder / KEY) == FILES, (
+        "until a worker starts with the others"
+    )
+    store.link(OTHER)
+    assert (folder / "flux" / "model.safetensors").read_bytes() == b"weights" * 1001
+    assert store.problem(FLUX) is None
+    store.link(FLUX)
+    assert os.readlink(folder / "flux") == KEY, "as a version that is rolled back"
+    assert not store.remove(KEY)
+    os.close(used)
+    assert store.remove(KEY)
+    assert not (folder / "flux").is_symlink()
+    assert list(store.held()) == [OTHER.key]
+
+
+def test_a_name_of_the_operators_is_no_link_of_the_agents(
+    fetcher: Fetcher, folder: Path, tmp_path: Path
+) -> None:
+    put(tmp_path / "elsewhere", FILES)
+    folder.mkdir(exist_ok=True)
+    (folder / "flux").symlink_to(tmp_path / "elsewhere")
+    fetcher.bring(FLUX, one := Try())
+    assert one.does == "verifies"
+    fetcher.store.link(FLUX)
+    assert (folder / "flux").readlink() == tmp_path / "elsewhere"
+    assert list(fetcher.store.held()) == [KEY]
+    fetcher.store.sweep()
     assert contents(folder / "flux") == FILES
 
 
+def test_what_an_older_agent_fetched_by_name_is_used_and_other_contents_come_beside_it(
+    fetcher: Fetcher, folder: Path, server: WeightsServer
+) -> None:
+    put(folder / "flux", FILES)
+    (folder / ".flux.agent").write_text(f"{SIZE}\n")
+    fetcher.bring(FLUX, Try())
+    assert (server.seen, fetcher.store.name_of(FLUX)) == ([], "flux")
+    used = fetcher.store.use("flux")
+    assert used is not None
+    server.files[MODEL] = b"weights" * 1001
+    fetcher.bring(OTHER, Try())
+    assert fetcher.store.name_of(OTHER) == OTHER.key
+    assert contents(folder / "flux") == FILES
+    os.close(used)
+
+
+def test_what_the_agent_fetched_and_is_wrong_now_is_fetched_again(fetcher: Fetcher, folder: Path) -> None:
+    fetcher.bring(FLUX, Try())
+    (folder / KEY / "model.safetensors").write_bytes(b"x")
+    fetcher.bring(FLUX, Try())
+    assert contents(folder / KEY) == FILES
+
+
 def test_a_broken_fetch_is_resumed(fetcher: Fetcher, server: WeightsServer, folder: Path) -> None:
-    (folder / ".flux.part").mkdir(parents=True)
-    (folder / ".flux.part" / "model.safetensors").write_bytes(FILES["model.safetensors"][:3000])
+    (folder / f".{KEY}.part").mkdir(parents=True)
+    (folder / f".{KEY}.part" / "model.safetensors").write_bytes(FILES["model.safetensors"][:3000])
     one = Try()
     fetcher.bring(FLUX, one)
     assert server.seen[0][:2] == (MODEL, "bytes=3000-")
@@ -133,10 +196,10 @@ def test_a_broken_fetch_is_resumed(fetcher: Fetcher, server: WeightsServer, fold
 def test_a_part_that_is_wrong_is_found_by_its_digest_and_fetched_anew(
     fetcher: Fetcher, folder: Path, server: WeightsServer
 ) -> None:
-    (folder / ".flux.part").mkdir(parents=True)
-    (folder / ".flux.part" / "model.safetensors").write_bytes(b"x" * 3000)
+    (folder / f".{KEY}.part").mkdir(parents=True)
+    (folder / f".{KEY}.part" / "model.safetensors").write_bytes(b"x" * 3000)
     fetcher.bring(FLUX, Try())
-    assert contents(folder / "flux") == FILES
+    assert contents(folder / KEY) == FILES
     asked = [wanted for path, wanted, _ in server.seen if path == MODEL]
     assert asked == ["bytes=3000-", None], "at once: what lay there is no fault of the hub's"
 
@@ -148,15 +211,15 @@ def test_what_the_hub_sends_wrongly_is_not_kept(
     failed = failure(fetcher)
     assert failed.definite
     assert "model.safetensors of owner/repo at c0ffee: its sha256 is " in str(failed)
-    assert not (folder / "flux").exists()
+    assert not (folder / KEY).exists()
     assert len(server.seen) == 1
 
 
 def test_what_else_lies_in_the_part_does_not_get_into_the_entry(fetcher: Fetcher, folder: Path) -> None:
-    put(folder / ".flux.part", {".cache/huggingface/x.lock": b"", ".elsewhere/y": b"1", "old.bin": b"2"})
+    put(folder / f".{KEY}.part", {".cache/huggingface/x.lock": b"", ".elsewhere/y": b"1", "old.bin": b"2"})
     fetcher.bring(FLUX, Try())
-    assert contents(folder / "flux") == FILES
-    assert names(folder / "flux") == ["model.safetensors", "vae"]
+    assert contents(folder / KEY) == FILES
+    assert names(folder / KEY) == ["model.safetensors", "vae"]
 
 
 def test_every_refusal_has_a_sentence(store: WeightsStore, server: WeightsServer) -> None:
@@ -204,15 +267,15 @@ def test_the_least_recently_used_makes_room_and_what_is_in_use_does_not(
 ) -> None:
     fetcher = Fetcher(store := made_store(folder, 2 * SIZE + 10), Hub(server.url))
     for n, name in enumerate(("flux", "sdxl")):
-        fetcher.bring(locked(name, FILES), Try())
-        os.utime(folder / f".{name}.agent", (n, n))
-    used = store.use("flux")
+        fetcher.bring(entry := locked(name, FILES), Try())
+        os.utime(folder / f".{entry.key}.agent", (n, n))
+    used = store.use(KEY)
     assert used is not None
-    os.utime(folder / ".flux.agent", (0, 0))
-    fetcher.bring(locked("ink", FILES), Try())
+    os.utime(folder / f".{KEY}.agent", (0, 0))
+    fetcher.bring(ink := locked("ink", FILES), Try())
     assert [key.partition("@")[0] for key in store.held()] == ["flux", "ink"]
-    assert not [name for name in names(folder) if "sdxl" in name and name != ".sdxl.lock"]
-    other = store.use("ink")
+    assert not [name for name in names(folder) if "sdxl" in name and not name.endswith(".lock")]
+    other = store.use(ink.key)
     assert other is not None
     assert "sdxl has 7.0 kB; 14.0 kB of at most 14.0 kB are in use" in str(
         failure(fetcher, locked("sdxl", FILES))
@@ -235,7 +298,7 @@ def test_two_that_make_room_at_once_do_not_take_the_same(
     begin, looked = store.begin, store.limits
 
     def begins(name: str, size_bytes: int) -> int:
-        if name == "flux":
+        if name == KEY:
             second.start()
             second.join(0.2)  # it waits for this one
         return begin(name, size_bytes)
@@ -256,20 +319,22 @@ def test_two_that_make_room_at_once_do_not_take_the_same(
 
 def test_any_name_can_be_kept_while_others_go(server: WeightsServer, folder: Path) -> None:
     fetcher = Fetcher(store := made_store(folder), Hub(server.url))
+    west = locked("gone-west", FILES).key
     for name in ("gone-west", "flux"):
         fetcher.bring(locked(name, FILES), Try())
-    store.remove("flux")
+    store.remove(KEY)
     store.sweep()
-    assert list(store.kept()) == ["gone-west"]
-    assert (folder / ".gone-west.digests.json").exists()
+    assert list(store.kept()) == [west]
+    assert (folder / f".{west}.digests.json").exists()
 
 
 def test_what_workers_wait_for_makes_no_room(server: WeightsServer, folder: Path) -> None:
     fetcher = Fetcher(store := made_store(folder, 2 * SIZE + 10), Hub(server.url))
     for n, name in enumerate(("flux", "sdxl")):
-        fetcher.bring(locked(name, FILES), Try())
-        os.utime(folder / f".{name}.agent", (n, n))
-    fetcher.bring(locked("ink", FILES), Try(), {"flux", "ink"})
+        fetcher.bring(entry := locked(name, FILES), Try())
+        os.utime(folder / f".{entry.key}.agent", (n, n))
+    ink = locked("ink", FILES)
+    fetcher.bring(ink, Try(), {KEY, ink.key})
     assert [key.partition("@")[0] for key in store.held()] == ["flux", "ink"]
 
 
@@ -288,11 +353,11 @@ def test_on_nfs_what_is_idle_counts_and_makes_room(
     fetcher = Fetcher(store := made_store(folder, SIZE + 10), Hub(server.url))
     for name in ("flux", "sdxl"):
         fetcher.bring(locked(name, FILES), Try())
-    assert list(store.kept()) == ["sdxl"]
+    assert list(store.kept()) == [locked("sdxl", FILES).key]
 
 
 def test_another_process_that_fetches_it_goes_first(fetcher: Fetcher, store: WeightsStore) -> None:
-    with store.fetching("flux"):
+    with store.fetching(KEY):
         failed = failure(fetcher)
     assert (str(failed), failed.definite) == ("another process is fetching them", False)
 
@@ -307,7 +372,6 @@ def test_a_mirror_takes_the_place_of_the_hub(
     Fetcher(store, Hub("http://127.0.0.1:1"), mirror).bring(replace(FLUX, source="folder", commit=""), Try())
     assert list(store.held()) == [FLUX.key]
     missing = locked("flux", {**FILES, "more.json": b"{}"})
-    store.remove("flux")
     assert "more.json in the mirror" in str(failure(Fetcher(store, Hub(), mirror), missing))
 
 
@@ -350,12 +414,12 @@ def test_killed_at_any_step_the_next_agent_ends_with_the_whole_entry(
     with contextlib.suppress(Killed):
         Fetcher(store, Hub(server.url)).bring(FLUX, Try())
     monkeypatch.undo()
-    if (folder / "flux").exists():
-        assert contents(folder / "flux") == FILES, "what has its name is whole"
+    if (folder / KEY).exists():
+        assert contents(folder / KEY) == FILES, "what has its name is whole"
     after = made_store(folder, SIZE + 10)
     after.sweep()
     Fetcher(after, Hub(server.url)).bring(FLUX, Try())
     assert list(after.held()) == [FLUX.key], "and the old one made room"
-    assert contents(folder / "flux") == FILES
+    assert contents(folder / KEY) == FILES
     assert not [name for name in names(folder) if name.startswith("..gone-") or name.endswith(".part")]
-    assert list(after.kept()) == ["flux"]
+    assert list(after.kept()) == [KEY]

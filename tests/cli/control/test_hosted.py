@@ -69,6 +69,8 @@ def test_what_templates_may_name_is_all_of_this_installations_lock() -> None:
     assert list(known) == [entry.name for entry in read_lock().entries]
     assert known["flux-tiny"] == (), "workers make it themselves"
     assert known["flux-1-schnell"] == locked_weights(["flux-1-schnell"])
+    keys = {entry.name: entry.key for entry in read_lock().entries}
+    assert all(one.key == keys[one.name] for named in known.values() for one in named), "its folder's name"
 
 
 def test_what_workers_make_or_choose_themselves_is_not_fetched() -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from stoker.models.weights import (
     Entry,
+    Lock,
     LockedFile,
     WeightsRefused,
+    begin,
     known_digests,
+    ready,
     record_digests,
     verify,
+    write_lock,
 )
 from stoker.models.weights.verification import cache_path
 
@@ -39,6 +44,25 @@ def alter(path: Path, at: int = 5_000) -> None:
 
 def test_a_whole_folder_passes(entry: Entry, folder: Path) -> None:
     verify(entry, folder)
+
+
+def test_the_folder_of_the_locked_contents_goes_before_the_one_of_the_name(
+    entry: Entry, folder: Path, tmp_path: Path
+) -> None:
+    """As an agent names it; the name leads to other contents, which a new version of the endpoint has."""
+    root, lock = tmp_path / "here", tmp_path / "ours.lock"
+    shutil.copytree(folder, root / entry.key)
+    shutil.copytree(folder, root / f"{entry.name}@other")
+    alter(root / f"{entry.name}@other" / VAE)
+    (root / entry.name).symlink_to(f"{entry.name}@other")
+    write_lock(Lock((entry,)), lock)
+    assert ready(entry.name, root, lock)[1] == root / entry.key
+    _, own, reading = begin(entry.name, root, lock)
+    reading.finish()
+    assert own == root / entry.key
+    shutil.rmtree(root / entry.key)
+    with pytest.raises(WeightsRefused, match="its sha256 is"):
+        ready(entry.name, root, lock)
 
 
 def test_one_altered_bit_is_found_and_named(entry: Entry, folder: Path) -> None:
