@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,13 @@ from stoker.worker.zygote.fork_safety import UnsafeToFork
 
 @pytest.mark.parametrize("top", ["json", "pytest", "_ctypes", "os"])
 def test_what_is_installed(top: str) -> None:
-    fork_safety.require_installed(top, packages_distributions())
+    fork_safety.require_installed(top)
 
 
 @pytest.mark.parametrize("top", ["stoker_is_not_this", "tests", "json.tool", "", "a-b"])
 def test_what_is_not(top: str) -> None:
     with pytest.raises(UnsafeToFork):
-        fork_safety.require_installed(top, packages_distributions())
+        fork_safety.require_installed(top)
 
 
 @pytest.fixture

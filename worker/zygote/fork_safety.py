@@ -9,12 +9,13 @@ device. The first that is found is the reason why this set of imports has no zyg
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pkgutil
 import stat
 import sys
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from stoker.worker.errors import WorkerError
 
@@ -29,14 +30,11 @@ class UnsafeToFork(WorkerError):
 
 def import_all(names: Iterable[str]) -> dict[str, str]:
     """Imports and checks each name. Returns where the top-level packages were found. Raises UnsafeToFork."""
-    from importlib.metadata import packages_distributions  # imports much that a fresh worker does not have
-
     before = descriptors()
-    provided = frozenset(packages_distributions())  # once: it reads the metadata of every distribution
     origins = {}
     for name in names:
         top = name.partition(".")[0]
-        require_installed(top, provided)
+        require_installed(top)
         try:
             pkgutil.resolve_name(name)
         except BaseException as error:  # a module may do anything when it is imported, and call sys.exit
@@ -47,12 +45,21 @@ def import_all(names: Iterable[str]) -> dict[str, str]:
     return origins
 
 
-def require_installed(top: str, provided: Collection[str]) -> None:
+def require_installed(top: str) -> None:
     """Raises UnsafeToFork for what neither the standard library nor an installed distribution provides."""
     if not top.isidentifier():
         raise UnsafeToFork(f"{top!r} is no module's name")
-    if top not in sys.stdlib_module_names and top not in provided:
+    if top not in sys.stdlib_module_names and top not in _provided():
         raise UnsafeToFork(f"no installed distribution provides {top}; only installed modules are preloaded")
+
+
+@functools.cache
+def _provided() -> frozenset[str]:
+    """What distributions provide. It reads the metadata of all, which takes as long as a worker's start, and
+    imports much that a fresh worker does not have."""
+    from importlib.metadata import packages_distributions
+
+    return frozenset(packages_distributions())
 
 
 def require_fork_safe(name: str, before: dict[int, str]) -> None:
