@@ -10,6 +10,7 @@ the others files of the second, so that the cores have something to do from begi
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import traceback
 import warnings
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,9 @@ class Run:
         computes = [i for i, place in enumerate(order) if place is None]
         self._left = (deque(waits), deque(computes))
         self._processes: dict[Connection, Process] = {}
+        self._selector = (
+            selectors.PollSelector()
+        )  # has no descriptor, which the other processes would inherit
 
     def start(self, number: int) -> None:
         ours, theirs = Pipe()
@@ -83,16 +87,15 @@ class Run:
                 other.close()
             work(self._session, self._files, theirs, number)
         theirs.close()
-        self._processes[ours] = Process(pid, number)
+        self._processes[ours] = process = Process(pid, number)
+        for readable in (ours, process.end):
+            self._selector.register(readable, selectors.EVENT_READ, ours)
 
     def follow(self) -> None:
         """Until all have ended, or until one failure is enough (`-x`). A process that a test left behind may
         hold its end of the connection open: so the end of a process is waited for, too."""
         while self._processes and not self._session.shouldfail:
-            by_end = {process.end: connection for connection, process in self._processes.items()}
-            ready = wait([*self._processes, *by_end])
-            for connection in {by_end.get(one, one) for one in ready}:
-                assert isinstance(connection, Connection)
+            for connection in {key.data for key, _ in self._selector.select()}:
                 if not connection.poll():
                     self._ended(connection)
                     continue
@@ -107,16 +110,16 @@ class Run:
         hook, process = self._session.config.hook, self._processes[connection]
         if what == "next":
             connection.send(self._next_file(process))
-        elif what == "start":
-            hook.pytest_runtest_logstart(nodeid=value[0], location=value[1])
-        elif what == "report":
-            report = hook.pytest_report_from_serializable(config=self._session.config, data=value)
-            hook.pytest_runtest_logreport(report=report)
         elif what == "error":
             raise RuntimeError(f"test process {process.number} ended with:\n{value}")
         else:
-            process.unfinished.pop(value[0])
-            hook.pytest_runtest_logfinish(nodeid=value[0], location=value[1])
+            nodeid, location, reports = value
+            process.unfinished.pop(nodeid)
+            hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
+            for data in reports:
+                report = hook.pytest_report_from_serializable(config=self._session.config, data=data)
+                hook.pytest_runtest_logreport(report=report)
+            hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
 
     def _next_file(self, process: Process) -> int | None:
         mine, other = self._left[process.number % 2], self._left[1 - process.number % 2]
@@ -129,6 +132,8 @@ class Run:
     def _ended(self, connection: Connection) -> None:
         """What a process has taken and not run has failed."""
         process = self._processes.pop(connection)
+        for readable in (connection, process.end):
+            self._selector.unregister(readable)
         connection.close()
         os.close(process.end)
         status = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
@@ -164,26 +169,26 @@ class Process:
 
 
 class Sender:
-    """A plugin that sends the progress of tests to the first process."""
+    """A plugin that tells the first process of each test, once it is over: in one message, as the sending and
+    the receiving of five took longer than most tests."""
 
     def __init__(self, config: pytest.Config, connection: Connection) -> None:
         self._config = config
         self._connection = connection
+        self._reports: list[dict[str, Any]] = []
 
     def next_file(self) -> int | None:
         self._connection.send(("next", None))
         taken: int | None = self._connection.recv()
         return taken
 
-    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
-        self._connection.send(("start", (nodeid, location)))
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._connection.send(("report", data))
+        hook = self._config.hook
+        self._reports.append(hook.pytest_report_to_serializable(config=self._config, report=report))
 
     def pytest_runtest_logfinish(self, nodeid: str, location: Any) -> None:
-        self._connection.send(("finish", (nodeid, location)))
+        self._connection.send(("test", (nodeid, location, self._reports)))
+        self._reports = []
 
 
 def work(
