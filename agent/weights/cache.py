@@ -18,10 +18,10 @@ from functools import partial
 from stoker.agent.weights import tries
 from stoker.agent.weights.fetching import Fetcher, Try
 from stoker.agent.weights.interfaces import WeightsFailed, WeightsNews
-from stoker.agent.weights.room import most_bytes, room_bytes
+from stoker.agent.weights.room import available_bytes, most_bytes, room_bytes
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import LockedWeights
-from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES
+from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class WeightsCache:
         self._stopping: dict[str, asyncio.Future[None]] = {}  # by the entry's key: a try that was stopped
         self._failing: set[str] = set()  # the keys of entries between two tries
         self._group: asyncio.TaskGroup | None = None
-        self._reporting = asyncio.Lock()
+        self._reporting, self._changed = asyncio.Lock(), asyncio.Event()
         self._report: Callable[[Mapping[str, str]], None] = lambda facts: None
 
     def report_to(self, changed: Callable[[Mapping[str, str]], None]) -> None:
@@ -68,11 +68,17 @@ class WeightsCache:
             async with asyncio.TaskGroup() as self._group:
                 for waiting in self._waiting.values():
                     self._begin(waiting.missing.values())
-                await asyncio.Future()
+                await self._report_changes()
         finally:
             self._group = None
             for worker in list(self._uses):
                 self.release(worker)
+
+    async def _report_changes(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._report_facts()
 
     async def _sweep(self) -> None:
         try:
@@ -88,6 +94,7 @@ class WeightsCache:
 
     def release(self, worker: str) -> None:
         left = self._waiting.pop(worker, None)
+        self._changed.set()
         for name, fd in self._uses.pop(worker, {}).items():
             os.close(fd)
             self._store.touch(name)
@@ -158,6 +165,8 @@ class WeightsCache:
         try:
             while not (await asyncio.wait({future}, timeout=min(wait_s, self._progress_s)))[0]:
                 if one.does:
+                    if wait_s == QUICK_S:  # what it fetches takes room from now on
+                        self._changed.set()
                     text = tries.doing(self._node, one.does, entry.name, one.here_bytes, entry.size)
                     self._tell(entry.key, WeightsNews(text=text))
                     wait_s = self._progress_s
@@ -186,6 +195,7 @@ class WeightsCache:
             if name not in uses and (fd := self._store.use(name)) is not None:
                 uses[name] = fd
         self._store.link(entry)
+        self._changed.set()
         self._tasks.pop(entry.key, None)
         for worker, one in waiting:
             del one.missing[entry.key]
@@ -211,6 +221,7 @@ class WeightsCache:
             HELD: ", ".join(held),
             SIZES: ", ".join(map(str, held.values())),
             ROOM: str(room_bytes(list(kept), limits)),
+            AVAILABLE: str(available_bytes(list(kept), limits)),
             MOST: str(most_bytes(list(kept), limits)),
         }
 

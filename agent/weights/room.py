@@ -7,7 +7,7 @@ a worker uses or what is being fetched, and nothing in vain. Sizes are in bytes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.wire.sizes import in_words
 
@@ -71,6 +71,13 @@ def room_bytes(kept: Collection[Kept], limits: Limits) -> int:
     """How much can be fetched without removing anything."""
     left = limits.most_bytes - sum(_counted(one) for one in kept)
     return max(0, min(left, _free(kept, limits)))
+
+
+def available_bytes(kept: Collection[Kept], limits: Limits) -> int:
+    """How much can be fetched if all that is not busy is removed."""
+    idle = sum(one.here_bytes for one in kept if not one.busy)
+    freed = replace(limits, free_bytes=limits.free_bytes + idle)
+    return room_bytes([one for one in kept if one.busy], freed)
 
 
 def most_bytes(kept: Collection[Kept], limits: Limits) -> int:

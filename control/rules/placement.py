@@ -33,7 +33,8 @@ class NodeRoom:
     """One connected node. `taken`: the part of each device that workers and pods take, 1.0 being all of it.
     `unhealthy` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as
     the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>.
-    `weights`: how it stands to those that the worker needs."""
+    `weights`: how it stands to those that the worker needs; where others `occupied` their room it is closed,
+    too, until these have ended."""
 
     node: str
     devices: tuple[Device, ...]
@@ -149,7 +150,7 @@ def _found(
     room: NodeRoom, needs: Needs, choice: _Choice
 ) -> Iterator[tuple[tuple[Standing, float, float, str, int, str], Placement]]:
     """The places on this node, at most one for each name of its devices; with a rank, the least is best."""
-    if room.closed or _node_lacks(room, needs, choice):
+    if room.closed or room.weights.occupied or _node_lacks(room, needs, choice):
         return
     free = [device for device in room.devices if choice.suits(device) and _takes_more(room, device, needs)]
     taken = sum(room.taken.values())
@@ -297,7 +298,7 @@ def _lack(room: NodeRoom, needs: Needs) -> _Lack:
     enough = _alike([device for device in suited if _whole(room, device, needs)], count)
     if len(enough) < count:
         return _Lack(True, room.node, _too_few(room, suited, enough, needs))
-    return _Lack(False, room.node, _taken(room, enough, needs))
+    return _Lack(False, room.node, room.weights.occupied or _taken(room, enough, needs))
 
 
 def _alike(devices: list[Device], count: int) -> list[Device]:

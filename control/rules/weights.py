@@ -8,10 +8,10 @@ is not ruled out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES, LockedWeights
+from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES, LockedWeights
 from stoker.wire.sizes import in_words
 
 HOLDS, HAS_ROOM, MAKES_ROOM, UNKNOWN = range(4)
@@ -21,12 +21,14 @@ HOLDS, HAS_ROOM, MAKES_ROOM, UNKNOWN = range(4)
 @dataclass(frozen=True, slots=True, order=True)
 class Standing:
     """The least is best: of two nodes alike the one that fetches less. `why` is the end of a sentence about
-    the node; `bars` says, in the same way, why it can never hold them; empty if it can."""
+    the node; `bars` says, in the same way, why it can never hold them, and `occupied` why it cannot before
+    others have ended; empty if it can."""
 
     rank: int = HOLDS
     missing_bytes: int = 0
     why: str = field(default="", compare=False)
     bars: str = field(default="", compare=False)
+    occupied: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,23 @@ def held_weights(facts: Mapping[str, str]) -> tuple[HeldWeights, ...] | None:
     return tuple(HeldWeights(name, digest, size) for (name, _, digest), size in zip(keys, sizes, strict=True))
 
 
-def standing(facts: Mapping[str, str], weights: Sequence[LockedWeights]) -> Standing:
+def standing(
+    facts: Mapping[str, str],
+    weights: Sequence[LockedWeights],
+    coming: Collection[str] = (),
+    left_bytes: int = 0,
+) -> Standing:
+    """`coming`: the keys of those that workers on the node have or wait for. `left_bytes`: the size of
+    weights in use that are to count as unused."""
     if not weights:
         return Standing()
     held = frozenset(facts.get(HELD, "").split(", "))
     missing = [entry for entry in weights if entry.key not in held]
     if not missing:
         return Standing(HOLDS, 0, f"holds the weights {_names(weights)}")
+    if all(entry.key in coming for entry in missing):
+        return Standing(HAS_ROOM, 0, f"fetches the weights {_names(missing)} already")
+    missing = [entry for entry in missing if entry.key not in coming]
     size = sum(entry.size for entry in missing)
     room, most = _bytes(facts.get(ROOM)), _bytes(facts.get(MOST))
     what = f"the weights {_names(missing)} ({in_words(size)})"
@@ -70,6 +82,10 @@ def standing(facts: Mapping[str, str], weights: Sequence[LockedWeights]) -> Stan
         return Standing(
             UNKNOWN, size, bars=f"can keep {in_words(most)} of weights, which is too little for {whole}"
         )
+    available = _bytes(facts.get(AVAILABLE))
+    if available is not None and size > available + left_bytes:
+        used = f"can keep {in_words(most)} of weights, of which those in use leave {in_words(available)}"
+        return Standing(MAKES_ROOM, size, occupied=f"{used}, which is too little now for {what}")
     return Standing(MAKES_ROOM, size, f"removes other weights, and fetches {what}")
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from stoker.control.rules.placement import NodeRoom
 from stoker.control.rules.weights import standing
+from stoker.control.scheduling.cluster_state import PlacedWorker
 from stoker.wire.messages import Device, LockedWeights
 
 
@@ -28,13 +29,28 @@ def reachable(rooms: Sequence[NodeRoom], reached: Collection[str]) -> list[NodeR
     return [room if room.closed or room.node in reached else replace(room, closed=why) for room in rooms]
 
 
-def with_weights(weights: Sequence[LockedWeights], rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
-    """The rooms, each with how its node stands to these weights; one that cannot hold them is closed."""
-    found = []
+def with_weights(
+    weights: Sequence[LockedWeights],
+    rooms: Sequence[NodeRoom],
+    workers: Mapping[str, PlacedWorker],
+    without: str = "",
+) -> list[NodeRoom]:
+    """The rooms, each with how its node stands to these weights; one that cannot hold them is closed.
+    `workers`: all, by name; `without`: as if that one were gone, which may use weights that no other does."""
+    if not weights:
+        return list(rooms)
+    going, found = workers.get(without), []
     for room in rooms:
-        stands = standing(room.facts, weights)
+        staying = [one for one in workers.values() if one.node == room.node and one is not going]
+        coming = {entry.key for one in staying for entry in _of(one)}
+        left = () if going is None or going.node != room.node else _of(going)
+        stands = standing(room.facts, weights, coming, sum(one.size for one in left if one.key not in coming))
         found.append(replace(room, weights=stands, closed=room.closed or stands.bars))
     return found
+
+
+def _of(worker: PlacedWorker) -> Sequence[LockedWeights]:
+    return () if worker.spec is None else worker.spec.weights
 
 
 def _unfit_of(room: NodeRoom) -> dict[str, str]:

@@ -246,7 +246,7 @@ class WorkerScaling:
     def _rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
         """Where its workers may go; `without`: as if that one were gone."""
         rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
-        rooms = with_weights(endpoint.run.weights, rooms) if endpoint.run.weights else rooms
+        rooms = with_weights(endpoint.run.weights, rooms, self._cluster.workers, without)
         if endpoint.type == LOAD_BALANCER:
             nodes = self._cluster.nodes.values()
             rooms = reachable(rooms, {node.node for node in nodes if node.reach.possible})

@@ -14,10 +14,10 @@ AT = "@"
 """Between the name of an entry and the digest of its contents; no name has one."""
 
 HELD, SIZES = "weights", "weights_bytes"
-ROOM, MOST = "weights_room_bytes", "weights_most_bytes"
+ROOM, AVAILABLE, MOST = "weights_room_bytes", "weights_available_bytes", "weights_most_bytes"
 """Facts of a node that keeps weights: the keys of the entries that it holds, with commas, and how many bytes
-each of them has, in the same order; how many bytes it can fetch without removing others; how many it could
-hold at most."""
+each of them has, in the same order; how many bytes it can fetch without removing others; how many if it
+removes all that no worker uses; how many it could hold at most."""
 
 
 @record(frozen=True, slots=True)

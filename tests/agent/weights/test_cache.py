@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from stoker.agent.weights.cache import FACT_MAX, WeightsCache, _fitting
 from stoker.agent.weights.fetching import Fetcher, Try
 from stoker.agent.weights.interfaces import NoWeights, WeightsNews
 from stoker.agent.weights.sources import Hub
-from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES
+from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES
 
 FLUX, SDXL = locked("flux", FILES), locked("sdxl", FILES)
 MODEL = "/owner/repo/resolve/c0ffee/model.safetensors"
@@ -257,17 +257,31 @@ async def test_what_nobody_waits_for_any_more_is_not_fetched_on_and_resumed_late
 
 async def test_the_facts_say_what_is_held_and_what_fits(fetcher: Fetcher) -> None:
     facts: dict[str, str] = {}
+    reported = asyncio.Event()
+
+    def report(changed: Mapping[str, str]) -> None:
+        facts.update(changed)
+        reported.set()
+
+    async def when(said: Callable[[], bool]) -> None:
+        while not said():
+            reported.clear()
+            await reported.wait()
+
     cache = WeightsCache(fetcher, "gpu-1", progress_s=0.01)
-    cache.report_to(facts.update)
+    cache.report_to(report)
     task = asyncio.create_task(cache.run())
     await cache.looked.wait()
-    assert facts == {HELD: "", SIZES: "", ROOM: "1000000", MOST: "1000000"}
+    assert facts == {HELD: "", SIZES: "", ROOM: "1000000", AVAILABLE: "1000000", MOST: "1000000"}
     heard = Heard()
     cache.hold("w", [FLUX, SDXL], heard)
     await heard.ready()
     assert facts[HELD] == f"{FLUX.key}, {SDXL.key}"
     assert facts[SIZES] == f"{SIZE}, {SIZE}"
-    assert facts[ROOM] == str(1_000_000 - 2 * SIZE)
+    left = str(1_000_000 - 2 * SIZE)
+    await when(lambda: facts[AVAILABLE] == facts[ROOM] == left)
+    cache.release("w")
+    await when(lambda: (facts[ROOM], facts[AVAILABLE]) == (left, "1000000"))
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.weights.room import Kept, Limits, make_room, most_bytes, room_bytes
+from stoker.agent.weights.room import Kept, Limits, available_bytes, make_room, most_bytes, room_bytes
 
 GB = 1_000_000_000
 PLENTY = Limits(100 * GB, 1000 * GB, GB)
@@ -98,6 +98,7 @@ def test_what_is_reported_is_what_would_be_decided(
     decision = make_room(size, 0, others, limits)
     fits_now = not decision.why_not and not decision.remove
     assert (size <= room_bytes(others.values(), limits)) == fits_now or size == 0
+    assert (size <= available_bytes(others.values(), limits)) == (not decision.why_not) or size == 0
     if not any(one.busy for one in others.values()):
         fits = not decision.why_not
         assert (size <= most_bytes(others.values(), limits)) == fits or size == 0

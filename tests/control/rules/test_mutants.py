@@ -178,7 +178,7 @@ MUTANTS = {
     },
     "placement": {
         "an ill device is used": ("and device.uuid not in room.unhealthy and", "and"),
-        "a drained node is used": ("if room.closed or _node_lacks", "if _node_lacks"),
+        "a drained node is used": ("if room.closed or room.weights", "if room.weights"),
         "a later type wins": (
             "for choice in _choices(needs):\n        found",
             "for choice in _choices(needs)[::-1]:\n        found",

@@ -20,9 +20,10 @@ from stoker.control.rules.weights import (
     held_weights,
     standing,
 )
+from stoker.control.scheduling.cluster_state import PlacedWorker
 from stoker.control.scheduling.engine_fit import with_weights
-from stoker.wire.messages import Device, LockedWeights, WeightsFile
-from stoker.wire.messages.weights import HELD, MOST, ROOM, SIZES
+from stoker.wire.messages import Device, LockedWeights, WeightsFile, WorkerSpec
+from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES
 
 GB = 1_000_000_000
 
@@ -39,10 +40,16 @@ ANY = Needs()
 FLUX, SDXL = weights(), weights("sdxl", 7)
 
 
-def facts(*held: LockedWeights, room: int = 100, most: int = 200) -> dict[str, str]:
-    """Sizes are in GB."""
+def facts(*held: LockedWeights, room: int = 100, most: int = 200, left: int | None = None) -> dict[str, str]:
+    """Sizes are in GB. `left`: what is available beside weights in use, if the node reports that."""
     keys = ", ".join(entry.key for entry in held)
-    return {HELD: keys, ROOM: str(room * GB), MOST: str(most * GB)}
+    known = {HELD: keys, ROOM: str(room * GB), MOST: str(most * GB)}
+    return known if left is None else known | {AVAILABLE: str(left * GB)}
+
+
+def worker(name: str, node: str, *needed: LockedWeights) -> PlacedWorker:
+    spec = WorkerSpec(name, "e", 1, "h:handler", weights=needed)
+    return PlacedWorker(name, "e", 1, node, 1, "ready", spec=spec)
 
 
 def node(name: str, known: dict[str, str], taken: float = 0.0) -> NodeRoom:
@@ -51,7 +58,7 @@ def node(name: str, known: dict[str, str], taken: float = 0.0) -> NodeRoom:
 
 
 def placed(rooms: list[NodeRoom], *needed: LockedWeights, needs: Needs = ANY) -> Placement | NoPlacement:
-    return place(with_weights(needed, rooms), needs)
+    return place(with_weights(needed, rooms, {}), needs)
 
 
 def test_a_key_names_the_contents_whatever_the_order_of_the_files() -> None:
@@ -125,6 +132,45 @@ def test_a_node_that_holds_one_of_two_must_hold_both_at_once() -> None:
 )
 def test_what_a_node_holds_has_its_sizes_if_it_reports_them(known, expected) -> None:  # type: ignore[no-untyped-def]
     assert held_weights(known) == expected
+
+
+def test_a_node_whose_weights_are_in_use_is_passed_over_and_the_reason_says_why() -> None:
+    """It could never have been chosen with luck: its agent refuses to remove what is in use."""
+    full, other = (
+        node("a", facts(SDXL, room=3, most=30, left=6)),
+        node("b", facts(SDXL, room=3, most=30, left=30)),
+    )
+    assert placed([full, other], FLUX).node == "b"  # type: ignore[union-attr]
+    occupied = "can keep 30.0 GB of weights, of which those in use leave 6.0 GB"
+    assert placed([full], FLUX) == NoPlacement(
+        "throttled: no node has a free device: node a"
+        f" {occupied}, which is too little now for the weights flux-1-dev (24.0 GB)"
+    )
+    assert placed([full], SDXL) == Placement("a", ("GPU-a",), "holds the weights sdxl")
+    never = node("a", facts(SDXL, room=3, most=10, left=3))
+    assert placed([never], FLUX).why.startswith("no capacity: every connected node can keep 10.0 GB")  # type: ignore[union-attr]
+
+
+def test_a_worker_that_is_to_go_leaves_the_weights_that_no_other_uses() -> None:
+    """As when a new version with other contents replaces it on the only node."""
+    new, room = weights(sha256="ef" * 32), node("a", facts(FLUX, room=6, most=30, left=6))
+    old, other = worker("old", "a", FLUX), worker("other", "a", FLUX)
+    elsewhere = worker("elsewhere", "b", FLUX)
+
+    def found(*workers: PlacedWorker, without: str = "") -> Placement | NoPlacement:
+        return place(with_weights([new], [room], {one.worker: one for one in workers}, without), ANY)
+
+    assert isinstance(found(old), NoPlacement)
+    assert isinstance(found(old, elsewhere, without="old"), Placement)
+    assert isinstance(found(old, other, without="old"), NoPlacement)
+    assert isinstance(found(old, elsewhere, without="elsewhere"), NoPlacement)
+
+
+def test_what_a_node_fetches_already_takes_no_room_twice() -> None:
+    rooms = [node("a", facts(room=6, most=30, left=6)), node("b", facts())]
+    workers = {"w": worker("w", "a", FLUX)}
+    found = place(with_weights([FLUX], rooms, workers), ANY)
+    assert found == Placement("a", ("GPU-a",), "fetches the weights flux-1-dev already")
 
 
 NODES = st.lists(
