@@ -207,6 +207,18 @@ def test_a_terminal_gets_a_table(sh: Shell, monkeypatch: pytest.MonkeyPatch, cap
     assert "x, 3" in output
 
 
+def test_workers_of_an_endpoint_are_shown_with_the_stages_of_their_start(capsys: Capture) -> None:
+    ready = {"id": "w1", "name": "e", "slsVersion": 1, "status": "IDLE", "reason": ""}
+    ready["coldStartMs"] = {"weights": 61_800, "process": 240, "read": 9_120}
+    waits = {"id": "w2", "name": "e", "slsVersion": 1, "status": "INITIALIZING", "reason": "node a fetches"}
+    plain = {"id": "w3", "name": "e", "slsVersion": 1, "status": "RUNNING"}
+    resource_commands.details(resource_commands.Service("", Path()), {"workers": [ready, waits, plain]})
+    assert capsys.readouterr().out == (
+        "workers: w1 IDLE (started in 71.2 s: weights 61.8, process 0.2, read 9.1),"
+        " w2 INITIALIZING (node a fetches), w3 RUNNING\n"
+    )
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.command)
 def test_each_option_has_a_flag_of_its_own(kind: Any) -> None:
     flags = [option.flag for option in kind.options]
