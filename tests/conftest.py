@@ -13,6 +13,7 @@ import sys
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import parallel
 import profiles  # noqa: F401  # loads the quick one
 import pytest
 from httpx._transports import default as httpx_transports
@@ -40,11 +41,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """What the collection loads stays: the collector need not go through it, not while it grows, and not each
     time that a test asks for what is left behind. torch and all the tests are 700,000 objects, and 0.4 s.
     """
     gc.disable()
+    parallel.pytest_collection(session)
     try:
         return (yield)
     finally:

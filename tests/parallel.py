@@ -4,11 +4,14 @@ Each process runs one file after the other and sends its reports to the first pr
 it had run the tests itself. A file's tests run in one process, in their order.
 
 Tests that start processes wait for them; others compute. Every second process takes files of the first kind,
-the others files of the second, so that the cores have something to do from beginning to end.
+the others files of the second, so that the cores have something to do from beginning to end. The tests of one
+folder run while the others are collected, which one core does alone.
 """
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import os
 import selectors
 import signal
@@ -16,12 +19,12 @@ import traceback
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import groupby
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -32,21 +35,40 @@ WAIT = (
 )
 """The folders of tests that wait for processes, in the order in which they begin."""
 
+EARLY = "zoo"
+"""The folder that runs during the collection: it takes about as long, and is itself collected in a moment."""
+
+RUN = pytest.StashKey["Run"]()
+PIPE_BYTES = 1 << 20
+"""The largest that the kernel makes. It holds what the tests of `EARLY` tell while nobody reads it."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--processes", type=int, default=1, help="run test files in so many processes at once")
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    option, config = session.config.option, session.config
+    if option.processes < 2 or option.collectonly:
+        return
+    config._tmp_path_factory.getbasetemp()  # made once, for all
+    config.stash[RUN] = run = Run(session)
+    config.add_cleanup(run.close)
+    for folder in (Path(argument, EARLY) for argument in config.args):
+        if folder.is_dir():
+            run.start_early(folder)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    option = session.config.option
-    if option.processes < 2 or option.collectonly or session.testsfailed:
+    run = session.config.stash.get(RUN, None)
+    if run is None or session.testsfailed:
         return None
     session.config.pluginmanager.get_plugin("terminalreporter").showfspath = False
-    session.config._tmp_path_factory.getbasetemp()  # made once, for all
-    run = Run(session)
+    run.divide(session.items)
     try:
-        for number in range(option.processes):
+        for number in range(session.config.option.processes):
             run.start(number)
         run.follow()
     finally:
@@ -68,26 +90,49 @@ class Run:
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
-        self._files = [list(items) for _, items in groupby(session.items, lambda item: item.path)]
-        order = [_place_among_waiting(items[0].path) for items in self._files]
-        waits = sorted((i for i, place in enumerate(order) if place is not None), key=order.__getitem__)
-        computes = [i for i, place in enumerate(order) if place is None]
-        self._left = (deque(waits), deque(computes))
+        self._files: list[list[pytest.Item]] = []
+        self._left: tuple[deque[int], deque[int]] = (deque(), deque())
+        self._early: Path | None = None
         self._processes: dict[Connection, Process] = {}
-        self._selector = (
-            selectors.PollSelector()
-        )  # has no descriptor, which the other processes would inherit
+        self._selector = selectors.PollSelector()
+        """It has no descriptor, which the other processes would inherit."""
+
+    def start_early(self, folder: Path) -> None:
+        """A process that collects the tests of this folder itself, and runs them."""
+        self._early = folder.resolve()
+        ours, theirs = Pipe(duplex=False)
+        fcntl.fcntl(ours.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._fork(ours, theirs, EARLY, lambda _: _collected(self._session, folder))
+
+    def divide(self, items: list[pytest.Item]) -> None:
+        """What has been collected is given away from now on; what already runs is not."""
+        self._files = [list(items) for _, items in groupby(items, lambda item: item.path)]
+        computes, waits = [], []
+        for i, (item, *_) in enumerate(self._files):
+            place = _place_among_waiting(item.path)
+            if self._early is not None and self._early in item.path.parents:
+                (process,) = self._processes.values()
+                process.take(self._files[i])
+            elif place is None:
+                computes.append(i)
+            else:
+                waits.append((place, i))
+        self._left = (deque(i for _, i in sorted(waits)), deque(computes))
 
     def start(self, number: int) -> None:
         ours, theirs = Pipe()
+        self._fork(ours, theirs, number, lambda sender: _items(self._files, sender))
+
+    def _fork(self, ours: Connection, theirs: Connection, name: int | str, items: Items) -> None:
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             pid = os.fork()  # numpy has threads by now; it stops them before a fork and starts them after it
         if pid == 0:
             for other in (ours, *self._processes):
                 other.close()
-            work(self._session, self._files, theirs, number)
+            self._processes.clear()  # they are not its own to end
+            work(self._session, items, theirs, name)
         theirs.close()
-        self._processes[ours] = process = Process(pid, number)
+        self._processes[ours] = process = Process(pid, name)
         for readable in (ours, process.end):
             self._selector.register(readable, selectors.EVENT_READ, ours)
 
@@ -111,7 +156,7 @@ class Run:
         if what == "next":
             connection.send(self._next_file(process))
         elif what == "error":
-            raise RuntimeError(f"test process {process.number} ended with:\n{value}")
+            raise RuntimeError(f"test process {process.name} ended with:\n{value}")
         else:
             nodeid, location, reports = value
             process.unfinished.pop(nodeid)
@@ -122,11 +167,12 @@ class Run:
             hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
 
     def _next_file(self, process: Process) -> int | None:
-        mine, other = self._left[process.number % 2], self._left[1 - process.number % 2]
+        assert isinstance(process.name, int)
+        mine, other = self._left[process.name % 2], self._left[1 - process.name % 2]
         if not mine and not other:
             return None
         taken = (mine or other).popleft()
-        process.unfinished.update((item.nodeid, item.location) for item in self._files[taken])
+        process.take(self._files[taken])
         return taken
 
     def _ended(self, connection: Connection) -> None:
@@ -138,11 +184,9 @@ class Run:
         os.close(process.end)
         status = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
         if status != 0 and not process.unfinished:
-            raise RuntimeError(
-                f"test process {process.number} ended with status {status} after its last test"
-            )
+            raise RuntimeError(f"test process {process.name} ended with status {status} after its last test")
         for nodeid, location in process.unfinished.items():
-            message = f"test process {process.number} ended with status {status}; this test has not ended"
+            message = f"test process {process.name} ended with status {status}; this test has not ended"
             report = pytest.TestReport(nodeid, location, {}, "failed", message, "call")
             self._session.config.hook.pytest_runtest_logreport(report=report)
 
@@ -154,18 +198,22 @@ class Run:
         for process in self._processes.values():
             os.waitpid(process.pid, 0)
             os.close(process.end)
+        self._processes.clear()
 
 
 class Process:
     """One of the others, as the first sees it."""
 
-    def __init__(self, pid: int, number: int) -> None:
+    def __init__(self, pid: int, name: int | str) -> None:
         self.pid = pid
         self.end = os.pidfd_open(pid)
         """Readable once it has ended."""
-        self.number = number
+        self.name = name
         self.unfinished: dict[str, Any] = {}
         """Node id and location of what it has taken and not run."""
+
+    def take(self, items: list[pytest.Item]) -> None:
+        self.unfinished.update((item.nodeid, item.location) for item in items)
 
 
 class Sender:
@@ -191,16 +239,17 @@ class Sender:
         self._reports = []
 
 
-def work(
-    session: pytest.Session, files: list[list[pytest.Item]], connection: Connection, number: int
-) -> None:
+Items: TypeAlias = Callable[[Sender], Iterator[pytest.Item]]
+
+
+def work(session: pytest.Session, items: Items, connection: Connection, name: int | str) -> None:
     """Another process: runs the files that it gets, and ends."""
     status, inherited = 1, _finalizers()
     try:
         sender = Sender(session.config, connection)
-        _be_alone(session.config, number)
+        _be_alone(session.config, name)
         session.config.pluginmanager.register(sender)
-        for item, following in _with_next(_items(files, sender)):
+        for item, following in _with_next(items(sender)):
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         session.config._ensure_unconfigure()
         status = 0
@@ -219,7 +268,7 @@ def _finalizers() -> set[weakref.finalize[..., Any]]:
     return {one for one in weakref.finalize._registry if one.atexit}  # type: ignore[attr-defined]
 
 
-def _be_alone(config: pytest.Config, number: int) -> None:
+def _be_alone(config: pytest.Config, name: int | str) -> None:
     """Shares no file with the other processes: neither what tests print nor what they write."""
     capture = config.pluginmanager.get_plugin("capturemanager")
     capture.stop_global_capturing()
@@ -227,8 +276,15 @@ def _be_alone(config: pytest.Config, number: int) -> None:
     capture.start_global_capturing()
     capture.suspend_global_capture()
     factory = config._tmp_path_factory
-    factory._basetemp = Path(factory.getbasetemp(), f"process-{number}")
+    factory._basetemp = Path(factory.getbasetemp(), f"process-{name}")
     factory._basetemp.mkdir(mode=0o700)
+
+
+def _collected(session: pytest.Session, folder: Path) -> Iterator[pytest.Item]:
+    session.perform_collect([str(folder)])
+    gc.freeze()
+    gc.enable()
+    yield from session.items
 
 
 def _items(files: list[list[pytest.Item]], sender: Sender) -> Iterator[pytest.Item]:

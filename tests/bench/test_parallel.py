@@ -24,11 +24,14 @@ FILES = {
         "    print('left', pid, file=open('left', 'w'))\n"
         "    os._exit(3)\n"
     ),
+    "zoo/test_early.py": "def test_it():\n    with open('fifo', 'w') as fifo: fifo.write('it runs')\n",
+    "test_late.py": "FOUND = open('fifo').read()\ndef test_it(): assert FOUND == 'it runs'\n",
 }
 
 
 def run(folder: Path, *names: str) -> tuple[int, str]:
     for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(FILES[name])
     command = [
         sys.executable,
@@ -78,3 +81,9 @@ def test_a_process_that_leaves_another_behind_is_not_waited_for(tmp_path: Path) 
     os.kill(int((tmp_path / "left").read_text().split()[1]), signal.SIGKILL)  # it is still there
     assert status == 1
     assert "test_leaves.py::test_it - test process" in output
+
+
+def test_those_of_one_folder_run_while_others_are_collected(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")  # whoever opens one end waits for the other
+    status, output = run(tmp_path, "zoo/test_early.py", "test_late.py", "test_fails.py")
+    assert (status, "1 failed, 2 passed" in output) == (1, True), output
