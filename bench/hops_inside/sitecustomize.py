@@ -5,6 +5,7 @@ enters: the time, its file, and its name. A coroutine that resumes after a wait 
 when the first function is entered after that: writing at once would make a short job a long one.
 """
 
+import builtins
 import dis
 import mmap
 import os
@@ -61,5 +62,18 @@ def _described(code):
     return f"{path} {'.'.join(names)}"
 
 
+def _import_uncounted(*arguments, **named):
+    """What is imported at the start, before anything is counted, takes half the time without the profiler."""
+    if sys.getprofile() is None:
+        return _import(*arguments, **named)
+    sys.setprofile(None)
+    try:
+        return _import(*arguments, **named)
+    finally:
+        sys.setprofile(_profile)
+
+
+_import = builtins.__import__
+builtins.__import__ = _import_uncounted
 threading.setprofile(_profile)
 sys.setprofile(_profile)

@@ -19,7 +19,7 @@ def test_one_job_enters_no_more_functions_and_files_than_the_limit(tmp_path: Pat
 
 def _count(folder: Path) -> dict[str, list[hops.Function]]:
     folder.mkdir()
-    entered = hops.count(folder, hops.ROOT, requests=3)
+    entered = hops.count(folder, hops.ROOT, requests=5)
     assert all(entered[role] for role in hops.ROLES)
     return entered
 
