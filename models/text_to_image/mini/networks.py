@@ -23,6 +23,9 @@ WIDTH: Final = 192
 TEXT_WIDTH: Final = 128
 TEXT_TOKENS: Final = 32
 HEAD: Final = 32
+FIRST_T5_WORD: Final = 3
+FIRST_CLIP_WORD: Final = 2
+"""The tokens before those of the words are padding and the ends of a text."""
 
 _LEVELS: Final = (8, 8, 32, 64, 80)
 
@@ -69,7 +72,7 @@ T5: Final[dict[str, Any]] = {
     "num_heads": TEXT_WIDTH // HEAD,
     "num_layers": 2,
     "pad_token_id": 0,
-    "vocab_size": 3 + len(WORDS),
+    "vocab_size": FIRST_T5_WORD + len(WORDS),
 }
 
 CLIP: Final[dict[str, Any]] = {
@@ -84,14 +87,16 @@ CLIP: Final[dict[str, Any]] = {
     "num_hidden_layers": 1,
     "pad_token_id": 1,
     "projection_dim": TEXT_WIDTH,
-    "vocab_size": 2 + len(WORDS),
+    "vocab_size": FIRST_CLIP_WORD + len(WORDS),
 }
 
+# What an icon is, and where, shows through much more noise than the content of a photo, so the levels of
+# noise are shifted further up than those of FLUX.1-dev (0.5 and 1.15).
 SCHEDULER: Final[dict[str, Any]] = {
     "base_image_seq_len": 64,
-    "base_shift": 0.5,
+    "base_shift": 1.8,
     "max_image_seq_len": 2304,
-    "max_shift": 1.15,
+    "max_shift": 2.5,
     "num_train_timesteps": 1000,
     "shift": 3.0,
     "use_dynamic_shifting": True,
@@ -100,13 +105,13 @@ SCHEDULER: Final[dict[str, Any]] = {
 
 def t5_tokens(text: str) -> list[int]:
     """The tokens of a text of known words, as the tokenizer of T5 pads them."""
-    found = [*[3 + _TOKEN[word] for word in text.split()][: TEXT_TOKENS - 1], 1]
+    found = [*[FIRST_T5_WORD + _TOKEN[word] for word in text.split()][: TEXT_TOKENS - 1], 1]
     return found + [0] * (TEXT_TOKENS - len(found))
 
 
 def clip_tokens(text: str) -> list[int]:
     """The tokens of a text of known words, as the tokenizer of CLIP pads them."""
-    found = [0, *(2 + _TOKEN[word] for word in text.split())][: TEXT_TOKENS - 1]
+    found = [0, *(FIRST_CLIP_WORD + _TOKEN[word] for word in text.split())][: TEXT_TOKENS - 1]
     return found + [1] * (TEXT_TOKENS - len(found))
 
 

@@ -47,15 +47,15 @@ class Shard:
     latents: torch.Tensor
 
 
-def size(rng: random.Random) -> tuple[int, int]:
+def size(rng: random.Random, small: bool) -> tuple[int, int]:
     """The size of a shard in units: shards have about as many pixels each, so most scenes are small."""
-    [sizes] = rng.choices((SMALL, MEDIUM, LARGE), (6, 3, 1))
+    [sizes] = (SMALL,) if small else rng.choices((SMALL, MEDIUM, LARGE), (6, 3, 1))
     columns, rows = rng.choice(sizes.split()).split("x")
     return int(columns), int(rows)
 
 
-def made(autoencoder: Any, rng: random.Random) -> Shard:
-    columns, rows = size(rng)
+def made(autoencoder: Any, rng: random.Random, small: bool) -> Shard:
+    columns, rows = size(rng, small)
     width, height = columns * UNIT, rows * UNIT
     scenes, latents = [], []
     for _ in range(max(2, PIXELS // (width * height))):
@@ -85,6 +85,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--small", action="store_true", help="only scenes of up to 512 x 512 pixels")
     options = parser.parse_args()
     autoencoder = AutoencoderKL(**networks.AUTOENCODER)
     autoencoder.load_state_dict(load_file(TRAINED / "vae.safetensors"))
@@ -92,7 +93,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rng, began, images = random.Random(), time.monotonic(), 0
     while time.monotonic() - began < 60 * options.minutes:
-        shard = made(autoencoder, rng)
+        shard = made(autoencoder, rng, options.small)
         save(shard, folder)
         images += len(shard.scenes)
     print(f"{images} scenes in {time.monotonic() - began:.0f} s")

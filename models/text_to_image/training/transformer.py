@@ -29,6 +29,7 @@ from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.training.captions import caption
 from stoker.models.text_to_image.training.latents import Shard, load
+from stoker.models.text_to_image.training.shapes import begin_with_shapes
 from stoker.models.text_to_image.training.stretch import DEVICE, Optimizers, Stretch
 
 TOKENS = 5000
@@ -46,6 +47,7 @@ class Networks(nn.Module):
         self.transformer = FluxTransformer2DModel(**networks.TRANSFORMER)
         self.t5 = T5EncoderModel(T5Config(**networks.T5))
         self.clip = CLIPTextModel(CLIPTextConfig(**networks.CLIP))
+        begin_with_shapes(self.t5.shared, self.clip.get_input_embeddings())
 
     def read(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """The embeddings of each token and of each text."""
@@ -96,32 +98,36 @@ def levels(number: int, tokens: int) -> torch.Tensor:
     few, many = networks.SCHEDULER["base_image_seq_len"], networks.SCHEDULER["max_image_seq_len"]
     low, high = networks.SCHEDULER["base_shift"], networks.SCHEDULER["max_shift"]
     shift = low + (high - low) * (tokens - few) / (many - few)
-    return torch.sigmoid(torch.randn(number) * 1.15 + shift)
+    return torch.sigmoid(torch.randn(number) * 1.3 + shift)
 
 
 class Shards:
     """The shards of a folder, in memory; new ones are found as they come."""
 
-    def __init__(self, folder: Path, rng: random.Random, tokens: int) -> None:
-        self._folder, self._rng, self._tokens = folder, rng, tokens
-        self._known: dict[Path, Shard] = {}
+    def __init__(self, folder: Path, rng: random.Random, tokens: int, largest: int) -> None:
+        """Batches have about so many `tokens`, and images of at most `largest` tokens."""
+        self._folder, self._rng, self._tokens, self._largest = folder, rng, tokens, largest
+        self._seen: set[Path] = set()
+        self._shards: list[Shard] = []
 
     def look(self) -> int:
         """Loads what is new, and returns how many scenes there are."""
         for path in self._folder.glob("*.shard"):
-            if path not in self._known:
-                self._known[path] = load(path)
-        return sum(len(shard.scenes) for shard in self._known.values())
+            if path not in self._seen:
+                self._seen.add(path)
+                if math.prod((shard := load(path)).latents.shape[2:]) // 4 <= self._largest:
+                    self._shards.append(shard)
+        return sum(len(shard.scenes) for shard in self._shards)
 
     def scale(self) -> tuple[float, float]:
         """The mean and the deviation of the latents."""
-        numbers = torch.cat([shard.latents[:8].float().flatten() for shard in self._known.values()])
+        numbers = torch.cat([shard.latents[:8].float().flatten() for shard in self._shards])
         return numbers.mean().item(), numbers.std().item()
 
     def batch(self) -> tuple[list[str], torch.Tensor]:
         """Captions and latents of one size."""
-        shape = self._rng.choice([shard.latents.shape[2:] for shard in self._known.values()])
-        shards = [shard for shard in self._known.values() if shard.latents.shape[2:] == shape]
+        shape = self._rng.choice([shard.latents.shape[2:] for shard in self._shards])
+        shards = [shard for shard in self._shards if shard.latents.shape[2:] == shape]
         number = max(4, self._tokens // (math.prod(shape) // 4 + networks.TEXT_TOKENS))
         chosen = [
             (shard, self._rng.randrange(len(shard.scenes))) for shard in self._rng.choices(shards, k=number)
@@ -181,8 +187,9 @@ def main() -> None:
     parser.add_argument("--finish", action="store_true")
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="in a batch, of images and texts together")
+    parser.add_argument("--largest", type=int, default=10**6, help="leaves out images of more tokens")
     options = parser.parse_args()
-    shards = Shards(options.folder / "shards", random.Random(), options.tokens)
+    shards = Shards(options.folder / "shards", random.Random(), options.tokens, options.largest)
     print(f"{shards.look()} scenes, mean and deviation of their latents: {shards.scale()}", flush=True)
     model, teacher = Networks().to(DEVICE), None
     plain = options.folder / "transformer.pt"
