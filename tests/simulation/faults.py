@@ -220,7 +220,7 @@ async def the_store_is_slow(world: World, rng: Random) -> None:
 
 
 async def the_wall_clock_jumps(world: World, rng: Random) -> None:
-    world.jumped += rng.choice([-2.0, -0.3, 1.0, 20.0, 100.0, 1000.0])
+    world.jump(rng.choice([-2.0, -0.3, 1.0, 20.0, 100.0, 1000.0]))
     await asyncio.sleep(0.0)
 
 
@@ -236,7 +236,7 @@ async def a_connected_node_is_overtaken(world: World, rng: Random) -> None:
     if not busy:
         return
     slow = rng.choice(busy)
-    world.jumped += 100.0
+    world.jump(100.0)
     await asyncio.sleep(1.1)  # the sweeper looks
     for host in world.hosts:
         if host is not slow:

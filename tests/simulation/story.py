@@ -373,7 +373,7 @@ def _is_astray(world: World, key: str) -> bool:
 
 async def _a_week_later(world: World) -> None:
     """Everything has had its time."""
-    world.jumped += WEEK_S
+    world.jump(WEEK_S)
     await asyncio.sleep(75.0)
     left = world.store.writer.raw.execute("SELECT id, state FROM jobs").fetchall()
     kept = {key for key in _objects(world) if _is_astray(world, key)}

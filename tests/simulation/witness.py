@@ -103,9 +103,12 @@ class HostWatch:
 
 
 class Witness:
-    def __init__(self, loop: VirtualLoop, clock: Callable[[], float], conn: Any) -> None:
+    def __init__(
+        self, loop: VirtualLoop, clock: Callable[[], float], latest: Callable[[], float], conn: Any
+    ) -> None:
+        """`latest`: the latest time by which something may be done now."""
         self.loop = loop
-        self.clock = clock
+        self.latest = latest
         self.raw = conn.raw
         self.ledger = Ledger(conn.raw, clock, self.fail)
         self.lines: deque[str] = deque(maxlen=LINES)
@@ -259,8 +262,8 @@ class Witness:
         tale.gone = True
         tale.over_since = self.loop.time() if tale.over_since is None else tale.over_since
         tale.over_at.setdefault(tale.attempt, self.loop.time())
-        if tale.expires_at > self.clock():
-            self.fail(f"{tale.id} was deleted {tale.expires_at - self.clock():.1f} s before its time")
+        if tale.expires_at > self.latest():
+            self.fail(f"{tale.id} was deleted {tale.expires_at - self.latest():.1f} s before its time")
 
     # -- handlers
 
@@ -473,9 +476,9 @@ class Witness:
 
     def was_told_gone(self, job: str) -> None:
         tale = self.tales[job]
-        if not tale.gone and tale.expires_at > self.clock():
+        if not tale.gone and tale.expires_at > self.latest():
             self.fail(
-                f"a caller was told that {job} is gone, {tale.expires_at - self.clock():.1f} s too early"
+                f"a caller was told that {job} is gone, {tale.expires_at - self.latest():.1f} s too early"
             )
 
     def answered(self, job: str, began: float, smooth_since: float) -> None:

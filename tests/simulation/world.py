@@ -104,6 +104,10 @@ def shrink() -> None:
                     setattr(module, limit, size)
 
 
+ACTED_BY_S = 3.0
+"""No longer than this after it read the clock, control does what it decided by it, with a slow store, too."""
+
+
 class World:
     def __init__(self, seed: int, loop: VirtualLoop, nodes: int = 3) -> None:
         self.seed = seed
@@ -111,8 +115,9 @@ class World:
         self.rng = Random(seed * 7919 + 1)
         self.weights_rng = Random(seed * 43 + 6)
         self.jumped = 0.0
+        self.set_back = (-ACTED_BY_S, 0.0)  # when, and by how much
         self.store = memory_store()
-        self.witness = Witness(loop, self.clock, self.store.writer)
+        self.witness = Witness(loop, self.clock, self.latest_reading, self.store.writer)
         self.witness.read_object = self._read_object  # type: ignore[method-assign]
         self.witness.held_by = self._held_by  # type: ignore[method-assign]
         self.shop = Shop(Random(seed * 31 + 3))
@@ -167,6 +172,18 @@ class World:
     def clock(self) -> float:
         """The wall clock."""
         return EPOCH + self.loop.time() + self.jumped
+
+    def jump(self, by: float) -> None:
+        """The wall clock is set forward, or back."""
+        self.jumped += by
+        if by < 0:
+            self.set_back = (self.loop.time(), -by)
+
+    def latest_reading(self) -> float:
+        """The latest time by which something may be done now: what was read before the clock was set back is
+        still used for a moment."""
+        at, by = self.set_back
+        return self.clock() + (by if self.loop.time() < at + ACTED_BY_S else 0.0)
 
     def close(self) -> None:
         for agent in self.agents:
