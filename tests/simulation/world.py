@@ -358,13 +358,13 @@ class World:
             await agent.run()
         except AgentRefused as refused:
             self.witness.note("{} is refused: {}", host.name, refused)
-            if "credential" in str(refused):
+            if "credential" in str(refused) or "make another" in str(refused):
                 self._let_in_again(host)
         self.context.copy().run(self._left, host, process)
 
     def _let_in_again(self, host: Host) -> None:
-        """The operator does what the refusal says, when no copy of this host is up. A control that dies
-        meanwhile refuses once more."""
+        """The operator does what the refusal says, when no copy of this host is up. If control dies before it
+        has made a token, the next refusal asks for another one."""
         copies = [other for other in self.hosts if other.node == host.node and other is not host]
         if self.plane is None or self.control is None or any(copy.up for copy in copies):
             return
