@@ -191,7 +191,7 @@ def litserve(folder: Path, workers: int) -> Iterator[Service]:
 
 @contextlib.contextmanager
 def cog(folder: Path, workers: int) -> Iterator[Service]:
-    """Stores nothing. Has one worker, which takes up to 64 concurrent jobs; further ones get status 409."""
+    """Stores nothing. Has one worker, which takes up to 64 concurrent jobs. It refuses a few below that."""
     port = free_port()
     subfolder = folder / "cog"
     subfolder.mkdir()
@@ -207,6 +207,7 @@ def cog(folder: Path, workers: int) -> Iterator[Service]:
             f"http://127.0.0.1:{port}/predictions",
             '"succeeded"',
             lambda: {"all": family(process.pid)},
+            refusal="At capacity",
         )
 
 

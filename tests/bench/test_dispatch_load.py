@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-from dispatch_load import Turn, Turns, idle_gaps_ms, milliseconds
+from dispatch_load import Turn, Turns, idle_gaps_ms, milliseconds, refusals
 
 
 def answer(pid: int, began: float, ended: float) -> str:
@@ -28,6 +28,16 @@ def test_workers_that_ran_one_job_each_have_no_gaps(tmp_path: Path) -> None:
     answers.write_text(answer(1, 0.0, 1.0) + "\n" + answer(2, 0.0, 1.0) + "\n")
     with pytest.raises(SystemExit, match="no worker ran two jobs"):
         idle_gaps_ms(answers)
+
+
+def test_refusals_are_counted_as_wrk_writes_them() -> None:
+    assert (
+        refusals(
+            "  3008 requests in 2.00s, 645.75KB read\n  Non-2xx or 3xx responses: 5\nRequests/sec: 1502\n"
+        )
+        == 5
+    )
+    assert refusals("  3008 requests in 2.00s, 645.75KB read\nRequests/sec: 1502\n") == 0
 
 
 @pytest.mark.parametrize(("text", "ms"), [("630.00us", 0.63), ("2.08ms", 2.08), ("1.01s", 1010.0)])
