@@ -273,7 +273,10 @@ def on_this_host(cases: Sequence[Case], rounds: int) -> dict[tuple[str, str], li
     for name, endpoint in ENDPOINTS.items():
         its = [case for case in cases if case.endpoint == name]
         if its:
-            with tempfile.TemporaryDirectory() as folder, running(Path(folder), OTHER, endpoint) as stack:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                running(Path(folder), OTHER, endpoint, executed=True) as stack,
+            ):
                 stack.runsync("other", {})
                 times |= rounds_of(stack, its, rounds)
     return times
@@ -290,7 +293,7 @@ def with_containers(
             make_image(address)
             os.environ["DOCKER_HOST"] = address
             limits["container_ms"] = median([limit_contained(address) for _ in range(rounds + 1)][1:])
-            with running(folder, CONTAINED) as stack:
+            with running(folder, CONTAINED, executed=True) as stack:
                 return rounds_of(stack, IN_CONTAINERS, rounds), ""
     except RuntimeError as why:
         return {}, str(why)

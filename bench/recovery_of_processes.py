@@ -46,7 +46,7 @@ class Loss:
 
 
 def agent_killed(folder: Path) -> float:
-    with running(folder, WAITS) as stack:
+    with running(folder, WAITS, executed=True) as stack:
         job = running_job(stack)
         with since() as took:
             stack.kill("agent")
@@ -55,7 +55,7 @@ def agent_killed(folder: Path) -> float:
 
 
 def control_answers(folder: Path) -> float:
-    with running(folder, WAITS) as stack:
+    with running(folder, WAITS, executed=True) as stack:
         job = running_job(stack)
         with since() as took:
             stack.kill("control")
@@ -66,7 +66,7 @@ def control_answers(folder: Path) -> float:
 
 def control_runs(folder: Path) -> float:
     """For a job on another worker than the one that is always busy."""
-    with running(folder, WAITS.replace("workersMax = 1", "workersMax = 2")) as stack:
+    with running(folder, WAITS.replace("workersMax = 1", "workersMax = 2"), executed=True) as stack:
         running_job(stack)
         with since() as took:
             stack.kill("control")
@@ -75,7 +75,7 @@ def control_runs(folder: Path) -> float:
 
 
 def host_silent(folder: Path) -> float:
-    with running(folder, WAITS) as stack:
+    with running(folder, WAITS, executed=True) as stack:
         job = running_job(stack)
         with another_agent(stack), since() as took:
             stack.agent.send_signal(signal.SIGSTOP)
