@@ -341,11 +341,17 @@ class ClusterState:
         return frozenset(key for worker in self.workers.values() for key in worker.ahead)
 
     def handed_back(self, key: AttemptKey) -> None:
-        """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too. To be
-        called before `release`."""
-        if self.lies_ahead(key):
-            throughput = self.throughputs[self.workers[self._busy_at[key]].endpoint]
+        """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too.
+        Otherwise the node may refuse the next one as well, so among equals its worker comes last. To
+        be called before `release`."""
+        worker_state = self.workers.get(self._busy_at.get(key, ""))
+        if worker_state is None:
+            return
+        if key in worker_state.ahead:
+            throughput = self.throughputs[worker_state.endpoint]
             throughput.run_s = max(throughput.run_s or 0.0, PATIENCE_S)
+        else:
+            worker_state.last_used = -1.0  # after those that were never used, too
 
 
 @record(frozen=True, slots=True)

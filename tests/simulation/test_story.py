@@ -24,6 +24,7 @@ ONCE_FAILED = {
     1_308: "the clone of a host joins first, and an operator lets the host in again",
     4_128: "the wall clock is set back while a slow store deletes what has expired",
     4_450: "control dies when it has turned a host out and has no token for it yet",
+    8_579: "a node whose disk is full refuses every job, and a worker of another node is free",
     54_465_634: "a request that is made while a purge is asked for is purged, too",
     534_050_031: "a clone tells a span from the copied disk before its agent tells it grown",
     622_490_060: "three endpoints share the two devices that a killed host leaves",

@@ -124,6 +124,18 @@ def test_a_worker_that_takes_fewer_at_once_has_no_free_slot_until_its_jobs_end()
         assert cluster.workers["a"].free == free
 
 
+def test_a_worker_whose_node_refused_a_job_comes_last_among_equals() -> None:
+    cluster = ClusterState()
+    for name in ("a", "b"):
+        cluster.add_worker(worker(name))
+    key = AttemptKey("j", 1)
+    cluster.settle((), {key: "a"}, 5.0)
+    workers = list(cluster.workers.values())
+    cluster.handed_back(key)
+    cluster.release(key, 6.0)
+    assert offered(*workers) == ["b", "a"]
+
+
 # ---- which free slot a job goes to
 
 
