@@ -70,6 +70,8 @@ _PORTS = Option("ports", "A port to publish, such as 8888/http; may be repeated.
 _REGISTRY = Option(
     "containerRegistryAuthId", "The login to pull the image with.", name="registry", refers_to="registries"
 )
+_CONTAINER = (_NAME, _IMAGE, _ENV, _PORTS, _DISK, _KEPT_DISK, _REGISTRY)
+"""What a template and a pod have in common."""
 
 KINDS = (
     ResourceKind(
@@ -108,13 +110,7 @@ KINDS = (
             "update": "--image acme/caption:2",
         },
         (
-            _NAME,
-            _IMAGE,
-            _ENV,
-            _PORTS,
-            _DISK,
-            _KEPT_DISK,
-            _REGISTRY,
+            *_CONTAINER,
             Option(
                 "weights",
                 "Weights that a node fetches before it starts a worker; may be repeated.",
@@ -132,13 +128,7 @@ KINDS = (
         "xedezhzb9la3ye",
         {"create": "--name box --image acme/box:1 --port 8888/http", "update": "--name box-2"},
         (
-            _NAME,
-            _IMAGE,
-            _ENV,
-            _PORTS,
-            _DISK,
-            _KEPT_DISK,
-            _REGISTRY,
+            *_CONTAINER,
             *(
                 replace(one, only_on_create=True)
                 for one in (_TEMPLATE, _COMPUTE, _GPU_TYPES, _GPU_COUNT, _VOLUME)

@@ -28,6 +28,8 @@ from stoker.wire.records import record
 
 NEWEST = 0.2
 """The weight of the newest in an average: after ten others, a tenth of what was first is left."""
+LAST = -1.0
+"""In place of the time when a worker was used: it comes last among equals, until it is used again."""
 
 
 @dataclass(slots=True)
@@ -341,17 +343,15 @@ class ClusterState:
         return frozenset(key for worker in self.workers.values() for key in worker.ahead)
 
     def handed_back(self, key: AttemptKey) -> None:
-        """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too.
-        Otherwise the node may refuse the next one as well, so among equals its worker comes last. To
-        be called before `release`."""
-        worker_state = self.workers.get(self._busy_at.get(key, ""))
-        if worker_state is None:
+        """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too. Else
+        the node may refuse the next one, so its worker is `LAST`. To be called before `release`."""
+        if (worker := self.workers.get(self._busy_at.get(key, ""))) is None:
             return
-        if key in worker_state.ahead:
-            throughput = self.throughputs[worker_state.endpoint]
+        if key in worker.ahead:
+            throughput = self.throughputs[worker.endpoint]
             throughput.run_s = max(throughput.run_s or 0.0, PATIENCE_S)
         else:
-            worker_state.last_used = -1.0  # after those that were never used, too
+            worker.last_used = LAST
 
 
 @record(frozen=True, slots=True)
