@@ -108,9 +108,9 @@ def run(options: ControlOptions, variables: Mapping[str, str]) -> None:
 async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> None:
     """`variables` are the STOKER_ variables of the environment."""
     stop = asyncio.Event()
-    folder = DataFolder.make(options.data_dir)
     config = load_config(options.config)
     endpoints, tls = declared_endpoints(config, options.hosted, variables), options.tls(config)
+    folder = DataFolder.make(options.data_dir)
     if options.reload:
         endpoints = with_sources(endpoints)
     async with AsyncExitStack() as stack:

@@ -95,12 +95,12 @@ def find_tokens(folder: DataFolder, environ: Mapping[str, str], here: Path) -> T
 
 
 async def run_up(options: UpOptions, console: Console) -> int:
+    # Read before a folder is made; and again by control, whose errors would appear only in its log.
+    config = load_config(options.config)
+    endpoints = declared_endpoints(config, options.hosted, os.environ)
+    aliases = with_hosted_aliases(endpoints, config.aliases)
     folder = DataFolder.make(options.data_dir)
     with locked(folder.lock, f"another `stoker up` is running on {folder.root}"):
-        config = load_config(options.config)
-        # Also read by control, whose errors would appear only in its log.
-        endpoints = declared_endpoints(config, options.hosted, os.environ)
-        aliases = with_hosted_aliases(endpoints, config.aliases)
         tokens = find_tokens(folder, os.environ, Path.cwd())
         weights_commands.prepare(needed_weights(options.hosted, os.environ), weights_folder())
         async with AsyncExitStack() as stack:

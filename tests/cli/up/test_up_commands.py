@@ -56,6 +56,17 @@ def test_reloading_needs_a_configuration_and_is_reported_to_control(
     assert "--reload" not in made(tmp_path / "plain")._launch(CONTROL, {}).argv
 
 
+@pytest.mark.parametrize("command", ["up", "control"])
+def test_a_wrong_setting_is_refused_before_a_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("STOKER_PIPELINE", "flux-9")
+    with pytest.raises(SystemExit):
+        main([command, "--hosted", "text-to-image", "--data-dir", str(tmp_path / "data")])
+    assert "no pipeline 'flux-9'" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
 def test_up_takes_a_volume_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     taken: list[UpOptions] = []
