@@ -25,6 +25,9 @@ REGIONS: Final = {
     "bottom": (0.0, 0.5, 1.0, 1.0),
 }
 SCALE: Final = {"": 0.86, "small": 0.5, "big": 1.0}
+GRID: Final = 16
+"""So many steps of the shorter side make the grid that objects stand on. The places and sizes that a prompt
+leaves open are few, so that a small network can know the picture of each."""
 OPPOSITE: Final = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
 
@@ -45,6 +48,10 @@ class Scene:
 
     groups: tuple[Group, ...]
     background: str
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.groups) == 1 and self.groups[0].count == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +99,28 @@ def can_be_seen(colour: str, background: str) -> bool:
 
 def boxes(group: Group, width: int, height: int, rng: random.Random) -> list[Box]:
     """Where the objects of a group stand in an image of this size: in the rows and columns that let them be
-    largest, moved and resized a little at random."""
+    largest, all moved and resized alike, a little and at random, on a grid."""
     left, top, right, bottom = REGIONS[group.position]
     wide, high = (right - left) * width, (bottom - top) * height
     columns = max(range(1, group.count + 1), key=lambda n: min(wide / n, high / math.ceil(group.count / n)))
     rows = math.ceil(group.count / columns)
-    cell = min(wide / columns, high / rows)
+    cell, step = min(wide / columns, high / rows), min(width, height) / GRID
+    usual = int(cell * SCALE[group.size] * rng.uniform(0.88, 1.0) / step)
+    side = step * max(1, min(usual, int(cell / step) - 1))
+    room = max(step, 0.6 * (cell - side))
+    move_x, move_y = rng.random(), rng.random()
     found = []
     for index in range(group.count):
         row, column = divmod(index, columns)
         in_row = min(columns, group.count - row * columns)
         x = left * width + wide / 2 + (column - (in_row - 1) / 2) * min(wide / columns, 1.25 * cell)
         y = top * height + high / 2 + (row - (rows - 1) / 2) * min(high / rows, 1.25 * cell)
-        side = cell * SCALE[group.size] * rng.uniform(0.9, 1.0)
-        free = (cell - side) / 2
-        found.append(Box(x + rng.uniform(-1, 1) * free * 0.6, y + rng.uniform(-1, 1) * free * 0.6, side))
+        found.append(Box(_moved(x, side, room, step, move_x), _moved(y, side, room, step, move_y), side))
     return found
+
+
+def _moved(middle: float, side: float, room: float, step: float, move: float) -> float:
+    """The middle of a side that begins on the grid, at this part of the room, which is a step or more."""
+    begin = (middle - side / 2 - room / 2) / step
+    first, last = math.ceil(begin - 1e-9), math.floor(begin + room / step + 1e-9)
+    return (first + int(move * (last - first + 1))) * step + side / 2

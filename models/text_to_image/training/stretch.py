@@ -38,18 +38,18 @@ class Optimizers:
         )
         self._adam = torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
         self._rate = rate
-        self._all = [value for _, value in named]
+        self._rest = rest
 
     def step(self, share: float) -> None:
-        """One step at this share of the learning rate."""
-        nn.utils.clip_grad_norm_(self._all, 1.0)
+        """One step at this share of the learning rate. Muon takes no notice of how large a gradient is."""
+        nn.utils.clip_grad_norm_(self._rest, 1.0)
         for optimizer in (self._muon, self._adam):
             optimizer.param_groups[0]["lr"] = self._rate * share
         for value, flat in self._filters:
             flat.grad = None if value.grad is None else value.grad.flatten(1)
         self._muon.step()  # type: ignore[no-untyped-call]
         self._adam.step()
-        for value in self._all:
+        for value in (*self._rest, *(value for value, _ in self._filters)):
             value.grad = None
 
     def state(self) -> dict[str, object]:
@@ -87,15 +87,15 @@ class Stretch(Generic[M]):
             step = int(found["step"])
         began, total = time.monotonic(), 0.0
         first = step
+        pairs = zip(average.state_dict().values(), self.model.state_dict().values(), strict=True)
+        old, new = zip(*((old, new) for old, new in pairs if old.dtype.is_floating_point), strict=True)
         while (done := (time.monotonic() - began) / (60 * self.minutes)) < 1:
             loss = loss_of(step)
             loss.backward()  # type: ignore[no-untyped-call]
             warm = min(1.0, (step + 1) / 100)
             self.optimizers.step(warm * (1 - done if self.finish else 1.0))
             keep = min(AVERAGE, (1 + step) / (10 + step))
-            for old, new in zip(average.state_dict().values(), self.model.state_dict().values(), strict=True):
-                if old.dtype.is_floating_point:
-                    old.lerp_(new, 1 - keep)
+            torch._foreach_lerp_(old, new, 1 - keep)
             step, total = step + 1, total + loss.item()
             if step % self.log_every == 0:
                 rate = (step - first) / (time.monotonic() - began)

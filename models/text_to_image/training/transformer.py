@@ -29,6 +29,7 @@ from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.training.captions import caption
 from stoker.models.text_to_image.training.latents import Shard, load
+from stoker.models.text_to_image.training.scenes import Scene
 from stoker.models.text_to_image.training.shapes import begin_with_shapes
 from stoker.models.text_to_image.training.stretch import DEVICE, Optimizers, Stretch
 
@@ -104,9 +105,11 @@ def levels(number: int, tokens: int) -> torch.Tensor:
 class Shards:
     """The shards of a folder, in memory; new ones are found as they come."""
 
-    def __init__(self, folder: Path, rng: random.Random, tokens: int, largest: int) -> None:
-        """Batches have about so many `tokens`, and images of at most `largest` tokens."""
+    def __init__(self, folder: Path, rng: random.Random, tokens: int, largest: int, single: float) -> None:
+        """Batches have about so many `tokens`, and images of at most `largest` tokens. At least a part
+        `single` of them shows one object alone."""
         self._folder, self._rng, self._tokens, self._largest = folder, rng, tokens, largest
+        self._single = single
         self._seen: set[Path] = set()
         self._shards: list[Shard] = []
 
@@ -129,11 +132,16 @@ class Shards:
         shape = self._rng.choice([shard.latents.shape[2:] for shard in self._shards])
         shards = [shard for shard in self._shards if shard.latents.shape[2:] == shape]
         number = max(4, self._tokens // (math.prod(shape) // 4 + networks.TEXT_TOKENS))
-        chosen = [
-            (shard, self._rng.randrange(len(shard.scenes))) for shard in self._rng.choices(shards, k=number)
-        ]
+        chosen = [(shard, self.choose(shard.scenes)) for shard in self._rng.choices(shards, k=number)]
         texts = [caption(shard.scenes[index], self._rng) for shard, index in chosen]
         return texts, torch.stack([shard.latents[index] for shard, index in chosen]).float()
+
+    def choose(self, scenes: list[Scene]) -> int:
+        """The index of one, with at least the wanted share of those that show one object alone."""
+        alone = [index for index, scene in enumerate(scenes) if scene.is_single]
+        if alone and self._rng.random() < self._single:
+            return self._rng.choice(alone)
+        return self._rng.randrange(len(scenes))
 
 
 class Lesson:
@@ -188,8 +196,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="in a batch, of images and texts together")
     parser.add_argument("--largest", type=int, default=10**6, help="leaves out images of more tokens")
+    parser.add_argument("--single", type=float, default=0.0, help="the share of images with one object")
     options = parser.parse_args()
-    shards = Shards(options.folder / "shards", random.Random(), options.tokens, options.largest)
+    shards = Shards(
+        options.folder / "shards", random.Random(), options.tokens, options.largest, options.single
+    )
     print(f"{shards.look()} scenes, mean and deviation of their latents: {shards.scale()}", flush=True)
     model, teacher = Networks().to(DEVICE), None
     plain = options.folder / "transformer.pt"

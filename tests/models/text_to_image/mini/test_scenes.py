@@ -11,7 +11,7 @@ from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, DRAWABLES, WORDS
 from stoker.models.text_to_image.mini.words import read
 from stoker.models.text_to_image.training.captions import caption
-from stoker.models.text_to_image.training.scenes import REGIONS, boxes, can_be_seen, is_held_out, scene
+from stoker.models.text_to_image.training.scenes import GRID, REGIONS, boxes, can_be_seen, is_held_out, scene
 
 SEEDS = st.integers(0, 2**32)
 
@@ -39,9 +39,12 @@ def test_objects_stand_apart_within_their_region(seed: int, columns: int, rows: 
         found = boxes(group, width, height, rng)
         assert len(found) == group.count
         for box in found:
-            assert left * width <= box.x - box.side / 2
+            for begin in (box.x - box.side / 2, box.y - box.side / 2, box.side):
+                steps = begin * GRID / min(width, height)
+                assert abs(steps - round(steps)) < 1e-6
+            assert left * width <= box.x - box.side / 2 + 1e-6
             assert box.x + box.side / 2 <= right * width + 1e-6
-            assert top * height <= box.y - box.side / 2
+            assert top * height <= box.y - box.side / 2 + 1e-6
             assert box.y + box.side / 2 <= bottom * height + 1e-6
         for one, other in [(one, other) for one in found for other in found if one is not other]:
             apart = max(abs(one.x - other.x), abs(one.y - other.y))

@@ -59,7 +59,7 @@ def shard(folder: Path, side: int) -> None:
 
 
 def test_shards_are_found_as_they_come_but_for_those_of_large_images(tmp_path: Path) -> None:
-    shards = Shards(tmp_path, random.Random(0), tokens=500, largest=100)
+    shards = Shards(tmp_path, random.Random(0), tokens=500, largest=100, single=0.0)
     shard(tmp_path, 16)
     assert shards.look() == 3
     shard(tmp_path, 16)
@@ -68,3 +68,12 @@ def test_shards_are_found_as_they_come_but_for_those_of_large_images(tmp_path: P
     texts, found = shards.batch()
     assert found.shape == (len(texts), 16, 16, 16)
     assert len(texts) == 500 // (64 + 32)
+
+
+def test_images_of_one_object_may_be_chosen_more_often(tmp_path: Path) -> None:
+    shards = Shards(tmp_path, random.Random(0), tokens=500, largest=100, single=1.0)
+    rng = random.Random(1)
+    scenes = [scene(rng) for _ in range(20)]
+    assert 0 < sum(one.is_single for one in scenes) < len(scenes)
+    assert all(scenes[shards.choose(scenes)].is_single for _ in range(50))
+    assert shards.choose([one for one in scenes if not one.is_single]) >= 0
