@@ -38,6 +38,7 @@ def _shared_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = 
 httpx_transports.create_ssl_context = _shared_ssl_context
 
 PR_SET_CHILD_SUBREAPER = 36
+MANY_BYTES = 2000
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,6 +77,21 @@ def _no_server_of_commands_afterwards() -> Iterator[None]:
     yield
     if started := sys.modules.get("preloaded"):
         started.close()
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Says where long bytes differ. pytest itself would search them for minutes for the least difference."""
+    if op != "==" or not (isinstance(left, bytes) and isinstance(right, bytes)):
+        return None
+    if len(left) + len(right) < MANY_BYTES:
+        return None
+    places = [at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one != other]
+    apart = max((abs(left[at] - right[at]) for at in places), default=0)
+    first = f", first at {places[0]}" if places else ""
+    return [
+        f"{len(left)} bytes == {len(right)} bytes",
+        f"{len(places)} bytes differ{first}, by {apart} at most",
+    ]
 
 
 @pytest.hookimpl(wrapper=True)
