@@ -3,6 +3,7 @@
 #
 #   make demo        set-up, everything started on free ports, three images and a talking video in out/
 #   make test        the tests that take seconds
+#   make test-models the tests of models/ with the instructions of another processor
 #   make test-slow   the ones that take longer, and all examples of those that draw them
 #   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
@@ -25,11 +26,11 @@ MYPY := MYPYPATH=src $(BIN)/mypy
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .set-up demo test test-slow simulate fuzz check bench proto rooms peers clean
+.PHONY: help .venv .set-up demo test test-models test-slow simulate fuzz check bench proto rooms peers clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,14s/^# *//p' Makefile
+	@sed -n '4,15s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
@@ -51,6 +52,10 @@ demo: $(STAMP)
 test: .set-up
 	@.ci/packages gcc tmux
 	PYTHONHASHSEED=0 $(PYTEST) tests -m "not slow" --processes 3
+
+test-models: .set-up
+	@.ci/packages gcc
+	env $$(.ci/other-processor) PYTHONHASHSEED=0 $(PYTEST) tests/models -m "not slow" --processes 3
 
 test-slow: .set-up
 	@.ci/packages gcc ffmpeg tmux
