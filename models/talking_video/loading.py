@@ -25,6 +25,7 @@ from stoker.models.talking_video.memory import MemoryPlan, MemoryUse
 from stoker.models.talking_video.pipeline import VideoPipeline
 from stoker.models.talking_video.sampling.settings import SETTINGS, SamplingSettings
 from stoker.models.talking_video.video.sizes import BUCKETS
+from stoker.models.weights import alignment
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +83,7 @@ def load(
         network.enable_layerwise_casting(torch.float8_e4m3fn, network.dtype)
     attention.choose(network, device)
     image_dtype = torch.float32 if device == "cpu" else torch.float16
-    return VideoPipeline(
+    pipeline = VideoPipeline(
         network=_placed(network, device, plan.placement),
         autoencoder=_faster_on_cpu(part(diffusers.AutoencoderKLWan, "vae", torch.float32), device),
         text_encoder=encoder(transformers.UMT5EncoderModel, "text_encoder"),
@@ -95,6 +96,10 @@ def load(
         offloaded=offloaded,
         refused=plan.refused,
     )
+    if device == "cpu":
+        for one in pipeline.networks():
+            alignment.align(one)
+    return pipeline
 
 
 def _read(kind: Any, folder: Path, dtype: torch.dtype) -> Any:

@@ -57,6 +57,16 @@ class VideoPipeline:
     offloaded: Sequence[Any] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    def networks(self) -> tuple[Any, ...]:
+        """Returns its torch modules."""
+        return (
+            self.network,
+            self.autoencoder,
+            self.text_encoder,
+            self.image_encoder,
+            self.speech_encoder,
+        )
+
     @contextlib.contextmanager
     def offloading(self) -> Iterator[None]:
         """Moves encoders off the device at the end; the hook of an encoder moves it there when it is

@@ -21,6 +21,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.models.weights import alignment
+
 DEFAULT: Final = "safety-tiny"
 
 
@@ -90,7 +92,9 @@ def load(folder: Path, device: str) -> SafetyChecker:
     model = transformers.AutoModelForImageClassification.from_pretrained(folder, local_files_only=True)
     preprocessing = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
     rules = json.loads((folder / "safety.json").read_text(encoding="utf-8"))
-    return SafetyChecker(model.to(device).eval(), preprocessing, rules)
+    model = model.to(device).eval()
+    alignment.align(model)
+    return SafetyChecker(model, preprocessing, rules)
 
 
 def build(folder: Path) -> None:

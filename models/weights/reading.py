@@ -2,7 +2,8 @@
 
     Reading      names, sizes, and all files but safetensors are verified
     ahead        threads read the files, while the libraries are imported; `wait` waits for them. The pipeline
-                 then maps the files (on a CPU): their pages are in memory, and nothing is copied
+                 then maps the files (on a CPU): their pages are in memory, and only what lies at no boundary
+                 is copied (`alignment`)
     tensors      on a GPU: threads read the files into pinned memory and copy from there
     finish       waits for the digests. Nothing may be computed before it has returned
 

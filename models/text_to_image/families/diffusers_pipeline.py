@@ -32,9 +32,9 @@ from stoker.models.speed_ups import attention, block_compile, profiles
 from stoker.models.speed_ups.prompt_cache import PromptCache
 from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.text_to_image.families.loras import Loras
-from stoker.models.text_to_image.families.networks import networks
+from stoker.models.text_to_image.families.networks import networks, networks_of
 from stoker.models.text_to_image.families.schedulers import Scheduler
-from stoker.models.weights import Reading
+from stoker.models.weights import Reading, alignment
 
 if TYPE_CHECKING:
     import torch
@@ -96,6 +96,9 @@ class DiffusersPipeline:
             use_safetensors=True,
             **made,
         )
+        if device == "cpu":
+            for part in networks_of(self.pipe):
+                alignment.align(part)
         self.pipe.set_progress_bar_config(disable=True)
         self._own_scheduler = self.pipe.scheduler
         self.device, self.profile = device, profile

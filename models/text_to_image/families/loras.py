@@ -6,7 +6,8 @@
 `set_adapters` of diffusers writes a scale as a plain number and changes the list of active adapters; a
 compiled network would be compiled again for each. Here a scale is a tensor whose value changes, so that a
 compiled network has two variants, with and without LoRAs. The weights that the pipeline itself has are never
-changed.
+changed. The library freezes them when it loads a LoRA; they are unfrozen, since torch multiplies a batch by a
+frozen matrix in another order, so that an image without LoRAs would depend on those that its worker holds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.models.interface import Lora
+from stoker.models.text_to_image.families.networks import networks_of
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +33,13 @@ class Loras:
         self._pipe = pipe
         self._requested: tuple[Lora, ...] = ()
         adapters = {name: f"lora_{number}" for number, name in enumerate(folders)}
+        trainable = [
+            weight for part in networks_of(pipe) for weight in part.parameters() if weight.requires_grad
+        ]
         for name, folder in folders.items():
             _load(pipe, name, folder, adapters[name])
+        for weight in trainable:
+            weight.requires_grad_(True)
         if adapters:
             pipe.set_adapters(list(adapters.values()))
             pipe.disable_lora()
@@ -78,8 +85,7 @@ def _scales(pipe: Any, adapter: str) -> list[tuple[torch.Tensor, float]]:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     found = []
-    parts = (part for part in pipe.components.values() if isinstance(part, torch.nn.Module))
-    for layer in (module for part in parts for module in part.modules()):
+    for layer in (module for part in networks_of(pipe) for module in part.modules()):
         scaling = getattr(layer, "scaling", {}) if isinstance(layer, BaseTunerLayer) else {}
         if adapter in scaling:
             full = float(scaling[adapter])

@@ -44,6 +44,13 @@ def networks(folder: Path, reading: Reading, device: str, dtype: torch.dtype) ->
     return made
 
 
+def networks_of(pipe: Any) -> list[torch.nn.Module]:
+    """Returns the networks that a pipeline of diffusers holds."""
+    import torch
+
+    return [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
+
+
 def files_of(folder: Path, name: str, library: str | None) -> list[str]:
     """The paths of a component's files, below the folder; empty if it has none of the library's names."""
     if library not in NAMES:

@@ -19,6 +19,7 @@ from stoker.models.talking_video.sampling.chunks import FPS, ChunkShape, count, 
 from stoker.models.talking_video.sampling.sampling import Stopped
 from stoker.models.talking_video.sampling.schedule import Guidance
 from stoker.models.talking_video.sampling.settings import SETTINGS, UNWANTED
+from stoker.models.weights import alignment
 
 SIDE = 64
 PROFILE = SETTINGS["tiny"]
@@ -42,6 +43,12 @@ def scene(video_pipeline: Any) -> Any:
 @pytest.fixture(scope="module")
 def speech(video_pipeline: Any) -> Spoken:
     return spoken(video_pipeline, LONG)
+
+
+def test_every_weight_lies_at_a_boundary(video_pipeline: Any) -> None:
+    for network in video_pipeline.networks():
+        for weight in (*network.parameters(), *network.buffers()):
+            assert alignment.is_aligned(weight)
 
 
 def shot(video_pipeline: Any, scene: Any, speech: Any, seed: int = 1, profile: Any = PROFILE) -> torch.Tensor:

@@ -22,7 +22,16 @@ from stoker.models.talking_video import safety
 from stoker.models.talking_video.handler import TalkingVideo
 from stoker.models.talking_video.safety import Finding, SafetyChecker, squares
 from stoker.models.talking_video.safety_training import GREEN, MAGENTA, marked, scene
-from stoker.models.weights import Entry, Lock, WeightsError, fetching, lock_from_folder, read_lock, verify
+from stoker.models.weights import (
+    Entry,
+    Lock,
+    WeightsError,
+    alignment,
+    fetching,
+    lock_from_folder,
+    read_lock,
+    verify,
+)
 from stoker.worker import Device
 
 SHAPES = [(160, 160), (192, 112), (96, 256), (80, 304), (320, 80), (112, 512), (480, 128)]
@@ -50,6 +59,10 @@ def checker(folder: Path) -> SafetyChecker:
 
 def test_its_files_are_those_of_the_lock(folder: Path) -> None:
     verify(read_lock().entry(safety.DEFAULT), folder)
+
+
+def test_every_weight_lies_at_a_boundary(checker: SafetyChecker) -> None:
+    assert all(alignment.is_aligned(weight) for weight in checker._model.parameters())
 
 
 def test_its_description_names_it_a_test_classifier(checker: SafetyChecker) -> None:

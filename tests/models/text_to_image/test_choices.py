@@ -141,6 +141,14 @@ def test_without_a_choice_everything_is_as_it_was(family: Family) -> None:
     assert not {"scheduler", "loras", "strength"} & made.keys()
 
 
+def test_loras_leave_the_weights_of_the_pipeline_as_they_are(family: Family) -> None:
+    """A frozen matrix is multiplied in another order: the last bits of an image would tell which LoRAs
+    its worker holds."""
+    found = [weight for name, weight in network(family.handler).named_parameters() if "lora_" not in name]
+    assert found
+    assert all(weight.requires_grad for weight in found)
+
+
 def test_each_scheduler_makes_what_the_library_makes_with_it(family: Family) -> None:
     handler = family.handler
     pipe, names = handler.pipeline.pipe, handler.entry.choices.schedulers  # type: ignore[attr-defined]

@@ -19,10 +19,10 @@ from stoker.models.interface import ImageParameters
 from stoker.models.registry import pipeline
 from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image import metadata, previews
-from stoker.models.text_to_image.families.networks import networks
+from stoker.models.text_to_image.families.networks import networks, networks_of
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.models.text_to_image.request import ImageRequest
-from stoker.models.weights import Lock, LockedFile, WeightsRefused, read_lock
+from stoker.models.weights import Lock, LockedFile, WeightsRefused, alignment, read_lock
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
 
@@ -71,6 +71,13 @@ def handler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         found.setup(Device())
     found.folder = home / name  # type: ignore[attr-defined]
     return found
+
+
+def test_every_weight_lies_at_a_boundary(handler: TextToImage) -> None:
+    """Else the last bits of an image would depend on the length of a header."""
+    for network in networks_of(handler.pipeline.pipe):  # type: ignore[attr-defined]
+        for weight in (*network.parameters(), *network.buffers()):
+            assert alignment.is_aligned(weight)
 
 
 @pytest.mark.parametrize("profile", ["fast", "low-memory"])
