@@ -109,11 +109,12 @@ class Keys:
         rights = {}
         for name, right in access.endpoints.items():
             try:
-                rights[name if name == "*" else self._endpoints.find(account, name).id] = right
+                named = name if name == "*" else self._endpoints.find(account, name, of_queue=False).id
             except NotFound:
                 raise BadRequest(
                     f'access.endpoints must name endpoints, or "*" for all others; there is no {name}'
                 ) from None
+            rights[named] = right
         return replace(access, endpoints=rights)
 
 

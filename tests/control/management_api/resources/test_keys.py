@@ -142,6 +142,17 @@ async def test_rights_at_endpoints_are_checked_there(api: Managed) -> None:
     assert answer.status_code == 200, "a change counts at once"
 
 
+async def test_a_restricted_key_names_endpoints_of_both_types(api: Managed) -> None:
+    template = await api.made("/templates", name="server", imageName="ghcr.io/example/server:1")
+    made = await api.made("/endpoints", name="app", templateId=template["id"], type="LOAD_BALANCER")
+    rights = {made["id"]: "write", "echo": "read"}
+    key = await api.made("/keys", access={"scope": "restricted", "endpoints": rights})
+    assert key["access"]["endpoints"] == rights
+    changed = {"access": {"scope": "restricted", "endpoints": {made["id"]: "read"}}}
+    answer = await api.http.patch(f"/keys/{key['id']}", json=changed)
+    assert (answer.status_code, answer.json()["access"]["endpoints"]) == (200, {made["id"]: "read"})
+
+
 @story
 async def test_a_key_ends_when_it_expires_though_it_was_just_used() -> None:
     async with managed(endpoint()) as api:
