@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -44,6 +46,22 @@ async def test_a_page_names_no_other_host_and_all_that_it_names_is_here(path: st
             assert answer.status_code == 200, one
             assert len(answer.content) > 1_000
         assert (await unauthenticated.get("/docs/assets/../explorer.py")).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/docs", "/v1/docs"])
+async def test_no_other_page_frames_a_page_and_only_its_own_scripts_run(path: str) -> None:
+    async with (
+        managed() as api,
+        httpx.AsyncClient(transport=httpx.ASGITransport(api.app), base_url="http://stoker") as caller,
+    ):
+        page = await caller.get(path)
+    policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+    assert (policy["frame-ancestors"], policy["default-src"]) == ("'none'", "'none'")
+    assert page.headers["x-frame-options"] == "DENY"
+    [own] = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+    assert policy["script-src"] == f"'self' 'sha256-{digest}'"
+    assert policy["connect-src"] == "'self'"
 
 
 async def test_the_document_lists_the_endpoints_and_what_they_take(
