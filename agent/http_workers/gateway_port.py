@@ -6,8 +6,8 @@
   only to control, in Hello.
 - On loopback it uses no TLS, for a control on the same host. For one on another host it uses TLS,
   with a certificate that is made at each start and sent with the token: control recognises the node by it.
-- Of connections without proof there are UNPROVEN_MAX at most, for `relay.HEAD_S` and a TLS handshake of as
-  long each, until their socket is closed; what comes beyond that is closed.
+- A connection has `relay.HEAD_S` for its TLS handshake and its proof together. Of those without proof there
+  are few of each address; a newcomer takes the place of the oldest (`agent.http_workers.unproven`).
 - A control that vanished without a word is found by TCP's keepalive.
 """
 
@@ -18,16 +18,17 @@ import logging
 import secrets
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from stoker.agent.alarm import loop_time
 from stoker.agent.http_workers.relay import COPY_BYTES, HEAD_S, Pair, Relay, Unproven
+from stoker.agent.http_workers.unproven import Waiting
 from stoker.outbound.keepalive import find_vanished
 
 log = logging.getLogger(__name__)
 
-UNPROVEN_MAX = 64
+BACKLOG = 1024
 AGAIN_S = 1.0
 LOGGED_S = 60.0
 
@@ -45,7 +46,7 @@ class GatewayPort:
         self.refused = 0
         self._relay = relay
         self._context = context
-        self._unproven: set[socket.socket] = set()
+        self._unproven = Waiting[socket.socket]()
         self._logged = float("-inf")
         self._listening: socket.socket
         self._accepting: asyncio.Task[None]
@@ -53,7 +54,7 @@ class GatewayPort:
     async def open(self, host: str, port: int) -> None:
         """Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listening = socket.create_server((host, port), family=family)
+        self._listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._listening.setblocking(False)
         self.port = self._listening.getsockname()[1]
         self._accepting = asyncio.create_task(self._accept(), name="gateway port")
@@ -68,33 +69,45 @@ class GatewayPort:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connected, _ = await loop.sock_accept(self._listening)
+                connected, peer = await loop.sock_accept(self._listening)
             except OSError as error:  # too many open files: others may close some
                 log.warning("the gateway port accepts nothing for a moment: %s", error)
                 await asyncio.sleep(AGAIN_S)
                 continue
-            if len(self._unproven) >= UNPROVEN_MAX:
-                connected.close()
-                self._refuse("too many connections have brought no proof yet")
-                continue
-            self._unproven.add(connected)
+            if (gone := self._unproven.add(connected, peer[0])) is not None:
+                with suppress(OSError):
+                    gone.shutdown(socket.SHUT_RDWR)
+                self._refuse("it had not brought its proof when others came")
             self._relay.begin(self._serve(connected))
 
     async def _serve(self, connected: socket.socket) -> None:
-        proven = partial(self._unproven.discard, connected)
+        """One connection, which counts as one without proof until it brings that, or its socket is closed."""
         try:
-            reader, writer = await self._opened(connected)
-            try:
-                await self._relay.serve(reader, writer, self.token, proven)
-            except Unproven:
-                self._refuse("it has not this node's token")
-            if connected in self._unproven:
-                with suppress(OSError):
-                    await writer.wait_closed()
+            async with asyncio.timeout(HEAD_S) as deadline:
+
+                def proven() -> None:
+                    deadline.reschedule(None)
+                    self._unproven.proven(connected)
+
+                await self._relayed(connected, proven)
         except OSError as error:
-            self._refuse(str(error))
+            if connected in self._unproven:
+                self._refuse(str(error) or f"it brought no proof within {HEAD_S:g} s")
         finally:
-            proven()
+            self._unproven.remove(connected)
+
+    async def _relayed(self, connected: socket.socket, proven: Callable[[], None]) -> None:
+        reader, writer = await self._opened(connected)
+        try:
+            await self._relay.serve(reader, writer, self.token, proven)
+        except Unproven:
+            self._refuse("it has not this node's token")
+        except BaseException:
+            writer.transport.abort()
+            raise
+        if connected in self._unproven:
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _opened(self, connected: socket.socket) -> Pair:
         """Raises OSError, as which ssl's errors count."""

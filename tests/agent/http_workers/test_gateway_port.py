@@ -7,15 +7,17 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from stoker.agent.http_workers import gateway_port
 from stoker.agent.http_workers import relay as relay_module
 from stoker.agent.http_workers.certificate import make_certificate
-from stoker.agent.http_workers.gateway_port import UNPROVEN_MAX, GatewayPort
+from stoker.agent.http_workers.gateway_port import GatewayPort
 from stoker.agent.http_workers.relay import Relay
+from stoker.agent.http_workers.unproven import FROM_ONE, STRANGERS
 from stoker.agent.http_workers.worker_ports import LOOPBACK, WorkerPorts
 from stoker.agent.pods.free_ports import HostPorts
 from stoker.control.gateway.reaching import FALL_BACK_S, dial
@@ -136,37 +138,74 @@ async def test_who_brings_no_proof_is_closed_and_counted_and_reaches_nothing(tmp
         assert (gateway.refused, worker.writers) == (3, [])
 
 
-async def answered(address: GatewayAddress) -> int | None:
-    """The status of an answer; None where the connection was closed without one."""
-    try:
-        status, _, writer = await connect(address, "w3")
-    except (OSError, EOFError):
-        return None
-    writer.close()
-    return status
-
-
-async def test_of_connections_without_proof_there_are_so_many() -> None:
+@asynccontextmanager
+async def empty_port() -> AsyncIterator[GatewayPort]:
+    """A gateway port of a node without workers."""
     relay = Relay(WorkerPorts(HostPorts()))
     gateway = GatewayPort(relay)
     await gateway.open(LOOPBACK, 0)
     try:
-        address = GatewayAddress(gateway.port, gateway.token)
-        silent = [await asyncio.open_connection(LOOPBACK, gateway.port) for _ in range(UNPROVEN_MAX)]
-        more, writer = await asyncio.open_connection(LOOPBACK, gateway.port)
-        assert await more.read() == b""
-        writer.close()
-        assert gateway.refused == 1
-        silent[0][1].close()
-        await silent[0][1].wait_closed()
-        while (status := await answered(address)) is None:
-            pass
-        assert status == 404
-        for _, one in silent:
-            one.close()
+        yield gateway
     finally:
         await gateway.close()
         await relay.close()
+
+
+@asynccontextmanager
+async def silent_strangers(gateway: GatewayPort, *addresses: str, of_each: int) -> AsyncIterator[None]:
+    """Connections that send nothing, all of which the port has accepted."""
+    held = [
+        await asyncio.open_connection(LOOPBACK, gateway.port, local_addr=(address, 0))
+        for _ in range(of_each)
+        for address in addresses
+    ]
+    try:
+        yield
+    finally:
+        for _, writer in held:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "of_each"),
+    [(("127.0.0.2",), 64), (tuple(f"127.0.0.{n}" for n in range(2, 34)), 8), ((LOOPBACK,), 64)],
+    ids=["of one address", "of 32 addresses", "of control's own address"],
+)
+async def test_silent_strangers_refuse_control_nothing(addresses: tuple[str, ...], of_each: int) -> None:
+    async with empty_port() as gateway:
+        address = GatewayAddress(gateway.port, gateway.token)
+        async with silent_strangers(gateway, *addresses, of_each=of_each):
+            for _ in range(33):
+                status, _, writer = await connect(address, "w3")
+                assert status == 404
+                writer.close()
+        assert len(gateway._unproven) <= STRANGERS
+
+
+async def test_a_stranger_s_ninth_connection_ends_its_first() -> None:
+    async with empty_port() as gateway:
+        first, writer = await asyncio.open_connection(LOOPBACK, gateway.port)
+        async with silent_strangers(gateway, LOOPBACK, of_each=FROM_ONE):
+            assert await first.read() == b""
+            assert (len(gateway._unproven), gateway.refused) == (FROM_ONE, 1)
+        writer.close()
+
+
+@pytest.mark.parametrize("shakes_hands", [False, True])
+async def test_who_brings_no_proof_in_time_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shakes_hands: bool
+) -> None:
+    monkeypatch.setattr(gateway_port, "HEAD_S", 0.2)
+    async with over_tls(tmp_path) as (gateway, _, trusted):
+        reader, writer = await asyncio.open_connection(
+            LOOPBACK, gateway.port, ssl=trusted if shakes_hands else None
+        )
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        while gateway._unproven:
+            await asyncio.wait(gateway._relay._connections)
+        assert gateway.refused == 1
 
 
 async def test_one_without_proof_counts_until_its_socket_is_closed(tmp_path: Path) -> None:
