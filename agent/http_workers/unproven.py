@@ -75,7 +75,7 @@ class Waiting(Generic[C]):
             return next(iter(own))
         if address in self._known:
             return None
-        strangers = [ones for one, ones in self._by_address.items() if one not in self._known]
-        if sum(map(len, strangers)) < STRANGERS:
+        strangers = {one: len(ones) for one, ones in self._by_address.items() if one not in self._known}
+        if sum(strangers.values()) < STRANGERS:
             return None
-        return next(iter(max(strangers, key=len)))
+        return next(iter(self._by_address[max(strangers, key=strangers.__getitem__)]))

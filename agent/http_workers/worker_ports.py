@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class _Ports:
 
     requests: int
     pid: int
-    connections: set[asyncio.StreamWriter] = field(default_factory=set)
+    connections: set[socket.socket] = field(default_factory=set)
     when_idle: Callable[[], None] | None = None
 
 
@@ -59,7 +59,7 @@ class WorkerPorts:
             self._look(ports)
 
     @contextmanager
-    def connected(self, worker: str, connection: asyncio.StreamWriter) -> Iterator[None]:
+    def connected(self, worker: str, connection: socket.socket) -> Iterator[None]:
         ports = self._of.get(worker)
         if ports is None:
             yield

@@ -3,8 +3,12 @@
     connect ──a new one──> Connection ──give_back──> idle ──connect──> used again
                                                        └── IDLE_S ──> closed
 
-Nothing is sent twice, so a connection is kept for a shorter time than servers keep theirs: one that the
-worker is just closing would fail a request that reached no worker.
+Little is sent twice, so a connection is kept for a shorter time than servers keep theirs: one that the worker
+is just closing would fail a request that reached no worker.
+
+What a worker sends beyond the end of a response would be taken for the next one, another caller's. So a
+connection with such bytes is closed, and so is one after a response that has no body by its kind: a server
+that sends one nevertheless may be still about to.
 """
 
 from __future__ import annotations
@@ -28,17 +32,23 @@ Open: TypeAlias = Callable[[str], Awaitable[tuple[asyncio.StreamReader, asyncio.
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """`http` is the state of the exchange; in a tunnel of bytes it is not used."""
+    """`http` is the state of the exchange; in a tunnel of bytes it is not used. `kept`: another request had
+    it before. `once`: no other request may have it."""
 
     worker: str
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     http: h11.Connection
     expires: asyncio.TimerHandle | None = None
+    kept: bool = False
+    once: bool = False
 
     @property
     def usable(self) -> bool:
         """Whether the worker has not closed it, nor sent anything unrequested."""
+        surplus, ended = self.http.trailing_data
+        if surplus or ended or self.once:
+            return False
         return not (self.writer.is_closing() or self.reader.at_eof() or self.reader._buffer)  # type: ignore[attr-defined]
 
     def close(self) -> None:
@@ -52,13 +62,14 @@ class Connections:
         self._open = open_new
         self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
 
-    async def connect(self, worker: str) -> Connection:
-        """A connection that no other request uses. Raises UpstreamFailed."""
-        while idle := self._idle.get(worker):
+    async def connect(self, worker: str, *, new: bool = False) -> Connection:
+        """A connection that no other request uses; `new`: that none has used. Raises UpstreamFailed."""
+        while not new and (idle := self._idle.get(worker)):
             connection = idle.pop()
             assert connection.expires is not None
             connection.expires.cancel()
             if connection.usable:
+                connection.kept = True
                 return connection
             connection.close()
         return await self._new(worker)
@@ -68,6 +79,8 @@ class Connections:
         try:
             connection.http.start_next_cycle()
         except h11.ProtocolError:
+            connection.once = True
+        if not connection.usable:
             connection.close()
             return
         loop = asyncio.get_running_loop()

@@ -5,21 +5,25 @@
     key? ─no─> 401   may it? ─no─> 401   worker? ─none in 2 min─> 503   exchange ─not in time─> 504
                                            │ affinity: gone 404, not ready in 5 min 400    └─broken─> 502
 
-Nothing is tried again: a request that a worker may have begun must not be done twice. One that no byte of was
-sent, as its worker could not be reached, goes to another. An exchange may take as long as the endpoint's
-execution timeout, and 330 s at most; then its connection is closed, as it is when the caller leaves, and the
-worker ends the request. The key is checked here and not passed on. Requests hold no slot: how many a worker
-has is counted, for the choice and for scaling.
+Nothing is tried again: a request that a worker may have begun must not be done twice. One that no byte of
+was sent, as its worker could not be reached, goes to another, and waits for one if there is none. One that
+only reads, and that a kept connection ended without a byte for, is sent to that worker once more, if it still
+takes connections: mostly it was just closing that one.
+
+An exchange may take as long as the endpoint's execution timeout, and 330 s at most; then its connection is
+closed, as it is when the caller leaves, and the worker ends the request. The key is checked here and not
+passed on. Requests hold no slot: how many a worker has is counted, for the choice and for scaling.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from random import Random
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.api.answers import Answer, error_answer
@@ -27,18 +31,20 @@ from stoker.control.api.calls import CallerLeft
 from stoker.control.errors import BadRequest, ControlError, NotFound, Unauthorized
 from stoker.control.gateway import choice, paths
 from stoker.control.gateway.connections import Connection, Connections
-from stoker.control.gateway.exchange import Exchange, request_of
+from stoker.control.gateway.exchange import READ_ONLY, Exchange, request_of
 from stoker.control.gateway.headers import WORKER_ID, CallerFacts, Header, to_worker
 from stoker.control.gateway.paths import Target
 from stoker.control.gateway.reaching import Reaching
 from stoker.control.gateway.refusals import (
     GatewayError,
     NoWorkers,
+    Unanswered,
     UpstreamFailed,
     UpstreamTimeout,
     WorkerGone,
     WorkerTimeout,
 )
+from stoker.control.gateway.shared_origin import rules_others
 from stoker.control.plane import Plane
 from stoker.control.types import LOAD_BALANCER, Endpoint
 
@@ -51,7 +57,8 @@ STRICT_S = 300.0
 EXCHANGE_S = 330.0
 """How long a request may take once it has a worker, if its endpoint allows no less."""
 
-READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
+AGAIN_S = 1.0
+"""How long a worker that could not be reached is left alone by a request that finds no other."""
 
 
 class Gateway:
@@ -115,13 +122,36 @@ class Gateway:
         headers: list[Header] = scope["headers"]
         endpoint = await self.admit(target, scope["method"], dict(headers))
         request.endpoint = endpoint.id
+        if rules_others(scope["raw_path"], target.prefix, headers):
+            raise BadRequest(
+                f"a service worker at {target.prefix} would rule the pages of all endpoints: serve its script"
+                f" below {target.prefix}/"
+            )
         caller = CallerFacts((scope["client"] or ("", 0))[0], scope["scheme"], target.prefix)
         query = scope["query_string"]
         path = target.path + b"?" + query if query else target.path
         head = request_of(scope["method"], path, to_worker(headers, caller), headers)
         incoming = Incoming(request.receive)
-        async with self.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
-            request.exchange = Exchange(connection, scope, incoming.receive, request.send)
+        affinity = affinity_of(dict(headers))
+        try:
+            await self._exchange(
+                request, head, endpoint, incoming, self.reached(endpoint, affinity, incoming)
+            )
+        except Unanswered as unanswered:
+            await self._exchange(request, head, endpoint, incoming, self._again(unanswered))
+
+    async def _exchange(
+        self,
+        request: _Request,
+        head: h11.Request,
+        endpoint: Endpoint,
+        incoming: Incoming,
+        reached: AbstractAsyncContextManager[Connection],
+    ) -> None:
+        """Sends the request to a worker, and its response to the caller."""
+        async with reached as connection:
+            prefix = request.target.prefix
+            request.exchange = Exchange(connection, request.scope, incoming.receive, request.send, prefix)
             within_s = min(EXCHANGE_S, endpoint.execution_timeout_ms / 1000)
             try:
                 async with asyncio.timeout(within_s):
@@ -150,50 +180,57 @@ class Gateway:
 
     @asynccontextmanager
     async def reached(
-        self, endpoint: Endpoint, affinity: choice.Affinity | None, incoming: Incoming
+        self,
+        endpoint: Endpoint,
+        affinity: choice.Affinity | None,
+        incoming: Incoming,
+        *,
+        new: bool = False,
     ) -> AsyncIterator[Connection]:
         """A connection to a worker that has one request more during the block; an error closes it. Where one
-        cannot be reached, nothing was sent, so another is chosen. Raises GatewayError and CallerLeft."""
-        tried: set[str] = set()
+        cannot be reached, nothing was sent, so another is chosen or waited for. `new`: no request had it
+        before. Raises GatewayError and CallerLeft."""
+        tried = _Tried(affinity is not None and affinity.strict)
         while True:
             worker = await self._worker_for(endpoint, affinity, incoming, tried)
             with self.requests.at(worker):
                 try:
-                    connection = await self.connections.connect(worker)
-                except UpstreamFailed:
-                    tried.add(worker)
-                    if (affinity is not None and affinity.strict) or not self._ready(endpoint, tried):
-                        raise
+                    connection = await self.connections.connect(worker, new=new)
+                except UpstreamFailed as failed:
+                    tried.add(failed)
                     continue
-                try:
+                with _closed_by_errors(connection):
                     yield connection
-                except BaseException:
-                    connection.close()
-                    raise
                 return
 
+    @asynccontextmanager
+    async def _again(self, unanswered: Unanswered) -> AsyncIterator[Connection]:
+        """A new connection to the same worker. Raises what failed before where it takes none: it died."""
+        with self.requests.at(unanswered.worker):
+            try:
+                connection = await self.connections.connect(unanswered.worker, new=True)
+            except UpstreamFailed:
+                raise unanswered from None
+            with _closed_by_errors(connection):
+                yield connection
+
     async def _worker_for(
-        self, endpoint: Endpoint, affinity: choice.Affinity | None, incoming: Incoming, tried: set[str]
+        self, endpoint: Endpoint, affinity: choice.Affinity | None, incoming: Incoming, tried: _Tried
     ) -> str:
-        """Chooses a worker, or waits for one. Raises CallerLeft, NoWorkers, WorkerGone and WorkerTimeout."""
-        if (worker := self._chosen(endpoint, affinity, tried)) is not None:
+        """Chooses a worker, or waits for one. Raises CallerLeft, NotFound and GatewayError."""
+        if (worker := self._chosen(endpoint, affinity, tried.workers)) is not None:
             return worker
-        strict = affinity is not None and affinity.strict
-        deadline = asyncio.get_running_loop().time() + (STRICT_S if strict else NO_WORKER_S)
         with self.requests.wait(endpoint.id) as changed:
             leaving = asyncio.create_task(incoming.left(), name="watch a caller that waits for a worker")
             leaving.add_done_callback(lambda _: changed.set())
             try:
-                async with asyncio.timeout_at(deadline):
-                    while (worker := self._chosen(endpoint, affinity, tried)) is None:
-                        await changed.wait()
-                        changed.clear()
+                async with asyncio.timeout_at(tried.deadline):
+                    while (worker := self._chosen(endpoint, affinity, tried.workers)) is None:
+                        await tried.wait(changed)
                         if leaving.done():
                             raise CallerLeft
             except TimeoutError:
-                if strict:
-                    raise WorkerTimeout("timed out waiting for worker") from None
-                raise NoWorkers(f"no workers available: {self._plane.scaling.reason(endpoint)}") from None
+                raise tried.in_vain(self._plane.scaling.reason(endpoint)) from None
             finally:
                 leaving.cancel()
                 await asyncio.wait((leaving,))
@@ -228,6 +265,48 @@ class _Request:
         self.target, self.scope, self.receive, self.send = target, scope, receive, send
         self.endpoint = ""
         self.exchange: Exchange | None = None
+
+
+@contextmanager
+def _closed_by_errors(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+class _Tried:
+    """The workers that could not be reached for a request, and until when it looks for one that can.
+    `strict`: it allows one worker only."""
+
+    def __init__(self, strict: bool) -> None:
+        self.workers: set[str] = set()
+        self.deadline = asyncio.get_running_loop().time() + (STRICT_S if strict else NO_WORKER_S)
+        self._strict = strict
+        self._last: UpstreamFailed | None = None
+
+    def add(self, failed: UpstreamFailed) -> None:
+        self.workers.add(failed.worker)
+        self._last = failed
+
+    async def wait(self, changed: asyncio.Event) -> None:
+        """Waits for a change, or until those that were tried may be tried again."""
+        again = asyncio.timeout(AGAIN_S if self.workers else None)
+        try:
+            async with again:
+                await changed.wait()
+        except TimeoutError:
+            self.workers.clear()
+        changed.clear()
+
+    def in_vain(self, reason: str) -> GatewayError:
+        """Why the request has found no worker in its time."""
+        if self._last is not None:
+            return self._last
+        if self._strict:
+            return WorkerTimeout("timed out waiting for worker")
+        return NoWorkers(f"no workers available: {reason}")
 
 
 class Incoming:

@@ -3,7 +3,8 @@
     worker ──its node──> ways, in order ──the first that answers──> CONNECT worker ──200──> bytes both ways
                            └─ fails: noted; the next                  └─ anything else ──> UpstreamFailed
 
-A node that answers and refuses the worker is not called again in another way: it would answer the same.
+A node that answers and refuses the worker is not called again in another way: it would answer the same. Why a
+way fails is in the log and in the node's record; what the caller reads has no address and no bytes of a node.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class Reaching:
         node = self._node(worker)
         ways = () if node is None else choose(node.reach, self._clock())
         why = "its node is gone" if node is None else "there is no way to its node now"
+        if ways:
+            why = "no way to its node works; the node's record says why"
         for n, chosen in enumerate(ways, 1):
             assert node is not None
             within_s = CONNECT_S if n == len(ways) else FALL_BACK_S
@@ -86,8 +89,7 @@ class Reaching:
                 node.reach = node.reach.worked(chosen.way)
                 raise UpstreamFailed(worker, f"cannot be reached: {refused}") from None
             except (OSError, EOFError, asyncio.LimitOverrunError, TooManyConnections) as error:
-                why = str(error) or f"no answer within {within_s:g} s"
-                self._failed(node, chosen.way, why)
+                self._failed(node, chosen.way, str(error) or f"no answer within {within_s:g} s")
             else:
                 node.reach = node.reach.worked(chosen.way)
                 return pair

@@ -5,7 +5,10 @@ GatewayError
  ├─ WorkerGone 404       the only worker that the request allows does not exist any more
  ├─ WorkerTimeout 400    the only worker that the request allows was not ready in time
  └─ UpstreamFailed 502   the worker's connection failed, or what it sent was no response
+     ├─ Unanswered           a connection that was kept ended without a byte: the worker may have got nothing
      └─ UpstreamTimeout 504  the worker had not responded in time
+
+No text has words of a worker or of a parser: a worker's bytes may be another caller's.
 """
 
 from __future__ import annotations
@@ -52,6 +55,10 @@ class UpstreamFailed(GatewayError):
     def __init__(self, worker: str, message: str) -> None:
         super().__init__(f"worker {worker} {message}")
         self.worker = worker
+
+
+class Unanswered(UpstreamFailed):
+    """The request may be sent once more: it changes nothing at the worker, and has no body."""
 
 
 class UpstreamTimeout(UpstreamFailed):

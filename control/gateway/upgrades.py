@@ -28,7 +28,14 @@ from stoker.control.errors import ControlError, NotFound
 from stoker.control.gateway.connections import HEAD_BYTES, READ_BYTES, Connection
 from stoker.control.gateway.exchange import request_of
 from stoker.control.gateway.gateway import EXCHANGE_S, Gateway, Incoming, affinity_of, late, refusal
-from stoker.control.gateway.headers import WORKER_ID, CallerFacts, Header, to_caller, to_worker
+from stoker.control.gateway.headers import (
+    CallerFacts,
+    Header,
+    has_body,
+    to_caller,
+    to_switched,
+    to_worker,
+)
 from stoker.control.gateway.refusals import GatewayError, UpstreamFailed
 from stoker.outbound.keepalive import find_vanished
 
@@ -106,18 +113,18 @@ class _Caller:
         passed = [*to_worker(headers, self._facts(headers, target.prefix)), *_UPGRADE]
         incoming = Incoming(self._receive)
         head = request_of("GET", target.path + mark + query, passed, [])
-        async with gateway.reached(endpoint, affinity_of(dict(headers)), incoming) as connection:
+        async with gateway.reached(endpoint, affinity_of(dict(headers)), incoming, new=True) as connection:
             connection.writer.write(connection.http.send(head) or b"")
             connection.writer.write(connection.http.send(h11.EndOfMessage()) or b"")
             try:
                 async with asyncio.timeout(EXCHANGE_S):
-                    accepted = await self._handshake(connection)
+                    accepted = await self._handshake(connection, target.prefix)
             except TimeoutError:
                 raise late(connection.worker, EXCHANGE_S) from None
             except (OSError, h11.ProtocolError):
                 raise UpstreamFailed(connection.worker, "did not answer the handshake") from None
             if accepted is not None:
-                await self._tunnel(connection, accepted)
+                await self._tunnel(connection, accepted, target.prefix)
 
     async def _request(self) -> h11.Request:
         """The server has read it, and checked that it is one."""
@@ -141,7 +148,7 @@ class _Caller:
             scheme = self._proxies.scheme(headers, scheme)
         return CallerFacts(address, scheme, prefix)
 
-    async def _handshake(self, connection: Connection) -> h11.InformationalResponse | None:
+    async def _handshake(self, connection: Connection, prefix: str) -> h11.InformationalResponse | None:
         """The worker's 101; None where it declined, which was then sent to the caller."""
         declined, body = h11.Response(status_code=502, headers=[]), bytearray()
         while True:
@@ -160,23 +167,25 @@ class _Caller:
                             connection.worker, f"declined the WebSocket with over {DECLINED_BYTES} bytes"
                         )
                 case _:
-                    self._decline(connection.worker, declined, bytes(body))
+                    self._decline(connection.worker, declined, bytes(body), prefix)
                     return None
 
-    def _decline(self, worker: str, response: h11.Response, body: bytes) -> None:
+    def _decline(self, worker: str, response: h11.Response, body: bytes, prefix: str) -> None:
         """Passes the worker's answer on, whole, and ends the connection to the caller."""
         self._begun = True
-        kept = [
-            header for header in to_caller(list(response.headers), worker) if header[0] != b"content-length"
-        ]
-        framed = [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-        line = b"HTTP/1.1 %d %s" % (response.status_code, response.reason)
-        self._writer.write(_head(line, [*kept, *framed]) + body)
+        status = response.status_code
+        passed = to_caller(list(response.headers), worker, status, prefix)
+        framed = [header for header in passed if header[0] != b"content-length"]
+        if has_body(b"GET", status):
+            framed.append((b"content-length", b"%d" % len(body)))
+        framed.append((b"connection", b"close"))
+        line = b"HTTP/1.1 %d %s" % (status, response.reason)
+        self._writer.write(_head(line, framed) + body)
 
-    async def _tunnel(self, connection: Connection, accepted: h11.InformationalResponse) -> None:
+    async def _tunnel(self, connection: Connection, accepted: h11.InformationalResponse, prefix: str) -> None:
         """The worker's 101, and then bytes both ways."""
         self._begun = True
-        headers: list[Header] = [*accepted.headers, (WORKER_ID, connection.worker.encode())]
+        headers = to_switched(list(accepted.headers), connection.worker, prefix)
         first, _ = connection.http.trailing_data
         self._writer.write(_head(b"HTTP/1.1 101 Switching Protocols", headers) + first)
         async with asyncio.TaskGroup() as copies:

@@ -15,6 +15,7 @@ from plane_world import endpoint, story
 from stoker.control.api.answers import RECEIVED_TRAILERS
 from stoker.control.gateway import exchange
 from stoker.control.rules.nodes.ways import Reach
+from stoker.wire.messages import WorkerState
 
 LIMIT = 300_000
 
@@ -268,6 +269,105 @@ async def test_a_worker_that_cannot_be_reached_is_passed_over() -> None:
         assert first in s.workers.connects
         assert (await s.get(x_runpod_worker_id=f"strict {first}")).status == 502
         assert s.w.plane.requests.in_progress("app") == 0
+
+
+@story
+async def test_what_a_dead_worker_never_received_waits_for_the_new_one() -> None:
+    """Control hears of the death a moment after the requests."""
+    async with site(told) as s, asyncio.TaskGroup() as tasks:
+        [dead] = await s.ready()
+        s.workers.refuses[dead] = b"502 Bad Gateway"
+        posts = [
+            tasks.create_task(s.caller(method="POST", content_length="4").run(b"wo", b"rk")) for _ in "ab"
+        ]
+        named = tasks.create_task(s.get(x_runpod_worker_id=f"strict {dead}"))
+        await asyncio.sleep(0.5)
+        assert not any(one.done() for one in (*posts, named))
+        await s.agent.report(WorkerState(dead, "app", s.agent.specs[dead].version, "gone"))
+        answers = [await one for one in posts]
+        assert {one.status for one in answers} == {200}
+        assert {json.loads(one.body)["body"] for one in answers} == {"work"}
+        assert dead not in {one.headers["x-runpod-worker-id"] for one in answers}
+        assert error(await named)[:2] == (404, "affinity_worker_gone")
+
+
+async def dies_of(served: Served) -> None:
+    if served.request.target == b"/die":
+        return served.pipe.close()
+    served.respond(b"lives")
+
+
+@story
+async def test_what_a_worker_died_of_kills_no_other() -> None:
+    async with site(dies_of, workers_min=2) as s:
+        first, _ = await s.ready(2)
+        await s.get(x_runpod_worker_id=first)
+        s.workers.refuses[first] = b"502 Bad Gateway"
+        lost = await s.get("/v2/app/die", x_runpod_worker_id=first)
+        assert (lost.status, lost.headers["x-runpod-worker-id"]) == (502, first)
+        assert s.workers.connects == [first, first]
+
+
+@story
+async def test_a_worker_that_is_reached_again_gets_what_waits() -> None:
+    async with site(told) as s, asyncio.TaskGroup() as tasks:
+        [worker] = await s.ready()
+        s.workers.refuses[worker] = b"502 Bad Gateway"
+        waiting = tasks.create_task(s.get())
+        await asyncio.sleep(2.5)
+        del s.workers.refuses[worker]
+        assert ((await waiting).status, s.w.plane.requests.in_progress("app")) == (200, 0)
+        assert len(s.workers.connects) < 6
+
+
+async def late_surplus(served: Served) -> None:
+    """A second response, which nobody asked for, while the connection is kept."""
+    served.respond(served.request.target)
+    await asyncio.sleep(0.2)
+    served.pipe.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nprivate")
+
+
+@story
+async def test_what_comes_unasked_while_a_connection_is_kept_closes_it() -> None:
+    async with site(late_surplus) as s:
+        await s.ready()
+        for n in range(3):
+            assert (await s.get(f"/v2/app/{n}")).body == b"/%d" % n
+            await asyncio.sleep(0.3)
+        assert len(s.workers.connects) == 3
+
+
+async def rules_the_origin(served: Served) -> None:
+    served.head(
+        content_length="0", service_worker_allowed="/", set_cookie="a=1; Path=/", clear_site_data='"cookies"'
+    )
+    served.send(h11.EndOfMessage())
+
+
+@story
+async def test_by_path_a_worker_rules_nothing_beyond_its_endpoint() -> None:
+    async with site(rules_the_origin) as s:
+        await s.ready()
+        by_path = await s.get()
+        assert by_path.headers.keys().isdisjoint({"service-worker-allowed", "clear-site-data"})
+        assert by_path.headers["set-cookie"] == "a=1; Path=/v2/app"
+        by_name = await s.get("/", host="app.lb.example.org")
+        assert by_name.headers["service-worker-allowed"] == "/"
+        assert by_name.headers["set-cookie"] == "a=1; Path=/"
+        refused = await s.get("/v2/app", service_worker="script")
+        assert (refused.status, b"below /v2/app/" in refused.body) == (400, True)
+        assert (await s.get("/v2/app/", service_worker="script")).status == 200
+
+
+@story
+async def test_what_cannot_be_passed_on_is_refused_without_a_parser_s_words() -> None:
+    async with site() as s:
+        await s.ready()
+        none = error(await s.get(host=""))
+        assert none[0] == 400
+        assert "must have one Host header" in none[2]
+        odd = error(await s.get(x_odd="a\0b"))
+        assert (odd[0], "control characters" in odd[2], "\0" in odd[2]) == (400, True, False)
 
 
 @story

@@ -39,6 +39,52 @@ def test_what_a_caller_says_of_itself_is_not_believed() -> None:
     assert to_worker([*lies, HOST], CALLER) == [HOST, *OWN]
 
 
+SPOOFED = (
+    "X-Real-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "Fastly-Client-IP",
+    "X-Client-IP",
+    "X-Cluster-Client-IP",
+    "X-Envoy-External-Address",
+    "X-Forwarded",
+    "X-Forwarded-Port",
+    "X-Forwarded-User",
+    "X-Original-Forwarded-For",
+    "X-Original-URL",
+    "Forwarded",
+    *("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Prefix", "Client-IP"),
+)
+
+
+@pytest.mark.parametrize("name", SPOOFED)
+@pytest.mark.parametrize("between", ["-", "_", "."], ids=["as it is", "underscores", "dots"])
+def test_nobody_speaks_for_another_address_however_it_is_written(name: str, between: str) -> None:
+    """WSGI and CGI make the same variable of X-Real-IP and of X_Real_IP."""
+    lie = (name.lower().replace("-", between).encode(), b"10.0.0.1")
+    assert to_worker([lie, HOST], CALLER) == [HOST, *OWN]
+
+
+@pytest.mark.parametrize(
+    "name", [b"content_length", b"transfer_encoding", b"authoriz_ation", b"x_runpod_worker_id"]
+)
+def test_a_name_with_underscores_is_not_another_name(name: bytes) -> None:
+    kept = name == b"authoriz_ation"
+    assert to_worker([(name, b"5"), (b"x_own", b"1"), HOST], CALLER) == [
+        *([(name, b"5")] if kept else []),
+        (b"x_own", b"1"),
+        HOST,
+        *OWN,
+    ]
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_a_length_without_a_body_is_dropped(status: int) -> None:
+    sent = [(b"content-length", b"10"), (b"etag", b"x")]
+    assert to_caller(sent, "w1", status) == [(b"etag", b"x"), (b"x-runpod-worker-id", b"w1")]
+    assert to_caller(sent, "w1")[0] == sent[0]
+
+
 def test_what_connection_names_is_for_the_next_hop() -> None:
     sent = [
         (b"connection", b"close, X-Own"),

@@ -117,11 +117,14 @@ async def test_a_node_that_refuses_the_worker_is_not_asked_in_another_way() -> N
 
 
 @story
-async def test_where_every_way_fails_the_last_reason_is_told() -> None:
+async def test_where_every_way_fails_the_reasons_are_in_the_nodes_record() -> None:
     node = Node(direct=OSError("No route to host"), tunnel=ConnectionResetError("the tunnel has ended"))
     for _ in range(2):
-        with pytest.raises(UpstreamFailed, match=r"worker w cannot be reached: .*(ended|route)"):
+        with pytest.raises(UpstreamFailed, match=r"worker w cannot be reached: no way to its node works"):
             await node.reaching.open("w")
+        assert {"route" in one.why or "ended" in one.why for one in node.state.reach.failures.values()} == {
+            True
+        }
     assert node.reaching.can("w")
     del node.cluster.nodes["n"]
     assert not node.reaching.can("w")

@@ -84,6 +84,27 @@ async def test_bytes_pass_as_they_are_and_an_open_one_is_a_request() -> None:
         assert all(pipe.closed for pipe in s.workers.pipes)
 
 
+async def rules_the_origin(served: Served) -> None:
+    lines = (
+        b"Set-Cookie: a=1; Path=/\r\nStrict-Transport-Security: max-age=9\r\nX-Runpod-Worker-Id: w9\r\n\r\n"
+    )
+    served.pipe.write(ACCEPTED.removesuffix(b"\r\n") + lines)
+    await served.read_bytes()
+
+
+@story
+async def test_a_handshake_s_answer_rules_nothing_beyond_its_endpoint() -> None:
+    async with site(rules_the_origin) as s:
+        [worker] = await s.ready()
+        one = Handshake(s, "/v2/app/x")
+        status, headers = await one.head()
+        assert (status, headers["set-cookie"], headers["upgrade"]) == (101, "a=1; path=/v2/app", "websocket")
+        assert "strict-transport-security" not in headers
+        assert headers["x-runpod-worker-id"] == worker
+        one.to_server.close()
+        await one.ended()
+
+
 @story
 async def test_what_is_no_web_socket_of_a_worker_is_refused_in_words() -> None:
     async with site(echo) as s:
