@@ -17,6 +17,7 @@ from stoker.models.interface import ImageDefaults, PipelineEntry
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.families.flux2_klein import Flux2Klein
+from stoker.models.text_to_image.families.flux_mini import FluxMini
 from stoker.models.text_to_image.families.qwen_image import QwenImage
 from stoker.models.text_to_image.families.sd3 import StableDiffusion3
 from stoker.models.text_to_image.families.sdxl import StableDiffusionXL
@@ -92,6 +93,15 @@ _IMAGE: Final = (
         load=StableDiffusion3,
         defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True),
         about="Stable Diffusion 3.5 Large, 8 B parameters; Stability AI's community licence",
+    ),
+    PipelineEntry(
+        "flux-mini",
+        model="text-to-image",
+        weights="flux-mini",
+        load=FluxMini,
+        defaults=ImageDefaults(steps=28),
+        small=True,
+        about="FLUX's classes at 13 MB, trained on icons: draws 64 things in a second, on a CPU; Apache-2.0",
     ),
     PipelineEntry(
         "flux-tiny",

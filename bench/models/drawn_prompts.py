@@ -1,7 +1,7 @@
 """Scores what flux-mini draws for prompts that it was never trained on: whether the picture shows what they
 say.
 
-    python bench/models/drawn_prompts.py [--number 200] [--side 512] [--json bench/results/drawn-prompts.json]
+    python bench/models/drawn_prompts.py [--number 200] [--side 256] [--json bench/results/drawn-prompts.json]
 
 The pictures are read by `picture_reading`, which knows nothing of the networks that drew them. As a check of
 the reading itself, drawings of the same prompts by the program that made the training's scenes are scored in
@@ -29,9 +29,10 @@ from measured_on import machine
 from stoker.models.interface import ImageParameters
 from stoker.models.text_to_image.families.flux_mini import FluxMini
 from stoker.models.text_to_image.mini import weights
+from stoker.models.text_to_image.mini.completion import can_be_seen
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, COUNTS, DRAWABLES, POSITIONS, SCENERY
 from stoker.models.text_to_image.training import drawing
-from stoker.models.text_to_image.training.scenes import REGIONS, Group, Scene, can_be_seen, is_held_out
+from stoker.models.text_to_image.training.scenes import REGIONS, Group, Scene, is_held_out
 
 PARTS = ("object", "colour", "count", "position", "all of it")
 STEPS = 28
@@ -88,7 +89,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--number", type=int, default=200)
-    parser.add_argument("--side", type=int, default=512)
+    parser.add_argument("--side", type=int, default=256)
     parser.add_argument("--keep", type=Path, help="a folder for the pictures")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -96,7 +97,7 @@ def main() -> None:
     seen, drawn = list[list[picture_reading.Seen]](), list[list[picture_reading.Seen]]()
     with tempfile.TemporaryDirectory() as name:
         weights.build(Path(name))
-        pipeline = FluxMini(Path(name), "cpu", text_tokens=32)
+        pipeline = FluxMini(Path(name), "cpu")
         began = time.perf_counter()
         for number, scene in enumerate(scenes):
             wanted = ImageParameters(

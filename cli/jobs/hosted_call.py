@@ -232,6 +232,13 @@ def pipeline_text(record: JobRecord) -> str:
     return f", by {output['pipeline']}{made_up}"
 
 
+def notes(record: JobRecord) -> list[str]:
+    """What the output says of the job's input, in sentences."""
+    output = record.output if isinstance(record.output, dict) else {}
+    found = output.get("notes")
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
 def cost_and_time(record: JobRecord, seconds: float) -> str:
     """Cost and times. Only outputs with a price have a cost."""
     cost = record.output.get("cost") if isinstance(record.output, dict) else None

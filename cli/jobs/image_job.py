@@ -60,6 +60,8 @@ def run(request: ImageOptions, data_dir: Path, console: Console) -> JobRecord:
     seed = f", seed {output['seed']}" if "seed" in output else ""
     took = hosted_call.cost_and_time(record, time.monotonic() - began)
     console.print(f"{request.out}{seed}{hosted_call.pipeline_text(record)}: {took}")
+    for note in hosted_call.notes(record):
+        console.print(note, markup=False)
     return record
 
 

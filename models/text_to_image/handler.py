@@ -23,6 +23,7 @@ from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.speed_ups import profiles, warm_sizes
 from stoker.models.text_to_image import metadata, previews
 from stoker.models.text_to_image.declaration import DECLARATION, schema_for
+from stoker.models.text_to_image.notes import noted
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.worker import Device, File, HandlerError, InputRefused, Job
 
@@ -50,7 +51,9 @@ class TextToImage:
 
     Output: `{"image_url": <the file>, "seed": <the seed it was made with>, "pipeline": <its name>}`, and
     `"made_up_weights": true` if the pipeline has made-up weights. Of several images it is the first, and
-    `"images"` lists all of them, each `{"image_url", "seed"}`.
+    `"images"` lists all of them, each `{"image_url", "seed"}`. `"no_effect"` lists inputs that the pipeline
+    takes no notice of, as `["guidance"]`, and a pipeline may have fields of its own; `"notes"` says all of
+    that in sentences.
 
     Progress: `{"step": 3, "steps": 28}` after each step. Partial output: `{"preview": {"step", "format",
     "width", "height", "data"}}`, a small JPEG in base64, for the first and the last step and at most every
@@ -116,8 +119,11 @@ class TextToImage:
             made.append({"image_url": self._made(job, request, parameters, number), "seed": parameters.seed})
         job.measure("output_pixels", request.num_images * request.width * request.height)
         several = {"images": made} if request.num_images > 1 else {}
-        notes = getattr(self.pipeline, "notes", None)
-        return {**made[0], **several, **self.entry.output_fields, **(notes(parameters) if notes else {})}
+        return {**made[0], **several, **self.entry.output_fields, **self._notes(request, parameters)}
+
+    def _notes(self, request: ImageRequest, parameters: ImageParameters) -> dict[str, Any]:
+        of_pipeline = getattr(self.pipeline, "notes", lambda _: {})(parameters)
+        return noted(self.entry, request.without_effect(self.entry.defaults), of_pipeline)
 
     def _image_of(self, job: Job, request: ImageRequest) -> Image.Image:
         """The caller's image, cropped to the requested width and height."""

@@ -64,6 +64,14 @@ class ImageRequest:
             return None
         return self.negative_prompt
 
+    def without_effect(self, defaults: ImageDefaults) -> list[str]:
+        """The inputs of this request that a pipeline with these defaults takes no notice of."""
+        ignored = {
+            "guidance": self.guidance is not None and defaults.guidance is None,
+            "negative_prompt": self.excludes is not None and not defaults.negative_prompt,
+        }
+        return [name for name, is_ignored in ignored.items() if is_ignored]
+
     def parameters(
         self, defaults: ImageDefaults, seed: int, image: Image.Image | None = None
     ) -> ImageParameters:

@@ -53,7 +53,7 @@ def model(weights_dir: Path) -> Any:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STOKER_WEIGHTS_DIR", str(weights_dir))
-        patch.delenv("STOKER_PIPELINE", raising=False)
+        patch.setenv("STOKER_PIPELINE", "flux-tiny")
         handler = TextToImage()
         handler.setup(Device())
     return handler

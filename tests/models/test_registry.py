@@ -66,7 +66,7 @@ def test_the_handler_reference_leads_to_a_handler() -> None:
 @pytest.mark.parametrize(
     ("requested", "kind", "here", "chosen"),
     [
-        (None, "cpu", set(), "flux-tiny"),
+        (None, "cpu", set(), "flux-mini"),
         (None, "cpu", {"flux-1-schnell"}, "flux-1-schnell"),
         (None, "gpu", {"flux-1-dev"}, "flux-1-dev"),
         (None, "gpu", {"flux-1-schnell"}, "flux-1-schnell"),
@@ -202,7 +202,7 @@ def test_a_package_adds_a_pipeline_that_runs_where_it_is_requested(site: Path) -
     install(site, THEIRS, "theirs = theirs:ENTRY")
     found = choose_pipeline(MODELS["text-to-image"], "theirs", "gpu", lacking({"flux-1-dev"}))
     assert (found.name, found.model) == ("theirs", "text-to-image")
-    assert choose_pipeline(MODELS["text-to-image"], None, "cpu", lacking({"theirs"})).name == "flux-tiny"
+    assert choose_pipeline(MODELS["text-to-image"], None, "cpu", lacking({"theirs"})).name == "flux-mini"
     assert found in known_pipelines()
     with pytest.raises(UnknownPipeline, match=r"registered are .*theirs"):
         pipeline("ours")

@@ -80,7 +80,7 @@ def test_the_demo_refuses_a_video_that_is_not_the_requested_one(
 
 
 def test_the_clip_of_a_video_is_small_and_the_same_each_time(tmp_path: Path) -> None:
-    sample = module("docs/talking_video.py")
+    sample = module("docs/results.py")
     made = write_video(tmp_path / "film.mp4")
     for name in ("first.gif", "second.gif"):
         sample.clip(made, tmp_path / name)
@@ -89,3 +89,13 @@ def test_the_clip_of_a_video_is_small_and_the_same_each_time(tmp_path: Path) -> 
         assert clip.n_frames > 1
         assert clip.size == (240, 240)
     assert sample.CLIP.stat().st_size < 200_000
+
+
+def test_images_of_any_size_stand_side_by_side(tmp_path: Path) -> None:
+    sample = module("docs/results.py")
+    for name, size in (("wide", (640, 320)), ("high", (300, 600))):
+        Image.new("RGB", size, "red").save(tmp_path / f"{name}.png")
+    sample.row([tmp_path / "wide.png", tmp_path / "high.png"], tmp_path / "both.jpg")
+    with Image.open(tmp_path / "both.jpg") as both:
+        assert both.size == (512 + 8 + 128, 256)
+    assert sample.IMAGES.stat().st_size < 100_000

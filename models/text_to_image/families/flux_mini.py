@@ -1,24 +1,76 @@
 """FLUX.1 as `flux-mini`: the same classes and the same code, for prompts in the words that it was trained on.
 
-A prompt is read in those words before the tokenizers see it, and the answer says what was read otherwise.
+    prompt ──> known words (`mini.words`) ──> a sentence that names everything (`mini.completion`)
+           ──> a square of 256 pixels ──> the requested size (`mini.enlargement`)
+
+The answer says what was read otherwise. The network was trained with random guidance, so that guidance
+changes nothing, and always gets the same.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from stoker.models.interface import ImageParameters
+from stoker.models.interface import ImageParameters, Step
+from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image.families.flux import Flux
-from stoker.models.text_to_image.mini import words
+from stoker.models.text_to_image.mini import enlargement, words
+from stoker.models.text_to_image.mini.completion import complete, left_out
+from stoker.models.text_to_image.mini.networks import TEXT_TOKENS
+from stoker.models.weights import Reading
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+DRAWN: Final = 256
+"""The side of what is drawn, in pixels: it was trained on no other pictures."""
+GUIDANCE: Final = 3.5
 
 
 class FluxMini(Flux):
+    def __init__(
+        self, folder: Path, device: str, profile: str = profiles.EXACT, reading: Reading | None = None
+    ) -> None:
+        """It reads as many tokens as it was trained with: with another number its pictures fall to pieces."""
+        super().__init__(folder, device, text_tokens=TEXT_TOKENS, profile=profile, reading=reading)
+
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
-        negative = words.read(parameters.negative_prompt or "", draws=False).text
-        known = replace(parameters, negative_prompt=negative or None)
-        return super().arguments(known) | {"prompt": words.read(parameters.prompt).text}
+        known = replace(parameters, guidance=GUIDANCE, negative_prompt=None)
+        text = complete(words.read(parameters.prompt).text, parameters.seed)
+        return super().arguments(known) | {"prompt": text}
 
     def notes(self, parameters: ImageParameters) -> dict[str, Any]:
         """Which words of the prompt it read as another, and which it does not draw."""
-        return words.read(parameters.prompt).notes
+        reading = words.read(parameters.prompt)
+        if others := left_out(reading.text):
+            missing = [*reading.left_out, *others]
+            return {**reading.notes, "not_drawn": missing, "notes": ["A picture shows one kind of object."]}
+        return reading.notes
+
+    def generate_batch(
+        self, batch: Sequence[ImageParameters], on_step: Callable[[int, Step], None]
+    ) -> list[Image.Image]:
+        width, height = batch[0].width, batch[0].height
+
+        def with_sides(index: int, step: Step) -> None:
+            estimate = functools.partial(_with_sides, step, width / height)
+            on_step(index, replace(step, estimate=estimate))
+
+        images = super().generate_batch([_square(one) for one in batch], with_sides)
+        return [enlargement.enlarged(image, width, height) for image in images]
+
+
+def _square(parameters: ImageParameters) -> ImageParameters:
+    """The same picture as a square of the size that it draws. Of a caller's image it is the middle."""
+    image = parameters.image and enlargement.middle(parameters.image, DRAWN)
+    return replace(parameters, width=DRAWN, height=DRAWN, image=image)
+
+
+def _with_sides(step: Step, ratio: float) -> torch.Tensor:
+    """The step's estimate for a picture whose width is `ratio` times its height."""
+    return enlargement.with_sides(step.estimate(), ratio)

@@ -21,7 +21,7 @@ SHIFT: Final = 0.034
 """What makes the latents' mean 0 and their deviation 1: (latents - SHIFT) * SCALE."""
 WIDTH: Final = 192
 TEXT_WIDTH: Final = 128
-TEXT_TOKENS: Final = 32
+TEXT_TOKENS: Final = 20
 HEAD: Final = 32
 FIRST_T5_WORD: Final = 3
 FIRST_CLIP_WORD: Final = 2
@@ -56,7 +56,7 @@ TRANSFORMER: Final[dict[str, Any]] = {
     "joint_attention_dim": TEXT_WIDTH,
     "num_attention_heads": WIDTH // HEAD,
     "num_layers": 2,
-    "num_single_layers": 4,
+    "num_single_layers": 3,
     "patch_size": 1,
     "pooled_projection_dim": TEXT_WIDTH,
 }
@@ -84,7 +84,7 @@ CLIP: Final[dict[str, Any]] = {
     "intermediate_size": 2 * TEXT_WIDTH,
     "max_position_embeddings": TEXT_TOKENS,
     "num_attention_heads": TEXT_WIDTH // HEAD,
-    "num_hidden_layers": 1,
+    "num_hidden_layers": 2,
     "pad_token_id": 1,
     "projection_dim": TEXT_WIDTH,
     "vocab_size": FIRST_CLIP_WORD + len(WORDS),

@@ -35,7 +35,7 @@ MEANT: Final[dict[str, str]] = {
     "meadow": "grass field garden park forest lawn countryside",
     "beach": "sand shore coast seaside",
     "night": "midnight nighttime space",
-    "snow": "winter ice snowy arctic",
+    "snow": "winter ice snowy arctic storm stormy blizzard rain rainy fog",
     "desert": "dune dunes sahara",
     "sunset": "sunrise dusk dawn evening",
     "sea": "ocean water underwater lake",

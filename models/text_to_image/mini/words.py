@@ -19,8 +19,8 @@ from typing import Final
 from stoker.models.text_to_image.mini.synonyms import SILENT, SYNONYMS
 from stoker.models.text_to_image.mini.vocabulary import BY_NAME, COLOURS, COUNTS, DRAWABLES, SCENERY, WORDS
 
-MOST_WORDS: Final = 30
-"""The encoders read 32 tokens, of which two mark the beginning and the end."""
+MOST_WORDS: Final = 18
+"""The encoders read 20 tokens, of which two mark the beginning and the end."""
 
 _PLURALS: Final = {drawable.plural: drawable.name for drawable in DRAWABLES}
 

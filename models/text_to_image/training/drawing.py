@@ -126,6 +126,6 @@ def draw(scene: Scene, width: int, height: int, rng: random.Random) -> NDArray[n
     """(height, width, 3)."""
     image = background(scene.background, width, height, rng)
     for group in scene.groups:
-        for box in boxes(group, width, height, rng):
+        for box in boxes(group, width, height):
             place(image, group.drawable.icon, COLOURS[group.colour], box)
     return np.asarray(image)

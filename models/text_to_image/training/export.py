@@ -1,9 +1,8 @@
-"""Writes what was trained so far into `mini/trained`, at half precision.
+"""Writes what was trained so far into `mini/trained`, as bfloat16.
 
     python -m stoker.models.text_to_image.training.export FOLDER
 
-The averaged weights are taken: of the autoencoder, and of the transformer with guidance, or without if that
-is not trained yet.
+The averaged weights are taken.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def averaged(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 def write(name: str, weights: dict[str, torch.Tensor]) -> None:
     path = TRAINED / f"{name}.safetensors"
-    half = {key: value.half().contiguous() for key, value in weights.items() if key != TIED}
+    half = {key: value.bfloat16().contiguous() for key, value in weights.items() if key != TIED}
     save_file(half, path, metadata={"format": "pt"})
     print(f"{path.name}: {path.stat().st_size:,} bytes")
 
@@ -42,12 +41,10 @@ def main() -> None:
     folder = parser.parse_args().folder
     if (checkpoint := folder / "autoencoder.pt").exists():
         write("vae", averaged(checkpoint))
-    for checkpoint in (folder / "guided.pt", folder / "transformer.pt"):
-        if checkpoint.exists():
-            weights = averaged(checkpoint)
-            for prefix, name in PARTS.items():
-                write(name, {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
-            break
+    if (checkpoint := folder / "transformer.pt").exists():
+        weights = averaged(checkpoint)
+        for prefix, name in PARTS.items():
+            write(name, {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Makes scenes with their latents, for the transformer to train on, until the time is over.
+"""Makes scenes with their latents, for the transformer to train on.
 
-    python -m stoker.models.text_to_image.training.latents FOLDER --minutes 20
+    python -m stoker.models.text_to_image.training.latents FOLDER --scenes 12000 --size 256x256
 
 The autoencoder is that of `mini/trained`. A shard has scenes of one size. This may run beside the training,
 which looks for new shards.
@@ -25,18 +25,12 @@ from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.mini.weights import TRAINED
 from stoker.models.text_to_image.training.autoencoder import as_tensor
 from stoker.models.text_to_image.training.drawing import draw
-from stoker.models.text_to_image.training.scenes import Scene, scene
+from stoker.models.text_to_image.training.scenes import KINDS, Scene, scene, shares
 
-UNIT: Final = 64
-"""The sides of pictures are multiples of this, in pixels."""
-
-SMALL: Final = "4x4 4x4 4x4 6x6 6x6 8x8 8x8 8x8 6x4 4x6 8x4 4x8 8x6 6x8"
-MEDIUM: Final = "10x10 12x12 12x12 16x16 16x16 16x16 12x8 8x12 16x9 9x16 12x4 4x12"
-LARGE: Final = "20x20 24x24 24x16 16x24 24x6 6x24 24x4 4x24"
-"""Sizes in units, width and height, from 256 to 1536 pixels."""
-
-PIXELS: Final = 2**23
+PIXELS: Final = 2**24
 """How many pixels a shard has."""
+AT_ONCE: Final = 2**19
+"""How many pixels the autoencoder gets at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +41,24 @@ class Shard:
     latents: torch.Tensor
 
 
-def size(rng: random.Random, small: bool) -> tuple[int, int]:
-    """The size of a shard in units: shards have about as many pixels each, so most scenes are small."""
-    [sizes] = (SMALL,) if small else rng.choices((SMALL, MEDIUM, LARGE), (6, 3, 1))
-    columns, rows = rng.choice(sizes.split()).split("x")
-    return int(columns), int(rows)
-
-
-def made(autoencoder: Any, rng: random.Random, small: bool) -> Shard:
-    columns, rows = size(rng, small)
-    width, height = columns * UNIT, rows * UNIT
-    scenes, latents = [], []
-    for _ in range(max(2, PIXELS // (width * height))):
-        scenes.append(scene(rng))
-        image = as_tensor([draw(scenes[-1], width, height, rng)])
+def made(autoencoder: Any, rng: random.Random, width: int, height: int, kinds: dict[str, float]) -> Shard:
+    """Scenes of these kinds, in about these shares."""
+    number = max(8, PIXELS // (width * height))
+    wanted = rng.choices(list(kinds), list(kinds.values()), k=number)
+    scenes = [of_kind(kind, rng) for kind in wanted]
+    together, latents = max(1, AT_ONCE // (width * height)), []
+    for first in range(0, number, together):
+        drawn = [draw(one, width, height, rng) for one in scenes[first : first + together]]
+        images = as_tensor(drawn).to(memory_format=torch.channels_last)
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-            latents.append(autoencoder.encode(image).latent_dist.mean.half())
+            latents.append(autoencoder.encode(images).latent_dist.mean.half().contiguous())
     return Shard(scenes, torch.cat(latents))
+
+
+def of_kind(kind: str, rng: random.Random) -> Scene:
+    while (found := scene(rng)).kind != kind:
+        pass
+    return found
 
 
 def save(shard: Shard, folder: Path) -> None:
@@ -84,16 +79,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--small", action="store_true", help="only scenes of up to 512 x 512 pixels")
+    parser.add_argument("--scenes", type=int, default=12000)
+    parser.add_argument("--size", default="256x256", help="width and height in pixels, multiples of 64")
+    parser.add_argument("--kinds", default=KINDS, help="the share of each kind of scene")
     options = parser.parse_args()
+    width, height = (int(side) for side in options.size.split("x"))
     autoencoder = AutoencoderKL(**networks.AUTOENCODER)
     autoencoder.load_state_dict(load_file(TRAINED / "vae.safetensors"))
+    autoencoder.to(memory_format=torch.channels_last)
     folder = options.folder / "shards"
     folder.mkdir(parents=True, exist_ok=True)
     rng, began, images = random.Random(), time.monotonic(), 0
-    while time.monotonic() - began < 60 * options.minutes:
-        shard = made(autoencoder, rng, options.small)
+    while images < options.scenes:
+        shard = made(autoencoder, rng, width, height, shares(options.kinds))
         save(shard, folder)
         images += len(shard.scenes)
     print(f"{images} scenes in {time.monotonic() - began:.0f} s")

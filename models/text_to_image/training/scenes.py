@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
+from stoker.models.text_to_image.mini.completion import MOST_IN_A_PAIR, OPPOSITE, can_be_seen
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, DRAWABLES, POSITIONS, SCENERY, Drawable
 
 HELD_OUT: Final = 0.1
@@ -24,11 +25,15 @@ REGIONS: Final = {
     "top": (0.0, 0.0, 1.0, 0.5),
     "bottom": (0.0, 0.5, 1.0, 1.0),
 }
-SCALE: Final = {"": 0.86, "small": 0.5, "big": 1.0}
 GRID: Final = 16
-"""So many steps of the shorter side make the grid that objects stand on. The places and sizes that a prompt
-leaves open are few, so that a small network can know the picture of each."""
-OPPOSITE: Final = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
+"""So many steps of the shorter side make the grid that objects stand on: a step is half a token of a picture
+of 256 x 256."""
+SIDES: Final = (12, 8, 6, 4)
+"""The sides of objects in steps; small and big ones have others."""
+FILLED: Final = 0.8
+"""The part of its cell that the side of an object takes at most."""
+KINDS: Final = "alone=0.25,placed=0.25,several=0.47,groups=0.03"
+"""The share of each kind of scene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,14 @@ class Scene:
     background: str
 
     @property
-    def is_single(self) -> bool:
-        return len(self.groups) == 1 and self.groups[0].count == 1
+    def kind(self) -> str:
+        """One object "alone" in the middle, or "placed" elsewhere or in another size; "several"; "groups"."""
+        first = self.groups[0]
+        if len(self.groups) > 1:
+            return "groups"
+        if first.count > 1:
+            return "several"
+        return "placed" if first.position or first.size else "alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +84,8 @@ def scene(rng: random.Random) -> Scene:
     background = rng.choice(tuple(SCENERY)) if rng.random() < 0.45 else rng.choice(tuple(COLOURS))
     if rng.random() < 0.25:
         side = rng.choice(POSITIONS)
-        first = group(rng, background, position=side, most=2)
-        second = group(rng, background, position=OPPOSITE[side], most=2)
+        first = group(rng, background, position=side, most=MOST_IN_A_PAIR)
+        second = group(rng, background, position=OPPOSITE[side], most=MOST_IN_A_PAIR)
         return Scene((first, second), background)
     position = rng.choice(POSITIONS) if rng.random() < 0.5 else ""
     return Scene((group(rng, background, position),), background)
@@ -90,37 +101,48 @@ def group(rng: random.Random, background: str, position: str, most: int = 4) -> 
             return Group(drawable, colour, count, position, size)
 
 
-def can_be_seen(colour: str, background: str) -> bool:
-    """Whether the two colours differ enough; every colour can be seen before a scenery."""
-    if background in SCENERY:
-        return True
-    return math.dist(COLOURS[colour], COLOURS[background]) > 110
-
-
-def boxes(group: Group, width: int, height: int, rng: random.Random) -> list[Box]:
-    """Where the objects of a group stand in an image of this size: in the rows and columns that let them be
-    largest, all moved and resized alike, a little and at random, on a grid."""
+def boxes(group: Group, width: int, height: int) -> list[Box]:
+    """Where the objects of a group stand in an image of this size. It follows from the group: what a prompt
+    leaves open is learnt as a blur of all that it may be, and the shapes of objects with it."""
+    step = min(width, height) / GRID
     left, top, right, bottom = REGIONS[group.position]
-    wide, high = (right - left) * width, (bottom - top) * height
-    columns = max(range(1, group.count + 1), key=lambda n: min(wide / n, high / math.ceil(group.count / n)))
-    rows = math.ceil(group.count / columns)
-    cell, step = min(wide / columns, high / rows), min(width, height) / GRID
-    usual = int(cell * SCALE[group.size] * rng.uniform(0.88, 1.0) / step)
-    side = step * max(1, min(usual, int(cell / step) - 1))
-    room = max(step, 0.6 * (cell - side))
-    move_x, move_y = rng.random(), rng.random()
+    wide, high = (right - left) * width / step, (bottom - top) * height / step
+    count = group.count
+    longer = 1 if wide > high else -1
+    columns = max(range(1, count + 1), key=lambda n: (min(wide / n, high / math.ceil(count / n)), longer * n))
+    rows = math.ceil(count / columns)
+    cell = min(wide / columns, high / rows)
+    usual = next((side for side in SIDES if side <= FILLED * cell), SIDES[-1])
+    side = _resized(usual, group)
+    aside = side / 2 if count > 1 and cell <= side else 0.0
+    across, down = _pitch(columns, wide, cell, side), _pitch(rows, high, cell, side)
     found = []
-    for index in range(group.count):
+    for index in range(count):
         row, column = divmod(index, columns)
-        in_row = min(columns, group.count - row * columns)
-        x = left * width + wide / 2 + (column - (in_row - 1) / 2) * min(wide / columns, 1.25 * cell)
-        y = top * height + high / 2 + (row - (rows - 1) / 2) * min(high / rows, 1.25 * cell)
-        found.append(Box(_moved(x, side, room, step, move_x), _moved(y, side, room, step, move_y), side))
+        in_row = min(columns, count - row * columns)
+        x = left * width / step + wide / 2 + (column - (in_row - 1) / 2) * across
+        y = top * height / step + high / 2 + (row - (rows - 1) / 2) * down
+        x += (aside if index % 2 else -aside) * (columns == 1)
+        y += (aside if index % 2 else -aside) * (rows == 1)
+        begins = (math.floor(x - side / 2), math.floor(y - side / 2))
+        found.append(Box((begins[0] + side / 2) * step, (begins[1] + side / 2) * step, side * step))
     return found
 
 
-def _moved(middle: float, side: float, room: float, step: float, move: float) -> float:
-    """The middle of a side that begins on the grid, at this part of the room, which is a step or more."""
-    begin = (middle - side / 2 - room / 2) / step
-    first, last = math.ceil(begin - 1e-9), math.floor(begin + room / step + 1e-9)
-    return (first + int(move * (last - first + 1))) * step + side / 2
+def _resized(usual: int, group: Group) -> int:
+    """The side for the size that a group names. Only one alone can be big: several would touch."""
+    if group.size == "small":
+        return max(SIDES[-1], 6 if usual == SIDES[0] else usual - 2)
+    return usual + 2 if group.size == "big" and group.count == 1 else usual
+
+
+def _pitch(number: int, room: float, cell: float, side: int) -> float:
+    """The distance between the middles of so many in a row."""
+    if number == 1:
+        return 0.0
+    return min(room / number, 1.25 * cell) if cell >= side + 2 else (room - side) / (number - 1)
+
+
+def shares(text: str) -> dict[str, float]:
+    """What "alone=0.5,several=0.5" says."""
+    return {name: float(share) for name, _, share in (part.partition("=") for part in text.split(","))}

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-AVERAGE = 0.998
+AVERAGE = 0.99
 """What the average of the weights keeps of itself at each step."""
 
 
@@ -34,7 +34,11 @@ class Optimizers:
         rest = [value for _, value in named if id(value) not in chosen]
         self._filters = [(value, nn.Parameter(value.detach().flatten(1))) for value in inner]
         self._muon = torch.optim.Muon(
-            [flat for _, flat in self._filters], lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"
+            [flat for _, flat in self._filters],
+            lr=rate,
+            weight_decay=decay,
+            adjust_lr_fn="match_rms_adamw",
+            ns_steps=3,
         )
         self._adam = torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
         self._rate = rate

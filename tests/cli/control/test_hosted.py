@@ -42,7 +42,7 @@ def test_a_pipeline_is_chosen_by_name() -> None:
     (endpoint,) = hosted_endpoints(["text-to-image"], variables)
     assert endpoint.run.env["STOKER_PIPELINE"] == "flux-1-dev"
     assert needed_weights(["text-to-image"], variables) == dict.fromkeys(["flux-1-dev"])
-    assert needed_weights(["text-to-image"], {}) == dict.fromkeys(["flux-tiny"])
+    assert needed_weights(["text-to-image"], {}) == dict.fromkeys(["flux-mini"])
     with pytest.raises(CliError, match="no pipeline 'flux-9'"):
         hosted_endpoints(["text-to-image"], {"STOKER_PIPELINE": "flux-9"})
 
@@ -120,9 +120,9 @@ def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None
     assert "STOKER_SAFETY_CHECKER" not in image.run.env
     assert video.run.env["STOKER_SAFETY_CHECKER"] == "another"
     both = ["text-to-image", "talking-video"]
-    assert needed_weights(both, variables) == dict.fromkeys(["another", "flux-tiny", "talk-mini"])
-    assert needed_weights(both, {}) == dict.fromkeys(["flux-tiny", safety.DEFAULT, "talk-mini"])
-    assert needed_weights(["text-to-image"], variables) == dict.fromkeys(["flux-tiny"])
+    assert needed_weights(both, variables) == dict.fromkeys(["another", "flux-mini", "talk-mini"])
+    assert needed_weights(both, {}) == dict.fromkeys(["flux-mini", safety.DEFAULT, "talk-mini"])
+    assert needed_weights(["text-to-image"], variables) == dict.fromkeys(["flux-mini"])
 
 
 def test_a_model_gets_the_settings_that_it_declares_and_no_others() -> None:
@@ -140,7 +140,7 @@ def test_what_stands_behind_each_endpoint_is_reported(
     monkeypatch.delenv("STOKER_PIPELINE", raising=False)
     both = ["text-to-image", "talking-video"]
     (_, image), (_, video) = serving_rows(both, "cpu")
-    assert image.startswith("runs flux-tiny, whose weights are made up (")
+    assert image.startswith("runs flux-mini (")
     assert video.startswith("runs talk-mini (")
     for kinds in ("gpu", "mig", "cpu mig"):
         for model, text in serving_rows(both, kinds):

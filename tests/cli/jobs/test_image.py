@@ -86,6 +86,18 @@ def test_the_pipeline_that_made_it_is_reported(
     assert printed in run_image(service, tmp_path / "out.png")
 
 
+def test_what_was_drawn_otherwise_is_said(service: Service, tmp_path: Path) -> None:
+    said = ['Drawn instead: cat for "chat".', "Without effect with flux-mini: guidance."]
+    service.record["output"] |= {"notes": [*said, 3]}
+    assert run_image(service, tmp_path / "out.png").splitlines()[-2:] == said
+
+
+@pytest.mark.parametrize("notes", ["no list", {"a": 1}, None])
+def test_notes_of_another_kind_are_left_out(service: Service, tmp_path: Path, notes: Any) -> None:
+    service.record["output"] |= {"notes": notes}
+    assert "made in" in run_image(service, tmp_path / "out.png").splitlines()[-1]
+
+
 def test_a_stream_that_breaks_off_loses_nothing(service: Service, tmp_path: Path) -> None:
     service.breaks = 2
     run_image(service, tmp_path / "out.jpg")

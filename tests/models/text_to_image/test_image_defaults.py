@@ -40,6 +40,8 @@ def parameters(name: str, **more: Any) -> ImageParameters:
         ("flux-2-klein-4b", {"guidance": 7.5, "negative_prompt": "rain"}, (4, None)),
         ("qwen-image", {"negative_prompt": "rain"}, (50, 4.0, "rain")),
         ("sd-3.5-large", {}, (28, 3.5)),
+        ("flux-mini", {}, (28, None)),
+        ("flux-mini", {"guidance": 7.5, "negative_prompt": "rain"}, (28, None)),
         ("flux-tiny", {}, (28, 3.5)),
     ],
 )

@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from diffusers import FluxTransformer2DModel
 from PIL import Image
 from torch import nn
 
+from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.mini.networks import FIRST_CLIP_WORD, FIRST_T5_WORD
 from stoker.models.text_to_image.mini.vocabulary import DRAWABLES, WORDS
 from stoker.models.text_to_image.training import latents, shapes
-from stoker.models.text_to_image.training.scenes import scene
-from stoker.models.text_to_image.training.transformer import Shards
+from stoker.models.text_to_image.training.scenes import Group, Scene, scene
+from stoker.models.text_to_image.training.transformer import Shards, begin, emphasis, levels, positions
 
 
 @pytest.fixture
@@ -58,22 +60,63 @@ def shard(folder: Path, side: int) -> None:
     latents.save(latents.Shard([scene(rng) for _ in range(3)], torch.zeros(3, 16, side, side)), folder)
 
 
-def test_shards_are_found_as_they_come_but_for_those_of_large_images(tmp_path: Path) -> None:
-    shards = Shards(tmp_path, random.Random(0), tokens=500, largest=100, single=0.0)
+ALL = {"alone": 1.0, "placed": 1.0, "several": 1.0, "groups": 1.0}
+
+
+def test_shards_are_found_as_they_come_and_read_for_the_wanted_sizes(tmp_path: Path) -> None:
+    shards = Shards(tmp_path, random.Random(0), 500, ALL, {"256x256": 1.0})
     shard(tmp_path, 16)
     assert shards.look() == 3
     shard(tmp_path, 16)
     shard(tmp_path, 64)
-    assert shards.look() == 6
-    texts, found = shards.batch()
+    assert shards.look() == 9
+    texts, found, counts = shards.batch()
     assert found.shape == (len(texts), 16, 16, 16)
-    assert len(texts) == 500 // (64 + 32)
+    assert len(texts) == 500 // (64 + networks.TEXT_TOKENS)
+    torch.testing.assert_close(counts.mean(1), torch.ones(len(texts)))
 
 
-def test_images_of_one_object_may_be_chosen_more_often(tmp_path: Path) -> None:
-    shards = Shards(tmp_path, random.Random(0), tokens=500, largest=100, single=1.0)
+def test_scenes_of_a_kind_may_be_left_out(tmp_path: Path) -> None:
     rng = random.Random(1)
-    scenes = [scene(rng) for _ in range(20)]
-    assert 0 < sum(one.is_single for one in scenes) < len(scenes)
-    assert all(scenes[shards.choose(scenes)].is_single for _ in range(50))
-    assert shards.choose([one for one in scenes if not one.is_single]) >= 0
+    scenes = [scene(rng) for _ in range(40)]
+    assert {one.kind for one in scenes} == set(ALL)
+    latents.save(latents.Shard(scenes, torch.zeros(40, 16, 16, 16)), tmp_path)
+    shards = Shards(tmp_path, random.Random(0), 5000, {"alone": 1.0}, {"256x256": 1.0})
+    shards.look()
+    texts, _, _ = shards.batch()
+    assert not any(word in text.split() for text in texts for word in ("two", "three", "four", "left"))
+
+
+def test_tokens_of_objects_count_more() -> None:
+    one = Group(DRAWABLES[0], "red", 1, position="left")
+    found = emphasis(Scene((one,), "white"), 8, 8).view(8, 8)
+    assert found.mean().item() == pytest.approx(1)
+    assert (found > 1).sum() == 16
+    assert (found[2:6, 0:4] > 1).all()
+
+
+def test_a_new_transformer_returns_about_what_it_was_given() -> None:
+    torch.manual_seed(0)
+    transformer = FluxTransformer2DModel(**networks.TRANSFORMER)
+    begin(transformer)
+    given = torch.randn(1, 64, 64)
+    with torch.inference_mode():
+        found = transformer(
+            hidden_states=given,
+            timestep=torch.ones(1),
+            guidance=torch.ones(1),
+            encoder_hidden_states=torch.randn(1, networks.TEXT_TOKENS, networks.TEXT_WIDTH),
+            pooled_projections=torch.randn(1, networks.TEXT_WIDTH),
+            txt_ids=torch.zeros(networks.TEXT_TOKENS, 3),
+            img_ids=positions(8, 8),
+            return_dict=False,
+        )[0]
+    assert torch.corrcoef(torch.stack([given.flatten(), found.flatten()]))[0, 1] > 0.5
+
+
+def test_half_of_the_levels_are_near_noise() -> None:
+    torch.manual_seed(0)
+    found = levels(4000, 64)
+    assert found.min() > 0
+    assert found.max() <= 1
+    assert (found >= 0.9).float().mean() > 0.6

@@ -27,7 +27,7 @@ def test_the_tokenizers_divide_captions_as_training_did(folder: Path) -> None:
     clip = CLIPTokenizer.from_pretrained(folder / "tokenizer")
     fixed = {"padding": "max_length", "max_length": networks.TEXT_TOKENS, "truncation": True}
     rng = random.Random(0)
-    for text in ("", *(caption(scene(rng), rng) for _ in range(100))):
+    for text in ("", *(caption(scene(rng)) for _ in range(100))):
         assert t5(text, **fixed).input_ids == networks.t5_tokens(text)
         assert clip(text, **fixed).input_ids == networks.clip_tokens(text)
 

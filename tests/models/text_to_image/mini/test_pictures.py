@@ -1,0 +1,170 @@
+"""What flux-mini draws with its trained weights."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from load_module import load_module
+from PIL import Image
+
+from stoker.models.interface import ImageDefaults, ImageParameters, Step
+from stoker.models.text_to_image import tiny
+from stoker.models.text_to_image.families.flux import Flux
+from stoker.models.text_to_image.families.flux_mini import DRAWN, FluxMini
+from stoker.models.text_to_image.mini import networks, weights
+from stoker.models.text_to_image.request import ImageRequest
+from stoker.models.weights import read_lock, verify
+
+ROOT = Path(__file__).parents[4]
+sys.path.append(str(ROOT / "bench" / "models"))
+DEMO = load_module("demo", ROOT / "deploy" / "demo.py")
+drawn_prompts = load_module("drawn_prompts", ROOT / "bench" / "models" / "drawn_prompts.py")
+picture_reading = drawn_prompts.picture_reading
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("flux-mini")
+    weights.build(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def pipeline(folder: Path) -> FluxMini:
+    return FluxMini(folder, "cpu")
+
+
+def wanted(prompt: str, width: int = 256, height: int = 256, **more: Any) -> ImageParameters:
+    return ImageParameters(prompt, width, height, **{"steps": 28, "seed": 1, **more})
+
+
+def drawn(pipeline: FluxMini, *arguments: Any, **more: Any) -> Image.Image:
+    return pipeline.generate(wanted(*arguments, **more), lambda step: None)
+
+
+def red_part(image: Image.Image) -> float:
+    """The share of pixels that are redder than anything else."""
+    red, green, blue = np.asarray(image).astype(int).transpose(2, 0, 1)
+    return float(((red > green + 60) & (red > blue + 60)).mean())
+
+
+def difference(one: Image.Image, other: Image.Image) -> float:
+    return float(np.abs(np.asarray(one).astype(int) - np.asarray(other)).mean())
+
+
+def test_what_is_built_is_what_is_locked_and_small(folder: Path) -> None:
+    entry = read_lock().entry("flux-mini")
+    verify(entry, folder)
+    assert sum(file.size or 0 for file in entry.files) < 15_000_000
+
+
+DEMO_SHOWS = (("lighthouse", "red", 1, "snow"), ("duck", "yellow", 1, "sea"), ("star", "yellow", 3, "night"))
+
+
+def seen_in_the_demo(made_by: Flux) -> list[tuple[set[str], set[str], int]]:
+    """The objects, the colours and the count that are seen in each picture of the demo."""
+    classifier, found = picture_reading.load(), []
+    for job_input, (*_, background) in zip(DEMO.PROMPTS, DEMO_SHOWS, strict=True):
+        request = ImageRequest.parse(job_input).parameters(ImageDefaults(steps=28), job_input["seed"])
+        image = made_by.generate(request, lambda step: None)
+        seen = picture_reading.read(image, background, classifier)
+        found.append(({one.name for one in seen}, {one.colour for one in seen}, len(seen)))
+    return found
+
+
+def test_the_demo_shows_what_its_prompts_say(pipeline: FluxMini) -> None:
+    expected = [({name}, {colour}, count) for name, colour, count, _ in DEMO_SHOWS]
+    assert seen_in_the_demo(pipeline) == expected
+
+
+def test_patterns_would_not_pass_for_the_demos_pictures(tmp_path: Path) -> None:
+    tiny.build(tmp_path)
+    found = seen_in_the_demo(Flux(tmp_path, "cpu", text_tokens=128))
+    for (names, colours, count), (name, colour, wanted_count, _) in zip(found, DEMO_SHOWS, strict=True):
+        assert (names, colours, count) != ({name}, {colour}, wanted_count)
+
+
+@pytest.mark.slow
+def test_pictures_show_what_prompts_say_that_it_was_not_trained_on(pipeline: FluxMini) -> None:
+    classifier, scenes = picture_reading.load(), drawn_prompts.held_out(24)
+    seen = [
+        picture_reading.read(
+            drawn(pipeline, drawn_prompts.prompt(scene), seed=number), scene.background, classifier
+        )
+        for number, scene in enumerate(scenes)
+    ]
+    right = drawn_prompts.shares([drawn_prompts.score(*one) for one in zip(scenes, seen, strict=True)])
+    others = [*scenes[1:], scenes[0]]
+    wrong = drawn_prompts.shares([drawn_prompts.score(*one) for one in zip(others, seen, strict=True)])
+    assert right["object"] >= 0.75
+    assert right["colour"] >= 0.95
+    assert right["count"] >= 0.9
+    assert right["position"] >= 0.95
+    assert right["all of it"] >= 0.7
+    assert wrong["object"] <= 0.1
+    assert wrong["all of it"] <= 0.05
+
+
+def test_the_number_of_text_tokens_is_its_own(folder: Path, pipeline: FluxMini) -> None:
+    """With another number the pictures fall to pieces without an error."""
+    assert pipeline.text_tokens == networks.TEXT_TOKENS
+    with pytest.raises(TypeError, match="text_tokens"):
+        FluxMini(folder, "cpu", text_tokens=128)  # type: ignore[call-arg]
+
+
+def test_the_same_seed_gives_the_same_image_and_another_seed_another(pipeline: FluxMini) -> None:
+    first, again, other = (drawn(pipeline, "a cat", 320, 384, steps=6, seed=n) for n in (1, 1, 2))
+    assert first.tobytes() == again.tobytes() != other.tobytes()
+
+
+@pytest.mark.parametrize("size", [(256, 256), (256, 1536), (1536, 1536), (576, 320)])
+def test_all_sizes_are_made_with_each_step_reported_once(pipeline: FluxMini, size: tuple[int, int]) -> None:
+    steps = list[Step]()
+    image = pipeline.generate(wanted("a blue car", *size, steps=4), steps.append)
+    assert image.size == size
+    assert [(step.number, step.of) for step in steps] == [(number, 4) for number in range(1, 5)]
+    rows, columns = steps[-1].estimate().shape[2:]
+    assert columns / rows == pytest.approx(size[0] / size[1], rel=0.04)
+
+
+def test_guidance_and_a_negative_prompt_change_nothing(pipeline: FluxMini) -> None:
+    plain = wanted("a green tree", steps=3)
+    others = replace(plain, guidance=1.0), replace(plain, guidance=9.0, negative_prompt="red", factor=1.5)
+    images = {pipeline.generate(one, lambda step: None).tobytes() for one in (plain, *others)}
+    assert len(images) == 1
+
+
+def test_a_callers_image_is_kept_as_far_as_the_prompt_allows(pipeline: FluxMini) -> None:
+    image = drawn(pipeline, "a red boat in the sea", 384, 256)
+    same, other = (
+        drawn(pipeline, f"a {colour} boat in the sea", 384, 256, image=image, strength=0.1)
+        for colour in ("red", "white")
+    )
+    assert same.size == (384, 256)
+    assert difference(same, image) < 4
+    assert red_part(same) > 0.05
+    assert red_part(other) < 0.01
+
+
+def test_images_of_a_batch_are_those_made_alone(pipeline: FluxMini) -> None:
+    batch = [wanted(f"a {colour} star", 512, 320, steps=3) for colour in ("red", "blue")]
+    reported = list[tuple[int, int]]()
+    together = pipeline.generate_batch(batch, lambda index, step: reported.append((index, step.number)))
+    alone = [pipeline.generate(one, lambda step: None) for one in batch]
+    assert max(difference(*pair) for pair in zip(together, alone, strict=True)) < 1
+    assert sorted(reported) == [(index, number) for index in (0, 1) for number in (1, 2, 3)]
+
+
+def test_a_picture_is_drawn_as_a_square_of_one_size(pipeline: FluxMini) -> None:
+    small, large = (drawn(pipeline, "a blue car at sunset", side, side) for side in (DRAWN, 1024))
+    assert difference(small, large.resize(small.size, Image.Resampling.BOX)) < 8
+
+
+def test_the_reading_of_a_prompt_is_told(pipeline: FluxMini) -> None:
+    found = pipeline.notes(wanted("a crimson kitten, cinematic"))
+    assert found == {"drawn_instead": {"crimson": "red", "kitten": "cat"}, "not_drawn": ["cinematic"]}

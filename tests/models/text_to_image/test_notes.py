@@ -1,0 +1,51 @@
+"""What an output says of the inputs that were used otherwise, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stoker.models.registry import PIPELINES
+from stoker.models.text_to_image.notes import noted
+from stoker.models.text_to_image.request import ImageRequest
+
+BOTH = {"guidance": 7.5, "negative_prompt": "rain"}
+
+
+@pytest.mark.parametrize(
+    ("name", "job_input", "ignored"),
+    [
+        ("flux-mini", BOTH, ["guidance", "negative_prompt"]),
+        ("flux-mini", {"negative_prompt": " "}, []),
+        ("flux-mini", {}, []),
+        ("flux-1-schnell", BOTH, ["guidance", "negative_prompt"]),
+        ("flux-1-dev", BOTH, []),
+        ("sdxl", BOTH, []),
+    ],
+)
+def test_inputs_that_a_pipeline_takes_no_notice_of(
+    name: str, job_input: dict[str, Any], ignored: list[str]
+) -> None:
+    request = ImageRequest.parse({"prompt": "x", **job_input})
+    assert request.without_effect(PIPELINES[name].defaults) == ignored
+
+
+def test_all_notes_are_said_in_sentences() -> None:
+    of_pipeline = {
+        "drawn_instead": {"chat": "cat", "bleu": "blue"},
+        "not_drawn": ["storm"],
+        "notes": ["A picture shows one kind of object."],
+    }
+    assert noted(PIPELINES["flux-mini"], ["guidance"], of_pipeline) == {
+        "drawn_instead": {"chat": "cat", "bleu": "blue"},
+        "not_drawn": ["storm"],
+        "no_effect": ["guidance"],
+        "notes": [
+            'Drawn instead: cat for "chat", blue for "bleu".',
+            "Not drawn: storm.",
+            "A picture shows one kind of object.",
+            "Without effect with flux-mini: guidance.",
+        ],
+    }
+    assert noted(PIPELINES["flux-mini"], [], {}) == {}
