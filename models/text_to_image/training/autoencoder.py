@@ -1,14 +1,11 @@
 """Trains the autoencoder of `flux-mini` on crops of scenes.
 
-    python -m stoker.models.text_to_image.training.autoencoder FOLDER --minutes 30 [--finish]
-
 The loss is the mean difference of colours and of their gradients, which keeps edges sharp, and a little of
 the Kullback-Leibler divergence, which keeps the latents near a normal distribution.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
 
@@ -19,16 +16,13 @@ from numpy.typing import NDArray
 
 from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.training.drawing import draw
+from stoker.models.text_to_image.training.optimizers import Optimizers, quicker
+from stoker.models.text_to_image.training.recipe import Recipe
+from stoker.models.text_to_image.training.run import Run
 from stoker.models.text_to_image.training.scenes import scene
-from stoker.models.text_to_image.training.stretch import Optimizers, Stretch
 
 SIDES = (256, 256, 256, 384, 512, 512, 768, 1024)
 KL = 2e-4
-
-
-def scenes(number: int, rng: random.Random) -> list[NDArray[np.uint8]]:
-    """Scenes of several sizes."""
-    return [draw(scene(rng), rng.choice(SIDES), rng.choice(SIDES), rng) for _ in range(number)]
 
 
 def crop(image: NDArray[np.uint8], side: int, rng: random.Random) -> NDArray[np.uint8]:
@@ -70,57 +64,57 @@ def begin(model: AutoencoderKL) -> None:
     model.encoder.conv_out.bias[networks.CHANNELS :] = -4.0  # the logarithm of a small variance
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--finish", action="store_true")
-    parser.add_argument("--batch", type=int, default=6)
-    parser.add_argument("--scenes", type=int, default=1500)
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    checkpoint = options.folder / "autoencoder.pt"
-    rng = random.Random(checkpoint.stat().st_mtime if checkpoint.exists() else 0)
-    torch.manual_seed(rng.randrange(2**31))
-    pool = scenes(options.scenes, rng)
+class Pool:
+    """Scenes to crop from. Every fourth step a new one takes the place of the oldest; which ones there are
+    depends on the seed and the step only. They are drawn when they are needed."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._size, self._seed = size, seed
+        self._drawn: dict[int, tuple[int, NDArray[np.uint8]]] = {}
+
+    def any(self, step: int, rng: random.Random) -> NDArray[np.uint8]:
+        slot = rng.randrange(self._size)
+        number = slot + self._size * ((self._size + step // 4 - 1 - slot) // self._size)
+        if self._drawn.get(slot, (-1,))[0] != number:
+            own = random.Random(f"{self._seed} scene {number}")
+            self._drawn[slot] = number, draw(scene(own), own.choice(SIDES), own.choice(SIDES), own)
+        return self._drawn[slot][1]
+
+    def batch(self, step: int, rng: random.Random, crops: int) -> torch.Tensor:
+        """As many pixels as so many crops of 128 pixels a side."""
+        side = rng.choice((128, 192, 192, 256))
+        number = max(2, round(crops * (128 / side) ** 2))
+        return as_tensor([crop(self.any(step, rng), side, rng) for _ in range(number)])
+
+
+def loss(model: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
+    with quicker():
+        latents = model.encode(images).latent_dist
+        made = model.decode(latents.sample()).sample
+    kl = latents.kl().mean() / latents.mean[0].numel()
+    return difference(made.float(), images) + KL * kl
+
+
+def score(model: AutoencoderKL, images: torch.Tensor) -> str:
+    """How close pictures stay that go through it, and how wide its latents are."""
+    with torch.inference_mode():
+        latents = model.encode(images).latent_dist
+        made = model.decode(latents.mean).sample.clamp(-1, 1)
+    error = (made - images).square().mean() / 4
+    return f"PSNR {-10 * error.log10():.2f} dB, latents {latents.mean.std():.2f} ± {latents.std.mean():.2f}"
+
+
+def train(recipe: Recipe, checkpoint: Path) -> AutoencoderKL:
+    torch.manual_seed(recipe.seed)
     model = AutoencoderKL(**networks.AUTOENCODER)
     begin(model)
-    optimizers = Optimizers(model, 2e-3, edges=("conv_in.", "conv_out."))
-
-    def batch() -> torch.Tensor:
-        side = rng.choice((128, 192, 192, 256))
-        number = max(2, round(options.batch * (128 / side) ** 2))
-        return as_tensor([crop(rng.choice(pool), side, rng) for _ in range(number)])
-
-    def loss_of(step: int) -> torch.Tensor:
-        if step % 4 == 0:
-            pool[step // 4 % len(pool)] = draw(scene(rng), rng.choice(SIDES), rng.choice(SIDES), rng)
-        images = batch()
-        with torch.autocast("cpu", torch.bfloat16):
-            latents = model.encode(images).latent_dist
-            made = model.decode(latents.sample()).sample
-        found: torch.Tensor = (
-            difference(made.float(), images) + KL * latents.kl().mean() / latents.mean[0].numel()
-        )
-        return found
-
-    held_out = as_tensor([draw(scene(random.Random(n)), 256, 256, random.Random(n)) for n in range(8)])
-
-    def report(step: int, average: AutoencoderKL) -> str:
-        if step % 200:
-            return ""
-        with torch.inference_mode():
-            latents = average.encode(held_out).latent_dist
-            made = average.decode(latents.mean).sample.clamp(-1, 1)
-        error = (made - held_out).square().mean() / 4
-        return (
-            f"PSNR {-10 * error.log10():.2f} dB, latents {latents.mean.std():.2f} ± {latents.std.mean():.2f}"
-        )
-
-    Stretch(model, optimizers, checkpoint, options.minutes, options.finish).run(loss_of, report)
-
-
-if __name__ == "__main__":
-    main()
+    schedule = recipe.autoencoder
+    optimizers = Optimizers(model, schedule.rate, edges=("conv_in.", "conv_out."))
+    run = Run(model, optimizers, schedule, checkpoint, recipe.seed, recipe.save_every, recipe.score_every)
+    pool = Pool(recipe.pool, recipe.seed)
+    unseen = as_tensor([draw(scene(rng), 256, 256, rng) for rng in map(random.Random, range(8))])
+    return run.train(
+        lambda step, rng: loss(model, pool.batch(step, rng, recipe.autoencoder_batch)),
+        lambda average: score(average, unseen),
+        "autoencoder",
+    )

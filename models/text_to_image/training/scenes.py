@@ -32,8 +32,6 @@ SIDES: Final = (12, 8, 6, 4)
 """The sides of objects in steps; small and big ones have others."""
 FILLED: Final = 0.8
 """The part of its cell that the side of an object takes at most."""
-KINDS: Final = "alone=0.25,placed=0.25,several=0.47,groups=0.03"
-"""The share of each kind of scene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +139,3 @@ def _pitch(number: int, room: float, cell: float, side: int) -> float:
     if number == 1:
         return 0.0
     return min(room / number, 1.25 * cell) if cell >= side + 2 else (room - side) / (number - 1)
-
-
-def shares(text: str) -> dict[str, float]:
-    """What "alone=0.5,several=0.5" says."""
-    return {name: float(share) for name, _, share in (part.partition("=") for part in text.split(","))}

@@ -1,7 +1,5 @@
 """Trains the transformer of `flux-mini` and its two text encoders, by flow matching.
 
-    python -m stoker.models.text_to_image.training.transformer FOLDER --minutes 60 [--finish]
-
 A latent x is mixed with noise e at a level s: (1 - s) x + s e. The network reads the mixture and the caption,
 and learns e - x (Lipman et al., "Flow Matching for Generative Modeling", 2023). Half of the levels are drawn
 as for Stable Diffusion 3 and shifted by the number of tokens, as the pipeline's scheduler shifts them. The
@@ -15,10 +13,11 @@ The factor of guidance is random, so that the network learns to take no notice o
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import torch
 from diffusers import FluxTransformer2DModel
@@ -27,13 +26,22 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 
 from stoker.models.text_to_image.mini import networks
+from stoker.models.text_to_image.mini.vocabulary import DRAWABLES
+from stoker.models.text_to_image.training import scene_files
+from stoker.models.text_to_image.training.autoencoder import as_tensor
 from stoker.models.text_to_image.training.captions import caption
-from stoker.models.text_to_image.training.latents import load
-from stoker.models.text_to_image.training.scenes import KINDS, Scene, boxes, shares
+from stoker.models.text_to_image.training.drawing import draw
+from stoker.models.text_to_image.training.optimizers import DEVICE, Optimizers, quicker
+from stoker.models.text_to_image.training.recipe import Recipe
+from stoker.models.text_to_image.training.run import Run
+from stoker.models.text_to_image.training.scenes import Group, Scene, boxes
 from stoker.models.text_to_image.training.shapes import begin_with_shapes
-from stoker.models.text_to_image.training.stretch import DEVICE, Optimizers, Stretch
 
-TOKENS = 5400
+EDGES: Final = (
+    *("embed", "shared", "relative_attention_bias"),
+    *("transformer.norm_out", "transformer.proj_out"),
+)
+"""Parts of the names of the first and the last layers."""
 FEW_TOKENS = 150
 """Up to so many, attention is faster on a CPU as plain products of matrices."""
 NO_CAPTION = 0.01
@@ -146,103 +154,78 @@ def emphasis(scene: Scene, rows: int, columns: int) -> torch.Tensor:
     return found.flatten() / found.mean()
 
 
-class Shards:
-    """The shards of a folder, in memory; new ones are found as they come."""
+class Scenes:
+    """All scenes of a folder, in memory, by their kind."""
 
-    def __init__(
-        self, folder: Path, rng: random.Random, tokens: int, kinds: dict[str, float], sizes: dict[str, float]
-    ) -> None:
-        """Batches have about so many `tokens`, and these shares of kinds of scenes and of sizes in pixels."""
-        self._folder, self._rng, self._tokens = folder, rng, tokens
-        self._kinds, self._sizes = kinds, sizes
-        self._seen: set[Path] = set()
-        self._found: dict[tuple[int, int], dict[str, list[tuple[Scene, torch.Tensor]]]] = {}
+    def __init__(self, folder: Path) -> None:
+        self._kinds: dict[str, list[tuple[Scene, torch.Tensor]]] = {}
+        for path in sorted(folder.glob("*.part")):
+            part = scene_files.load(path)
+            for scene, latents in zip(part.scenes, part.latents, strict=True):
+                self._kinds.setdefault(scene.kind, []).append((scene, latents))
 
-    def look(self) -> int:
-        """Loads what is new, and returns how many scenes there are."""
-        for path in self._folder.glob("*.shard"):
-            if path not in self._seen:
-                self._seen.add(path)
-                shard = load(path)
-                rows, columns = shard.latents.shape[2:]
-                kinds = self._found.setdefault((rows, columns), {})
-                for scene, latents in zip(shard.scenes, shard.latents, strict=True):
-                    kinds.setdefault(scene.kind, []).append((scene, latents))
-        return sum(len(found) for kinds in self._found.values() for found in kinds.values())
-
-    def scale(self) -> tuple[float, float]:
-        """The mean and the deviation of the latents."""
-        some = [
-            latents for kinds in self._found.values() for found in kinds.values() for _, latents in found[:50]
-        ]
-        numbers = torch.cat([latents.float().flatten() for latents in some])
-        return numbers.mean().item(), numbers.std().item()
-
-    def batch(self) -> tuple[list[str], torch.Tensor, torch.Tensor]:
-        """Captions, latents of one size, and how much each token counts."""
-        sizes = {shape: f"{PATCH * shape[1]}x{PATCH * shape[0]}" for shape in self._found}
-        shares = [self._sizes.get(sizes[shape], 0.0) for shape in self._found]
-        [shape] = self._rng.choices(list(self._found), shares)
-        kinds = self._found[shape]
-        number = max(4, self._tokens // (math.prod(shape) // 4 + networks.TEXT_TOKENS))
-        weights = [self._kinds.get(kind, 0.0) for kind in kinds]
-        chosen = [self._rng.choice(kinds[kind]) for kind in self._rng.choices(list(kinds), weights, k=number)]
-        texts = [caption(scene) for scene, _ in chosen]
-        counts = torch.stack([emphasis(scene, shape[0] // 2, shape[1] // 2) for scene, _ in chosen])
-        return texts, torch.stack([latents for _, latents in chosen]).float(), counts
+    def batch(
+        self, rng: random.Random, number: int, shares: Mapping[str, float]
+    ) -> tuple[list[str], torch.Tensor, torch.Tensor]:
+        """Captions, latents, and how much each token counts, of scenes with these shares of kinds."""
+        kinds = rng.choices(list(shares), list(shares.values()), k=number)
+        chosen = [rng.choice(self._kinds[kind]) for kind in kinds]
+        texts = ["" if rng.random() < NO_CAPTION else caption(scene) for scene, _ in chosen]
+        latents = torch.stack([latents for _, latents in chosen]).float()
+        rows, columns = latents.shape[2] // 2, latents.shape[3] // 2
+        return texts, latents, torch.stack([emphasis(scene, rows, columns) for scene, _ in chosen])
 
 
-class Lesson:
-    """The loss of one step."""
-
-    def __init__(self, model: Networks, shards: Shards) -> None:
-        self.model, self.shards = model, shards
-
-    def loss(self, step: int) -> torch.Tensor:
-        if step % 200 == 0:
-            self.shards.look()
-        texts, latents, counts = self.shards.batch()
-        texts = ["" if random.random() < NO_CAPTION else text for text in texts]
-        tokens = packed((latents - networks.SHIFT) * networks.SCALE).to(DEVICE)
-        places = positions(latents.shape[2] // 2, latents.shape[3] // 2).to(DEVICE)
-        level = levels(len(texts), tokens.shape[1]).to(DEVICE)
-        noise = torch.randn_like(tokens)
-        mixture = torch.lerp(tokens, noise, level[:, None, None])
-        guidance = 1 + (MOST_GUIDANCE - 1) * torch.rand(len(texts), device=DEVICE)
-        with torch.autocast(DEVICE, torch.bfloat16):
-            made = self.model.velocity(mixture, level, guidance, self.model.read(texts), places)
-        return ((made - (noise - tokens)).square().mean(2) * counts.to(DEVICE)).mean()
+def tokens_of(latents: torch.Tensor) -> torch.Tensor:
+    return packed((latents - networks.SHIFT) * networks.SCALE)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--finish", action="store_true")
-    parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="in a batch, of images and texts together")
-    parser.add_argument("--kinds", default=KINDS, help="the share of each kind of scene")
-    parser.add_argument("--sizes", default="256x256=1", help="the share of batches of each size, in pixels")
-    options = parser.parse_args()
-    shards = Shards(
-        options.folder / "shards",
-        random.Random(),
-        options.tokens,
-        shares(options.kinds),
-        shares(options.sizes),
-    )
-    print(f"{shards.look()} scenes, mean and deviation of their latents: {shards.scale()}", flush=True)
+def loss(model: Networks, texts: list[str], latents: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    tokens = tokens_of(latents).to(DEVICE)
+    places = positions(latents.shape[2] // 2, latents.shape[3] // 2).to(DEVICE)
+    level = levels(len(texts), tokens.shape[1]).to(DEVICE)
+    noise = torch.randn_like(tokens)
+    mixture = torch.lerp(tokens, noise, level[:, None, None])
+    guidance = 1 + (MOST_GUIDANCE - 1) * torch.rand(len(texts), device=DEVICE)
+    with quicker():
+        made = model.velocity(mixture, level, guidance, model.read(texts), places)
+    return ((made - (noise - tokens)).square().mean(2) * counts.to(DEVICE)).mean()
+
+
+def train(recipe: Recipe, folder: Path, autoencoder: Any, checkpoint: Path) -> Networks:
+    """Trains on the scenes of a folder."""
+    torch.manual_seed(recipe.seed)
     model = Networks().to(DEVICE)
-    model.transformer.compile_repeated_blocks()
-    edges = ("embed", "shared", "relative_attention_bias", "transformer.norm_out", "transformer.proj_out")
-    optimizers = Optimizers(model, options.rate, edges)
-    lesson = Lesson(model, shards)
-    checkpoint = options.folder / "transformer.pt"
-    stretch = Stretch(model, optimizers, checkpoint, options.minutes, options.finish)
-    stretch.run(lesson.loss, lambda step, average: "")
+    schedule, scenes, exam = recipe.transformer, Scenes(folder), Exam(autoencoder)
+    optimizers = Optimizers(model, schedule.rate, EDGES)
+    run = Run(model, optimizers, schedule, checkpoint, recipe.seed, recipe.save_every, recipe.score_every)
+    if recipe.compiled:
+        model.transformer.compile_repeated_blocks()
+
+    def loss_of(step: int, rng: random.Random) -> torch.Tensor:
+        return loss(model, *scenes.batch(rng, recipe.batch, recipe.stage(step).kinds))
+
+    return run.train(loss_of, exam.score, "transformer")
 
 
-if __name__ == "__main__":
-    main()
+class Exam:
+    """A score of what a network expects to see in pure noise: of one object in the middle, before a
+    background and in a colour that all have."""
+
+    def __init__(self, autoencoder: Any) -> None:
+        scenes = [Scene((Group(one, "red", 1),), "white") for one in DRAWABLES]
+        drawn = [draw(scene, scene_files.SIDE, scene_files.SIDE, random.Random(0)) for scene in scenes]
+        latents = [scene_files.encoded(autoencoder, as_tensor([image])).float() for image in drawn]
+        self._tokens, self._texts = tokens_of(torch.cat(latents)), [caption(scene) for scene in scenes]
+
+    @torch.inference_mode()
+    def score(self, model: Networks) -> str:
+        """The share of objects whose drawing is nearest to what is expected for them, and its error."""
+        noise = torch.randn(self._tokens.shape, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+        rows = math.isqrt(noise.shape[1])
+        ones, places = torch.ones(len(noise), device=DEVICE), positions(rows, rows).to(DEVICE)
+        expected = noise - model.velocity(noise, ones, ones, model.read(self._texts), places)
+        right = torch.cdist(expected.flatten(1).cpu(), self._tokens.flatten(1)).argmin(1)
+        share = (right == torch.arange(len(right))).float().mean()
+        error = (expected.cpu() - self._tokens).square().mean()
+        return f"{share:.0%} nearest to the right object, error {error:.3f}"

@@ -279,5 +279,6 @@ def test_weights_that_were_changed_are_made_anew(monkeypatch: pytest.MonkeyPatch
     right = victim.read_bytes()
     victim.write_bytes(right.replace(b"1024", b"2048"))
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(folder.parent))
+    monkeypatch.setenv("STOKER_PIPELINE", "flux-tiny")
     TextToImage().setup(Device())
     assert victim.read_bytes() == right

@@ -228,7 +228,7 @@ class TestLocking:
             weights.read_lock(tmp_path / "weights.lock")
 
     def test_an_entry_that_is_not_there(self) -> None:
-        with pytest.raises(WeightsError, match="no entry 'x'; it has flux-tiny, "):
+        with pytest.raises(WeightsError, match="no entry 'x'; it has flux-mini, "):
             weights.read_lock().entry("x")
 
     def test_the_digest_of_an_entry_follows_its_files(self, entry: Entry) -> None:

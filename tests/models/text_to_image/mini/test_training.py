@@ -1,23 +1,37 @@
-"""What the training of flux-mini's transformer begins with, and which scenes it reads."""
+"""The training of flux-mini: what it begins with, which scenes it reads, and how it goes on."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from diffusers import FluxTransformer2DModel
+from diffusers import AutoencoderKL, FluxTransformer2DModel
 from PIL import Image
+from safetensors.torch import load_file
 from torch import nn
 
-from stoker.models.text_to_image.mini import networks
+from stoker.models.text_to_image.mini import networks, weights
 from stoker.models.text_to_image.mini.networks import FIRST_CLIP_WORD, FIRST_T5_WORD
-from stoker.models.text_to_image.mini.vocabulary import DRAWABLES, WORDS
-from stoker.models.text_to_image.training import latents, shapes
-from stoker.models.text_to_image.training.scenes import Group, Scene, scene
-from stoker.models.text_to_image.training.transformer import Shards, begin, emphasis, levels, positions
+from stoker.models.text_to_image.mini.vocabulary import COUNTS, DRAWABLES, WORDS
+from stoker.models.text_to_image.training import __main__ as main
+from stoker.models.text_to_image.training import (
+    autoencoder,
+    drawing,
+    export,
+    run,
+    scene_files,
+    shapes,
+    transformer,
+)
+from stoker.models.text_to_image.training.optimizers import Optimizers
+from stoker.models.text_to_image.training.recipe import RECIPE, WARM_UP, Schedule, Stage
+from stoker.models.text_to_image.training.scenes import Group, Scene
+from stoker.models.text_to_image.training.transformer import begin, emphasis, levels, positions
 
 
 @pytest.fixture
@@ -28,7 +42,8 @@ def icons(monkeypatch: pytest.MonkeyPatch) -> dict[str, Image.Image]:
         one.icon: Image.fromarray(rng.integers(0, 256, (shapes.SIDE, shapes.SIDE), np.uint8))
         for one in DRAWABLES
     }
-    monkeypatch.setattr(shapes, "masks", lambda icon: (found[icon], found[icon]))
+    for module in (shapes, drawing):
+        monkeypatch.setattr(module, "masks", lambda icon: (found[icon], found[icon]))
     return found
 
 
@@ -54,37 +69,124 @@ def test_only_the_names_of_objects_begin_with_shapes(icons: dict[str, Image.Imag
         assert not changed[:first].any()
 
 
-def shard(folder: Path, side: int) -> None:
-    """Three scenes with latents of `side` x `side`."""
-    rng = random.Random(side)
-    latents.save(latents.Shard([scene(rng) for _ in range(3)], torch.zeros(3, 16, side, side)), folder)
-
-
-ALL = {"alone": 1.0, "placed": 1.0, "several": 1.0, "groups": 1.0}
-
-
-def test_shards_are_found_as_they_come_and_read_for_the_wanted_sizes(tmp_path: Path) -> None:
-    shards = Shards(tmp_path, random.Random(0), 500, ALL, {"256x256": 1.0})
-    shard(tmp_path, 16)
-    assert shards.look() == 3
-    shard(tmp_path, 16)
-    shard(tmp_path, 64)
-    assert shards.look() == 9
-    texts, found, counts = shards.batch()
-    assert found.shape == (len(texts), 16, 16, 16)
-    assert len(texts) == 500 // (64 + networks.TEXT_TOKENS)
-    torch.testing.assert_close(counts.mean(1), torch.ones(len(texts)))
-
-
-def test_scenes_of_a_kind_may_be_left_out(tmp_path: Path) -> None:
+def stored(folder: Path, kinds: Iterable[str]) -> None:
+    """A part with a scene of each of these kinds."""
     rng = random.Random(1)
-    scenes = [scene(rng) for _ in range(40)]
-    assert {one.kind for one in scenes} == set(ALL)
-    latents.save(latents.Shard(scenes, torch.zeros(40, 16, 16, 16)), tmp_path)
-    shards = Shards(tmp_path, random.Random(0), 5000, {"alone": 1.0}, {"256x256": 1.0})
-    shards.look()
-    texts, _, _ = shards.batch()
-    assert not any(word in text.split() for text in texts for word in ("two", "three", "four", "left"))
+    scenes = [scene_files.of_kind(kind, rng) for kind in kinds]
+    scene_files.save(scene_files.Part(scenes, torch.zeros(len(scenes), 16, 16, 16)), folder / "00000.part")
+
+
+def test_batches_have_the_kinds_of_their_stage(tmp_path: Path) -> None:
+    stored(tmp_path, [*["alone"] * 5, *["several"] * 5, "groups"])
+    scenes = transformer.Scenes(tmp_path)
+    texts, latents, counts = scenes.batch(random.Random(0), 40, {"alone": 1.0})
+    assert latents.shape == (40, 16, 16, 16)
+    assert not any(word in text.split() for text in texts for word in ("two", "three", "four", "left", "and"))
+    torch.testing.assert_close(counts.mean(1), torch.ones(40))
+    texts, _, _ = scenes.batch(random.Random(0), 40, {"alone": 0.5, "several": 0.5})
+    assert 5 < sum(any(count in text.split() for count in COUNTS[1:]) for text in texts) < 35
+
+
+def test_the_stages_follow_each_other_and_the_rate_falls_at_last() -> None:
+    names = [RECIPE.stage(step).name for step in range(RECIPE.transformer.steps)]
+    assert list(dict.fromkeys(names)) == [stage.name for stage in RECIPE.stages]
+    assert RECIPE.stages[-1].until == RECIPE.transformer.steps
+    for stage in RECIPE.stages:
+        assert sum(stage.kinds.values()) == pytest.approx(1)
+        assert stage.kinds.keys() <= RECIPE.kinds.keys()
+    rates = [RECIPE.transformer.share(step) for step in range(RECIPE.transformer.steps)]
+    assert rates[0] < 0.02
+    assert set(rates[WARM_UP : RECIPE.transformer.falls]) == {1.0}
+    assert rates[-1] < 0.001
+    assert sorted(rates[RECIPE.transformer.falls :], reverse=True) == rates[RECIPE.transformer.falls :]
+
+
+class Interrupted(Exception):
+    pass
+
+
+def run_to(end: int, checkpoint: Path, steps: list[int]) -> nn.Module:
+    """Six steps of a small network, interrupted before one of them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    optimizers = Optimizers(model, 1e-2, edges=("1.",))
+    made = run.Run(model, optimizers, Schedule(6, 3, 1e-2), checkpoint, seed=5, save_every=2, score_every=2)
+
+    def loss_of(step: int, rng: random.Random) -> torch.Tensor:
+        if step == end:
+            raise Interrupted
+        steps.append(step)
+        given: torch.Tensor = model(torch.randn(4, 8))
+        return (given - rng.random()).square().mean()
+
+    return made.train(loss_of, lambda average: "a score", "a test")
+
+
+def test_an_interrupted_training_ends_as_one_that_was_not(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole, steps = run_to(6, tmp_path / "whole.pt", []), list[int]()
+    with pytest.raises(Interrupted):
+        run_to(3, tmp_path / "parted.pt", [])
+    parted = run_to(6, tmp_path / "parted.pt", steps)
+    assert steps == [2, 3, 4, 5], "it went on from the checkpoint"
+    assert all(torch.equal(*pair) for pair in zip(whole.parameters(), parted.parameters(), strict=True))
+    printed = capfd.readouterr()
+    assert "a test, step 6: loss 0." in printed.out
+    assert "a score" in printed.err
+
+
+def test_the_autoencoders_scenes_depend_on_the_step_only(icons: dict[str, Image.Image]) -> None:
+    """A training that goes on sees the scenes that it would have seen."""
+    pool = autoencoder.Pool(3, 0)
+    seen = [pool.any(step, random.Random(step)) for step in range(40)]
+    later = autoencoder.Pool(3, 0).any(39, random.Random(39))
+    assert np.array_equal(seen[39], later)
+    assert not np.array_equal(seen[0], autoencoder.Pool(3, 1).any(0, random.Random(0)))
+
+
+TINY = replace(
+    RECIPE,
+    stages=(Stage("one object", 1, {"alone": 1.0}), Stage("more", 2, {"several": 0.5, "alone": 0.5})),
+    kinds={"alone": 0.5, "several": 0.5},
+    autoencoder=Schedule(steps=2, falls=1, rate=1e-3),
+    transformer=Schedule(steps=2, falls=1, rate=1e-3),
+    pool=2,
+    autoencoder_batch=1,
+    scenes=16,
+    part=8,
+    batch=4,
+    save_every=1,
+    score_every=2,
+    compiled=False,
+)
+
+
+@pytest.mark.slow
+def test_one_command_makes_everything_and_nothing_twice(
+    icons: dict[str, Image.Image], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    main.train(tmp_path, TINY)
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "scenes").iterdir()}
+    assert len(made) == 2
+    names = {"vae.safetensors", "transformer.safetensors", "clip.safetensors", "t5.safetensors"}
+    assert {path.name for path in (tmp_path / "trained").iterdir()} == names
+    assert "nearest to the right object" in capfd.readouterr().out
+    main.train(tmp_path, TINY)
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert "step" not in capfd.readouterr().out, "no step is made again"
+
+
+def test_what_is_trained_is_what_the_pipeline_loads(icons: dict[str, Image.Image], tmp_path: Path) -> None:
+    """The names and shapes of the weights in the package are those of the recipe's networks."""
+    networks_ = transformer.Networks()
+    export.write_all(tmp_path, networks_.state_dict())
+    export.write(tmp_path / "vae.safetensors", AutoencoderKL(**networks.AUTOENCODER).state_dict())
+    for path in tmp_path.iterdir():
+        made, ours = load_file(path), load_file(weights.TRAINED / path.name)
+        assert {key: value.shape for key, value in made.items()} == {
+            key: value.shape for key, value in ours.items()
+        }
 
 
 def test_tokens_of_objects_count_more() -> None:
