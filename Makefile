@@ -36,6 +36,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
 	$(BIN)/pip install -q --disable-pip-version-check --retries 10 --timeout 60 --no-compile \
 		-c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python -P .ci/compile 2>/dev/null
 	@touch $@
 
 .venv: $(STAMP)

@@ -21,6 +21,7 @@ from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.mini import enlargement, words
 from stoker.models.text_to_image.mini.completion import complete, left_out
 from stoker.models.text_to_image.mini.networks import TEXT_TOKENS
+from stoker.models.text_to_image.mini.words import singular
 from stoker.models.weights import Reading
 
 if TYPE_CHECKING:
@@ -47,10 +48,14 @@ class FluxMini(Flux):
     def notes(self, parameters: ImageParameters) -> dict[str, Any]:
         """Which words of the prompt it read as another, and which it does not draw."""
         reading = words.read(parameters.prompt)
-        if others := left_out(reading.text):
-            missing = [*reading.left_out, *others]
-            return {**reading.notes, "not_drawn": missing, "notes": ["A picture shows one kind of object."]}
-        return reading.notes
+        others = left_out(reading.text)
+        if not others:
+            return reading.notes
+        as_written = {singular(found): word for word, found in reading.instead.items()}
+        missing = [*reading.left_out, *(as_written.get(name, name) for name in others)]
+        instead = {word: found for word, found in reading.instead.items() if word not in missing}
+        changed = {"drawn_instead": instead} if instead else {}
+        return {**changed, "not_drawn": missing, "notes": ["A picture shows one kind of object."]}
 
     def generate_batch(
         self, batch: Sequence[ImageParameters], on_step: Callable[[int, Step], None]

@@ -16,8 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stoker.models.text_to_image.mini.synonyms import SILENT, SYNONYMS
-from stoker.models.text_to_image.mini.vocabulary import BY_NAME, COLOURS, COUNTS, DRAWABLES, SCENERY, WORDS
+from stoker.models.text_to_image.mini.languages import in_english, plain
+from stoker.models.text_to_image.mini.synonyms import LOOSE, NOTHING, SILENT, SYNONYMS
+from stoker.models.text_to_image.mini.vocabulary import (
+    BY_NAME,
+    COLOURS,
+    COUNTS,
+    DRAWABLES,
+    FILLERS,
+    SCENERY,
+    WORDS,
+)
 
 MOST_WORDS: Final = 18
 """The encoders read 20 tokens, of which two mark the beginning and the end."""
@@ -80,16 +89,17 @@ def read(prompt: str, draws: bool = True) -> Reading:
     """The prompt in known words. One that names nothing that can be drawn, even nearly, shows a star; unless
     it `draws` nothing, as a negative prompt, in which only near words count."""
     text, instead, left_out, far = list[str](), dict[str, str](), dict[str, None](), dict[str, str]()
-    for word in re.findall(r"[a-z0-9]+|,", prompt.lower().replace("in front of", "with")):
-        found, is_near = _known(word)
+    words = re.findall(r"[a-z0-9]+|,", plain(prompt).replace("in front of", "with"))
+    for word, meant in in_english(words, KNOWN):
+        found, is_near = _known(meant)
         if not found:
-            if word not in SILENT:
+            if meant not in SILENT:
                 left_out[word] = None
         elif not is_near:
             far[word] = found
             text.append(word)
         else:
-            if not _is_the_same(word, found):
+            if not _is_the_same(word, found) and found not in FILLERS:
                 instead[word] = found
             text.append(found)
     draws = draws and not any(_is_object(word) for word in text)
@@ -115,9 +125,11 @@ def _known(word: str) -> tuple[str, bool]:
     if one in BY_NAME or one in SYNONYMS:
         found = SYNONYMS.get(one, one)
         return (BY_NAME[found].plural if found in BY_NAME else found), True
-    for table, is_near in (("near", True), ("far", False)):
+    if NOTHING.intersection((word, one)):
+        return "", False
+    for table, is_near in ((LOOSE, False), (_nearest()["near"], True), (_nearest()["far"], False)):
         for form in (word, one):
-            if drawn := _nearest()[table].get(form):
+            if drawn := table.get(form):
                 return (drawn if form == word else BY_NAME[drawn].plural), is_near
     return (COUNTS[-1], True) if word.isdecimal() else ("", False)
 

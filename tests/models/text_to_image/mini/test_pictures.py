@@ -168,3 +168,11 @@ def test_a_picture_is_drawn_as_a_square_of_one_size(pipeline: FluxMini) -> None:
 def test_the_reading_of_a_prompt_is_told(pipeline: FluxMini) -> None:
     found = pipeline.notes(wanted("a crimson kitten, cinematic"))
     assert found == {"drawn_instead": {"crimson": "red", "kitten": "cat"}, "not_drawn": ["cinematic"]}
+
+
+def test_of_two_kinds_of_objects_one_is_drawn_and_the_other_said(pipeline: FluxMini) -> None:
+    assert pipeline.notes(wanted("a crimson robot and a kitten, cinematic")) == {
+        "drawn_instead": {"crimson": "red"},
+        "not_drawn": ["cinematic", "kitten"],
+        "notes": ["A picture shows one kind of object."],
+    }

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.models.text_to_image.mini import languages
 from stoker.models.text_to_image.mini.vocabulary import DRAWABLES, SCENERY, WORDS, Drawable
 from stoker.models.text_to_image.mini.words import MOST_WORDS, read
 
@@ -27,6 +28,57 @@ def test_a_prompt_is_read_in_known_words(prompt: str, text: str) -> None:
     assert read(prompt).text == text
 
 
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("un chat bleu", "a blue cat"),
+        ("deux pommes rouges sur un fond blanc", "two red apples on a white background"),
+        ("le petit chien noir dans la neige", "a small black dog in the snow"),
+        ("ein roter Fuchs im Schnee", "a red dog in the snow"),
+        ("drei gelbe Sterne bei Nacht", "three yellow stars at night"),
+        ("tres gatos negros en la playa", "three black cats on a beach"),
+        ("una stella gialla", "a yellow star"),
+        ("Une étoile jaune à gauche", "a yellow star at left"),
+        ("a la carte cat", "a cat"),
+        ("a red rose", "a red flower"),
+    ],
+)
+def test_a_prompt_may_be_in_another_language(prompt: str, text: str) -> None:
+    assert read(prompt).text == text
+
+
+@given(st.sampled_from(sorted(languages._WORDS)), st.data())
+def test_every_word_of_a_language_is_read_as_a_known_one(language: str, data: st.DataObject) -> None:
+    table = languages._WORDS[language]
+    assert set(table.values()) <= set(WORDS)
+    words = data.draw(st.lists(st.sampled_from(sorted(table)), min_size=1, max_size=6))
+    assert not read(" ".join(words)).left_out
+
+
+def test_words_of_another_language_are_said() -> None:
+    assert read("un chat bleu").notes == {"drawn_instead": {"chat": "cat", "bleu": "blue"}}
+
+
+@pytest.mark.parametrize(
+    ("noun", "drawn"),
+    [
+        *(("queen", "crown"), ("king", "crown"), ("fern", "leaf"), ("moss", "leaf"), ("bush", "tree")),
+        *(("fox", "dog"), ("lion", "cat"), ("whale", "dolphin"), ("shark", "fish"), ("helicopter", "plane")),
+        *(("mountain", "castle"), ("plant", "leaf"), ("sun", "star"), ("food", "pizza"), ("wine", "cup")),
+        *(("fire", "lamp"), ("sword", "key"), ("monkey", "kangaroo"), ("witch", "ghost"), ("barn", "house")),
+        *(("computer", "robot"), ("school", "church"), ("piano", "guitar"), ("canoe", "boat")),
+        *(("gun", "star"), ("leg", "star"), ("shirt", "star"), ("idea", "star")),
+    ],
+)
+def test_what_stands_for_a_common_noun(noun: str, drawn: str) -> None:
+    assert read(f"a {noun}").text == f"a {drawn}"
+
+
+def test_what_stands_loosely_for_a_noun_gives_way_to_an_object() -> None:
+    assert read("a cat at a birthday party").text == "a cat"
+    assert read("a cat at a birthday party").left_out == ("birthday", "party")
+
+
 def test_it_says_what_stands_for_what_and_what_is_not_drawn() -> None:
     reading = read("a crimson kitten, cinematic, 4k")
     assert reading.text == "a red cat"
@@ -45,7 +97,7 @@ def test_more_than_four_are_four() -> None:
     assert (reading.text, reading.instead) == ("four owls", {"seven": "four"})
 
 
-@pytest.mark.parametrize("prompt", ["democracy", "ein Hund", "¿?", "42nd"])
+@pytest.mark.parametrize("prompt", ["democracy", "hoc opus", "¿?", "42nd"])
 def test_a_prompt_that_names_nothing_shows_a_star(prompt: str) -> None:
     assert read(prompt).text.split()[-1] in ("star", "stars")
 
