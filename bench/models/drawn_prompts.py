@@ -2,6 +2,7 @@
 say.
 
     python bench/models/drawn_prompts.py [--number 200] [--side 256] [--json bench/results/drawn-prompts.json]
+    python bench/models/drawn_prompts.py --number 24 --sheet docs/held-out-prompts.jpg
 
 The pictures are read by `picture_reading`, which knows nothing of the networks that drew them. As a check of
 the reading itself, drawings of the same prompts by the program that made the training's scenes are scored in
@@ -15,13 +16,14 @@ import json
 import random
 import sys
 import tempfile
+import textwrap
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import picture_reading
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 sys.path.append(str(Path(__file__).parents[1]))
 from measured_on import machine
@@ -54,7 +56,8 @@ def prompt(scene: Scene) -> str:
     """As in "two red cats on the left in a meadow"."""
     [one] = scene.groups
     name = one.drawable.name if one.count == 1 else one.drawable.plural
-    first = "a" if one.count == 1 else COUNTS[one.count - 1]
+    article = "an" if one.colour == "orange" else "a"
+    first = article if one.count == 1 else COUNTS[one.count - 1]
     where = {"": "", "top": " at the top", "bottom": " at the bottom"}.get(
         one.position, f" on the {one.position}"
     )
@@ -84,6 +87,21 @@ def shares(scores: list[dict[str, bool]]) -> dict[str, float]:
     return {part: round(sum(one[part] for one in scores) / len(scores), 3) for part in PARTS}
 
 
+def sheet(images: list[Image.Image], texts: list[str], are_right: list[bool]) -> Image.Image:
+    """The pictures in rows of six, each with its prompt below it: in red where not all of it is seen."""
+    side, below, font = 160, 34, ImageFont.load_default(10)
+    page = Image.new("RGB", (6 * side, -(-len(images) // 6) * (side + below)), "white")
+    pen = ImageDraw.Draw(page)
+    for number, (image, text, is_right) in enumerate(zip(images, texts, are_right, strict=True)):
+        x, y = number % 6 * side, number // 6 * (side + below)
+        page.paste(image.resize((side - 4, side - 4), Image.Resampling.LANCZOS), (x, y))
+        lines = "\n".join(textwrap.wrap(text, 30))
+        pen.multiline_text(
+            (x, y + side - 2), lines, fill="black" if is_right else "red", font=font, spacing=1
+        )
+    return page
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -91,10 +109,12 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--side", type=int, default=256)
     parser.add_argument("--keep", type=Path, help="a folder for the pictures")
+    parser.add_argument("--sheet", type=Path, help="a file for one picture of all of them")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     scenes, classifier = held_out(options.number), picture_reading.load()
     seen, drawn = list[list[picture_reading.Seen]](), list[list[picture_reading.Seen]]()
+    images = list[Image.Image]()
     with tempfile.TemporaryDirectory() as name:
         weights.build(Path(name))
         pipeline = FluxMini(Path(name), "cpu")
@@ -104,11 +124,15 @@ def main() -> None:
                 prompt(scene), options.side, options.side, STEPS, seed=number, guidance=3.5
             )
             image = pipeline.generate(wanted, lambda step: None)
+            images.append(image)
             if options.keep:
                 options.keep.mkdir(parents=True, exist_ok=True)
                 image.save(options.keep / f"{number:03} {wanted.prompt}.png")
             seen.append(picture_reading.read(image, scene.background, classifier))
         seconds = (time.perf_counter() - began) / len(scenes)
+    if options.sheet:
+        are_right = [score(*one)["all of it"] for one in zip(scenes, seen, strict=True)]
+        sheet(images, [prompt(scene) for scene in scenes], are_right).save(options.sheet, quality=85)
     for number, scene in enumerate(scenes):
         pixels = drawing.draw(scene, options.side, options.side, random.Random(number))
         drawn.append(picture_reading.read(Image.fromarray(pixels), scene.background, classifier))
