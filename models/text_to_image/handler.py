@@ -122,7 +122,7 @@ class TextToImage:
         return {**made[0], **several, **self.entry.output_fields, **self._notes(request, parameters)}
 
     def _notes(self, request: ImageRequest, parameters: ImageParameters) -> dict[str, Any]:
-        of_pipeline = getattr(self.pipeline, "notes", lambda _: {})(parameters)
+        of_pipeline: dict[str, Any] = getattr(self.pipeline, "notes", lambda _: {})(parameters)
         return noted(self.entry, request.without_effect(self.entry.defaults), of_pipeline)
 
     def _image_of(self, job: Job, request: ImageRequest) -> Image.Image:

@@ -92,7 +92,8 @@ def loss(model: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
         latents = model.encode(images).latent_dist
         made = model.decode(latents.sample()).sample
     kl = latents.kl().mean() / latents.mean[0].numel()
-    return difference(made.float(), images) + KL * kl
+    found: torch.Tensor = difference(made.float(), images) + KL * kl
+    return found
 
 
 def score(model: AutoencoderKL, images: torch.Tensor) -> str:
