@@ -1,19 +1,25 @@
 """Opens the image that a caller sent: upright by its EXIF, in sRGB, opaque.
 
 The size is read from the header before anything is decoded: a file of a kilobyte may declare a gigapixel.
+What keeps Pillow from reading an image that other programs show is mended first, see `image_repairs`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import struct
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from PIL import Image, ImageCms, UnidentifiedImageError
 
+from stoker.models import image_repairs
+from stoker.worker.payloads import media_types
+
 FORMATS: Final = ("PNG", "JPEG", "WEBP")
+MEDIA_TYPES: Final = ("image/png", "image/jpeg", "image/webp")
 STILLS: Final = "MPO"
 """Pillow's name for a JPEG of a phone that holds a second image, such as a depth map."""
 
@@ -50,18 +56,46 @@ class InvalidImage(ValueError):
 def opened(path: Path, least: int = LEAST, most: int = MOST) -> Image.Image:
     """The whole image in RGB, upright. `least`: the pixels of each side; `most`: those of all. Raises
     InvalidImage."""
+    data = image_repairs.repaired(path.read_bytes())
     try:
-        with Image.open(path, formats=FORMATS) as image:
-            _check(image, least, most)
-            return _in_srgb(_upright(image))
+        try:
+            return _decoded(data, least, most)
+        except OSError as error:
+            return _decoded_to_its_end(data, least, most, error)
     except UnidentifiedImageError:
-        raise InvalidImage("it is not a png, jpeg or webp image") from None
+        raise InvalidImage(_of_no_format(data)) from None
     except Image.DecompressionBombError:
         raise InvalidImage(f"it is larger than {most / 1e6:g} million pixels") from None
     except (OSError, SyntaxError, ValueError) as error:
         if isinstance(error, InvalidImage):
             raise
         raise InvalidImage(f"it cannot be decoded completely: {error}") from error
+
+
+def _decoded(data: bytes, least: int, most: int) -> Image.Image:
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        _check(image, least, most)
+        return _in_srgb(_upright(image))
+
+
+def _decoded_to_its_end(data: bytes, least: int, most: int, error: OSError) -> Image.Image:
+    """A JPEG whose end marker alone is missing. Raises the error if more is."""
+    found = None
+    for ended in image_repairs.endings(data):
+        image = _decoded(ended, least, most)
+        if found is not None and found.tobytes() != image.tobytes():
+            raise error
+        found = image
+    if found is None:
+        raise error
+    return found
+
+
+def _of_no_format(data: bytes) -> str:
+    came = media_types.media_type_of_bytes(data[: media_types.HEAD])
+    if came is None or came in MEDIA_TYPES:
+        return "it is not a png, jpeg or webp image"
+    return f"it is {came}; it must be a png, jpeg or webp image"
 
 
 def _check(image: Image.Image, least: int, most: int) -> None:
@@ -75,9 +109,11 @@ def _check(image: Image.Image, least: int, most: int) -> None:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Does not use Pillow's `exif_transpose`, which also writes the EXIF again and fails at invalid
-    values."""
-    turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    """Does not use Pillow's `exif_transpose`, which also writes the EXIF again and fails at invalid values.
+    An EXIF that cannot be read is ignored."""
+    turn = None
+    with contextlib.suppress(OSError, SyntaxError, ValueError, struct.error):
+        turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
     return image if turn is None else image.transpose(turn)
 
 

@@ -342,7 +342,8 @@ def _huge() -> bytes:
 
 BAD_IMAGES: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "it is not a png, jpeg or webp image"),
-    "text": (lambda: b"not an image", "it is not a png, jpeg or webp image"),
+    "text": (lambda: b"not an image", "it is text/plain; it must be a png, jpeg or webp image"),
+    "gif": (lambda: b"GIF89a" + bytes(90), "it is image/gif; it must be a png, jpeg or webp image"),
     "dot": (lambda: png(np.zeros((1, 1, 3))), "it has 1 x 1 pixels; each side must have at least 64"),
     "huge": (_huge, "it has 20000 x 20000 pixels; there may be 25 million in all"),
     "moving": (_moving, "it is animated"),

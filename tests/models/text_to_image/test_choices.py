@@ -408,7 +408,9 @@ def test_what_does_not_fit_an_image_is_refused(family: Family, site: Callable[[s
     assert refusal(handler, image="picture.png").endswith("it must be an http or https URL")
     small = site("small.png", png(picture().resize((32, 32))))
     assert "Invalid image: it has 32 x 32 pixels" in refusal(handler, image=small)
-    assert "Invalid image: it is not a png" in refusal(handler, image=site("text", b"not an image"))
+    assert "Invalid image: it is text/plain; it must be a png" in refusal(
+        handler, image=site("text", b"not an image")
+    )
     assert "Invalid image URL: " in refusal(handler, image=f"{url}.gone")
     for name in set(handler.entry.choices.schedulers) - set(can):
         message = f'scheduler: "{name}" cannot start from an image; it must be {" or ".join(can)}'

@@ -265,7 +265,9 @@ def test_what_moves_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_gif_is_refused_even_if_it_is_not_animated(tmp_path: Path) -> None:
-    assert refusal(saved(tmp_path, quarters(), "gif")) == "it is not a png, jpeg or webp image"
+    assert refusal(saved(tmp_path, quarters(), "gif")) == (
+        "it is image/gif; it must be a png, jpeg or webp image"
+    )
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
@@ -280,7 +282,7 @@ def test_a_part_of_a_file_is_refused(tmp_path: Path, kind: str, share: float) ->
 @pytest.mark.parametrize("data", [b"", b"hello", b"<svg/>", b"RIFF\0\0\0\0WAVE", b"\x89PNG\r\n\x1a\n"])
 def test_what_is_no_image_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "no.png").write_bytes(data)
-    assert refusal(tmp_path / "no.png").startswith(("it is not a png", "it cannot be decoded"))
+    assert refusal(tmp_path / "no.png").startswith(("it is", "it cannot be decoded"))
 
 
 @pytest.mark.parametrize("flipped", range(0, 60))
