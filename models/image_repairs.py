@@ -42,7 +42,8 @@ def endings(data: bytes) -> list[bytes]:
     """A JPEG that lacks its end marker, with several endings; none if it is no JPEG.
 
     Where only the marker is missing, all are the same picture: what stands behind its last code is skipped.
-    Where a part of the picture is, libjpeg decodes each filling in its place.
+    Where a part of the picture is, libjpeg decodes each filling in its place. A progressive file that ends
+    between two of its scans is the picture with fewer details.
     """
     if not data.startswith(b"\xff\xd8\xff"):
         return []

@@ -17,6 +17,10 @@ FORMATS = {
     "flac": ("flac", "flac", "s16"),
     "ogg": ("ogg", "libopus", "flt"),
     "m4a": ("ipod", "aac", "fltp"),
+    "aac": ("adts", "aac", "fltp"),
+    "aiff": ("aiff", "pcm_s16be", "s16"),
+    "webm": ("webm", "libopus", "flt"),
+    "mkv": ("matroska", "aac", "fltp"),
 }
 """By ending: the muxer, the encoder, and its samples."""
 

@@ -62,7 +62,9 @@ SCHEMA: Final[dict[str, Any]] = {
         "audio": {
             "type": "string",
             "format": "uri",
-            "description": "URL of the audio: wav, mp3, flac, ogg or m4a, 0.2 s to 10 minutes.",
+            "description": (
+                "URL of the audio: wav, mp3, flac, ogg, m4a, aac, aiff, webm or mkv, 0.2 s to 10 minutes."
+            ),
         },
         "size": {
             "type": "string",

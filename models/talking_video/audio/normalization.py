@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,11 @@ import soundfile
 from numpy.typing import NDArray
 
 from stoker.models.talking_video.audio import truncation
-from stoker.models.talking_video.audio.recording import Recording, recorded
+from stoker.models.talking_video.audio.recording import Recording, recorded, resampled
 from stoker.models.talking_video.audio.speech import RATE, Samples
 from stoker.models.talking_video.limits import DEFAULT, VideoLimits
 from stoker.models.talking_video.sampling.chunks import video_frames
+from stoker.worker.payloads import media_types
 
 LOUDNESS: Final = -23.0
 SILENCE: Final = -70.0
@@ -44,6 +46,15 @@ at some hundred million it takes gigabytes and half a minute."""
 SLACK: Final = 2304
 """By how many samples a file may differ from the length that it declares: two packets of an MP3, one of other
 formats."""
+
+KINDS: Final = "wav, mp3, flac, ogg, m4a, aac, aiff, webm or mkv"
+MEDIA_TYPES: Final = frozenset(
+    {
+        *("audio/wav", "audio/mpeg", "audio/flac", "audio/ogg", "audio/mp4", "audio/aac", "audio/aiff"),
+        *("video/webm", "video/x-matroska", "video/mp4", "video/quicktime", "video/3gpp"),
+    }
+)
+"""What is read, for callers and by its first bytes."""
 
 LOUDEST: Final = 100.0
 """The largest value, where 1 is full scale. A file of 16-bit integers written as floats is refused; AAC fails
@@ -65,63 +76,88 @@ class NormalizedAudio:
 
 def normalized(path: Path, folder: Path, limits: VideoLimits = DEFAULT) -> NormalizedAudio:
     """Reads the file, and writes the samples into `folder`. Raises InvalidAudio."""
-    raw = folder / "audio.f32"
-    if missing := truncation.missing(path):
-        raise InvalidAudio(f"{missing}: it was cut off")
+    raw, sign = folder / "audio.f32", truncation.sign(path)
     try:
         with contextlib.closing(recorded(path)) as recording, raw.open("wb") as out:
-            declared_s = recording.seconds if truncation.has_reliable_length(path) else 0.0
-            length, rate, loudness = _decoded(recording, out, limits)
+            heard = _decoded(recording, out, limits)
+            declared, damaged = round(recording.seconds * heard.rate), recording.damaged
     except (av.error.FFmpegError, soundfile.LibsndfileError, ValueError) as error:
         if isinstance(error, InvalidAudio):
             raise
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidAudio(f"it is not a readable wav, mp3, flac, ogg or m4a file ({reason})") from error
-    length = _without_padding(length, rate, declared_s)
-    seconds = length / rate
-    if length > limits.audio_most_s * rate:
+        raise _unreadable(path, sign, error) from error
+    early = declared - heard.length > SLACK
+    if sign and (sign.certain or damaged or early or not heard.length):
+        raise InvalidAudio(f"{sign.text}: it was cut off")
+    if not raw.stat().st_size:
+        raise InvalidAudio("there is no sound in it")
+    length = heard.length
+    if truncation.has_reliable_length(path):
+        length = _without_padding(length, heard.rate, declared)
+    seconds = length / heard.rate
+    if length > limits.audio_most_s * heard.rate:
         raise _too_long(limits)
     if seconds < limits.audio_least_s:
         raise InvalidAudio(f"it has {seconds:.2f} s; it must have {_allowed(limits)}")
-    frames = video_frames(length, rate)
-    return NormalizedAudio(_samples(raw, loudness), frames, seconds)
+    frames = video_frames(length, heard.rate)
+    return NormalizedAudio(_samples(raw, heard.loudness), frames, seconds)
 
 
-def _decoded(recording: Recording, out: Any, limits: VideoLimits) -> tuple[int, int, float]:
-    """Writes the recording as 16 kHz mono floats. Returns its length in samples of its own rate, that rate,
-    and the loudness."""
-    if not recording.rate:
-        raise InvalidAudio("there is no sound in it")
-    resampler, meter = av.AudioResampler(format="flt", layout="mono", rate=RATE), _Meter()
-    length, rate = 0, 0
-    for frame in recording.frames():
-        rate = rate or frame.sample_rate
+def _unreadable(path: Path, sign: truncation.Sign | None, error: Exception) -> InvalidAudio:
+    with path.open("rb") as file:
+        came = media_types.media_type_of_bytes(file.read(media_types.HEAD))
+    if came is not None and came not in MEDIA_TYPES:
+        return InvalidAudio(f"it is {came}; it must be {KINDS}")
+    if sign:
+        return InvalidAudio(f"{sign.text}: it was cut off")
+    reason = getattr(error, "strerror", None) or error
+    return InvalidAudio(f"it is not a readable {KINDS} file ({reason})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """The length in samples at `rate`, that of the first segment."""
+
+    length: int
+    rate: int
+    loudness: float
+
+
+def _decoded(recording: Recording, out: Any, limits: VideoLimits) -> _Heard:
+    """Writes the recording as 16 kHz mono floats."""
+    played, meter = Counter[int](), _Meter()
+    for part in resampled(_counted(recording.frames(), played, limits), "flt", "mono", RATE):
+        out.write(meter.measure(part))
+    rate = next(iter(played), RATE)
+    length = sum(samples * rate // each for each, samples in played.items())
+    return _Heard(length, rate, meter.loudness)
+
+
+def _counted(frames: Iterator[Any], played: Counter[int], limits: VideoLimits) -> Iterator[Any]:
+    """The frames, whose samples are added to those of their rate. Raises InvalidAudio if there are too
+    many."""
+    seconds = 0.0
+    for frame in frames:
+        rate = frame.sample_rate
         if rate > HIGHEST_RATE:
             raise InvalidAudio(f"it has {rate} samples a second; at most {HIGHEST_RATE} are allowed")
-        length += frame.samples
-        if length > limits.audio_most_s * rate + SLACK:
+        played[rate] += frame.samples
+        seconds += frame.samples / rate
+        if seconds > limits.audio_most_s + SLACK / rate:
             raise _too_long(limits)
-        frame.pts = None
-        for part in resampler.resample(frame):
-            out.write(meter.measure(part))
-    for part in resampler.resample(None):
-        out.write(meter.measure(part))
-    if not out.tell():
-        raise InvalidAudio("there is no sound in it")
-    return length, rate, meter.loudness
+        yield frame
 
 
 def _too_long(limits: VideoLimits) -> InvalidAudio:
     return InvalidAudio(f"it has more than {limits.audio_most_s:g} s; it must have {_allowed(limits)}")
 
 
-def _without_padding(length: int, rate: int, declared_s: float) -> int:
-    """The length in samples. `declared_s` is the length that the file declares, 0 for none."""
-    if not declared_s:
+def _without_padding(length: int, rate: int, declared: int) -> int:
+    """The length in samples. `declared` is the length that the file declares, 0 for none."""
+    if not declared:
         return length
-    if round(declared_s * rate) - length > SLACK:
-        raise InvalidAudio(f"it ends after {length / rate:.2f} s of {declared_s:.2f}: it was cut off")
-    return min(length, round(declared_s * rate)) if length - round(declared_s * rate) <= SLACK else length
+    if declared - length > SLACK:
+        raise InvalidAudio(f"it ends after {length / rate:.2f} s of {declared / rate:.2f}: it was cut off")
+    return min(length, declared) if length - declared <= SLACK else length
 
 
 class _Meter:

@@ -16,7 +16,7 @@ import contextlib
 import functools
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -28,7 +28,7 @@ import numpy as np
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 from numpy.typing import NDArray
 
-from stoker.models.talking_video.audio.recording import recorded
+from stoker.models.talking_video.audio.recording import recorded, resampled
 from stoker.models.talking_video.sampling.chunks import FPS
 
 FRAGMENTED: Final = {
@@ -200,23 +200,15 @@ class _AudioTrack:
         layout = "mono" if self._source.channels == 1 else "stereo"
         self._stream: Any = container.add_stream("aac", rate=self.rate)
         self._stream.layout, self._stream.bit_rate = layout, AUDIO_BIT_RATE
-        self._resampler = av.AudioResampler(format="fltp", layout=layout, rate=self.rate)
         self._fifo = av.AudioFifo()
-        self._decoded = self._decode()
+        self._decoded = resampled(self._source.frames(), "fltp", layout, self.rate)
         self._end = frames * self.rate // FPS
         self._written = 0
-
-    def _decode(self) -> Iterator[Any]:
-        for frame in self._source.frames():
-            frame.pts = None
-            yield from self._resampler.resample(frame)
-        yield from self._resampler.resample(None)
 
     def encode_until(self, frames: int) -> None:
         """Encodes the audio of the first `frames` video frames, as far as there is any."""
         missing = min(frames * self.rate // FPS, self._end) - self._written
         while self._fifo.samples < missing and (frame := next(self._decoded, None)) is not None:
-            frame.pts = None
             self._fifo.write(frame)
         if missing > 0 and (part := self._fifo.read(min(missing, self._fifo.samples), partial=True)):
             part.pts, part.time_base = self._written, Fraction(1, self.rate)

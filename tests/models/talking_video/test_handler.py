@@ -369,8 +369,8 @@ def _sound(seconds: float) -> Callable[[Path], bytes]:
 
 
 BAD_SOUNDS: dict[str, tuple[Callable[[Path], bytes], str]] = {
-    "empty": (lambda _: b"", "it is not a readable wav, mp3, flac, ogg or m4a file"),
-    "text": (lambda _: b"not a sound\n" * 50, "it is not a readable wav, mp3, flac, ogg or m4a file"),
+    "empty": (lambda _: b"", "it is not a readable wav, mp3, flac, ogg, m4a, aac, aiff, webm or mkv file"),
+    "text": (lambda _: b"not a sound\n" * 50, "it is text/plain; it must be wav, mp3, flac, ogg, m4a, aac,"),
     "blink": (_sound(0.05), "it has 0.05 s; it must have 0.2 s to 2 s"),
     "long": (_sound(2.1), "it has more than 2 s; it must have 0.2 s to 2 s"),
     "part": (
