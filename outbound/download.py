@@ -5,8 +5,9 @@ threads.
                                                      └─ 200: the server sends all of it, so from the beginning
 
 For addresses that the operator named, such as a hub of weights: redirects are followed, and proxies of the
-environment are used, except towards loopback. A header with a credential is not sent on to another host. Does
-not retry: its caller calls it again, and nothing that has arrived is lost.
+environment are used, except towards loopback. A header with a credential is not sent on to another host. What
+is compressed all the same is unpacked, and sent from its beginning after it broke off. Does not retry: its
+caller calls it again, and nothing that has arrived is lost.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import httpx
 
+from stoker.outbound.content_encoding import NotUnpacked, Unpacking, unpacking_of
 from stoker.outbound.errors import FetchFailed, TooLarge
 from stoker.outbound.refused_addresses import redacted_url
 
@@ -79,17 +81,15 @@ class HttpFile:
 
     @contextmanager
     def rest(self, begins_at: int) -> Iterator[Rest]:
-        headers = {**self._headers, "Accept-Encoding": "identity", "User-Agent": "stoker"}
-        if begins_at:
-            headers["Range"] = f"bytes={begins_at}-"
         direct = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
         limits = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
         try:
             with (
                 httpx.Client(verify=_trust(), timeout=limits, follow_redirects=True, mounts=direct) as client,
-                client.stream("GET", self._url, headers=headers) as response,
+                closing(self._response(client, begins_at)) as response,
             ):
-                yield Rest(self._begins_at(response, begins_at), response.iter_raw(RECEIVED_BYTES))
+                found = self._begins_at(response, begins_at)
+                yield Rest(found, _unpacked(response, unpacking_of(_encoding(response))))
         except httpx.TimeoutException:
             raise FetchFailed(
                 f"{redacted_url(self._url)} sent nothing for too long", reason="too_slow"
@@ -97,23 +97,52 @@ class HttpFile:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = str(error) or type(error).__name__
             raise FetchFailed(f"{redacted_url(self._url)} cannot be reached, or broke off: {why}") from None
+        except NotUnpacked as error:
+            raise FetchFailed(f"{redacted_url(self._url)} {error}", reason="bad_answer") from None
+
+    def _response(self, client: httpx.Client, begins_at: int) -> httpx.Response:
+        """Requests the rest of the file, or the whole of one that comes compressed: a range counts the bytes
+        that are sent, not those of the file."""
+        headers = {**self._headers, "Accept-Encoding": "identity", "User-Agent": "stoker"}
+        part = {"Range": f"bytes={begins_at}-"} if begins_at else {}
+        sent = client.build_request("GET", self._url, headers={**headers, **part})
+        response = client.send(sent, stream=True)
+        if response.status_code == httpx.codes.PARTIAL_CONTENT and _is_packed(response):
+            response.close()
+            response = client.send(client.build_request("GET", self._url, headers=headers), stream=True)
+        return response
 
     def _begins_at(self, response: httpx.Response, begins_at: int) -> int:
         if response.status_code == httpx.codes.OK:
-            found = 0
-        elif response.status_code == httpx.codes.PARTIAL_CONTENT and begins_at:
-            match = _FROM.match(response.headers.get("content-range", ""))
-            found = int(match[1]) if match else -1
-        else:
+            return 0
+        if response.status_code != httpx.codes.PARTIAL_CONTENT or not begins_at:
             raise FetchFailed(
                 f"{redacted_url(self._url)} answered {response.status_code}", response.status_code
             )
-        encoded = response.headers.get("content-encoding", "identity").lower() != "identity"
-        if found not in (0, begins_at) or encoded:
+        match = _FROM.match(response.headers.get("content-range", ""))
+        if match is None or int(match[1]) not in (0, begins_at) or _is_packed(response):
             raise FetchFailed(
                 f"{redacted_url(self._url)} sent something that was not requested", reason="bad_answer"
             )
-        return found
+        return int(match[1])
+
+
+def _encoding(response: httpx.Response) -> str:
+    return str(response.headers.get("content-encoding", ""))
+
+
+def _is_packed(response: httpx.Response) -> bool:
+    return unpacking_of(_encoding(response)) is not None
+
+
+def _unpacked(response: httpx.Response, unpacking: Unpacking | None) -> Iterator[bytes]:
+    chunks = response.iter_raw(RECEIVED_BYTES)
+    if unpacking is None:
+        yield from chunks
+        return
+    for chunk in chunks:
+        yield from unpacking.pieces(chunk)
+    unpacking.end()
 
 
 def download(

@@ -9,8 +9,9 @@ first. Proxies, netrc and cookies of the environment are not used.
                                                                        -> 2xx -> body, within limits
                                                                        -> 304 -> if a condition was sent
 
-The guard does not retry: the owner of the job or of the webhook decides that. It does not decompress: a small
-response may unpack to a huge one, so it asks for none that is compressed and refuses one that is.
+The guard does not retry: the owner of the job or of the webhook decides that. It requests bodies that are not
+compressed, and unpacks those that are all the same piece by piece (`outbound.content_encoding`): the limit of
+the size counts for what comes out.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import asyncio
 import hashlib
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import httpx
 
+from stoker.outbound.content_encoding import NotUnpacked, Unpacking, unpacking_of
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.lookups import Lookups
 from stoker.outbound.refused_addresses import malformed, redacted_url, refusal
@@ -58,7 +60,8 @@ class FetchLimits:
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
     """A response before its body. `url` is the final URL, after `hops` redirects; `size` is the announced
-    Content-Length, or None; `headers` have lower-case names."""
+    size of the body, or None where that is unknown or of the compressed body; `headers` have lower-case
+    names."""
 
     status: int
     url: str
@@ -281,21 +284,55 @@ async def _receive(head: ResponseHead, response: httpx.Response, request: _Reque
         return Fetched(0, "", "", head)
     if not response.is_success:
         raise FetchFailed(f"{redacted_url(url)} answered {head.status}", head.status)
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        message = f"{redacted_url(url)} sent a compressed body, which was not requested"
-        raise FetchFailed(message, reason="bad_answer")
-    if head.size is not None and head.size > most:
+    unpacking = _unpacking(url, response)
+    if head.size is not None and head.size > _packed_most(most, unpacking):
         raise TooLarge(f"{redacted_url(url)} is {head.size} bytes; at most {most} are allowed")
+    head = head if unpacking is None else replace(head, size=None)
     request.on_head(head)
     size, digest = 0, hashlib.sha256()
-    async for chunk in response.aiter_raw():
-        size += len(chunk)
-        if size > most:
-            raise TooLarge(f"{redacted_url(url)} is more than the {most} bytes that are allowed")
-        digest.update(chunk)
-        request.file.write(chunk)
+    async with aclosing(_pieces(url, response, unpacking, most)) as pieces:
+        async for piece in pieces:
+            size += len(piece)
+            if size > most:
+                raise TooLarge(f"{redacted_url(url)} is more than the {most} bytes that are allowed")
+            digest.update(piece)
+            request.file.write(piece)
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return Fetched(size, media_type, digest.hexdigest(), head)
+
+
+def _unpacking(url: str, response: httpx.Response) -> Unpacking | None:
+    try:
+        return unpacking_of(response.headers.get("content-encoding", ""))
+    except NotUnpacked as error:
+        raise FetchFailed(f"{redacted_url(url)} {error}", reason="bad_answer") from None
+
+
+def _packed_most(most: int, unpacking: Unpacking | None) -> int:
+    """Returns how large the compressed body may be: what does not become smaller becomes a little larger."""
+    return most if unpacking is None else most + (most >> 6) + 4096
+
+
+async def _pieces(
+    url: str, response: httpx.Response, unpacking: Unpacking | None, most: int
+) -> AsyncGenerator[bytes, None]:
+    """Yields the body as it is to be written."""
+    if unpacking is None:
+        async for chunk in response.aiter_raw():
+            yield chunk
+        return
+    left = _packed_most(most, unpacking)
+    try:
+        async for chunk in response.aiter_raw():
+            left -= len(chunk)
+            if left < 0:  # nothing much may come out of it, without end
+                raise TooLarge(f"{redacted_url(url)} is more than the {most} bytes that are allowed")
+            for piece in unpacking.pieces(chunk):
+                yield piece
+                await asyncio.sleep(0)  # a chunk may unpack to very many pieces
+        unpacking.end()
+    except NotUnpacked as error:
+        raise FetchFailed(f"{redacted_url(url)} {error}", reason="bad_answer") from None
 
 
 def _next_url(url: str, response: httpx.Response) -> str:

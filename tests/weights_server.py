@@ -30,8 +30,8 @@ def put(folder: Path, files: dict[str, bytes]) -> None:
 class WeightsServer:
     """`files` by the path of their URL. `statuses` are answered instead; a body ends after `breaks_after`
     bytes, and waits for `gate` after `gate_at` bytes, when `halfway` is set. `resumes`: it knows ranges.
-    `redirects`: it sends callers to another address first. `seen`: path, Range and Authorization of each
-    request."""
+    `redirects`: it sends callers to another address first. `encoding` labels each body. `seen`: path, Range
+    and Authorization of each request."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -40,6 +40,7 @@ class WeightsServer:
         self.gate: threading.Event | None = None
         self.gate_at = 0
         self.resumes = True
+        self.encoding = ""
         self.redirects: dict[str, str] = {}
         self.halfway = threading.Event()
         self.seen: list[tuple[str, str | None, str | None]] = []
@@ -71,6 +72,8 @@ class WeightsServer:
             request.send_header("Content-Range", f"bytes {begins}-{len(data) - 1}/{len(data)}")
         else:
             request.send_response(200)
+        if self.encoding:
+            request.send_header("Content-Encoding", self.encoding)
         request.send_header("Content-Length", str(len(data) - begins))
         request.end_headers()
         self._send(request, data[begins:])

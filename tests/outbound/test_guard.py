@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import gzip
 import hashlib
 import io
 import ssl
@@ -157,12 +156,6 @@ async def test_a_body_of_just_the_allowed_size_passes(http: Any) -> None:
     http.answers["/"] = ok(b"x" * 1000)
     _, body = await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/", size_bytes=1000)
     assert len(body) == 1000
-
-
-async def test_a_compressed_body_is_refused(http: Any) -> None:
-    http.answers["/"] = ok(gzip.compress(b"x" * 100_000), "Content-Encoding: gzip")
-    with pytest.raises(FetchFailed, match="compressed"):
-        await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/")
 
 
 async def test_a_server_that_never_answers_is_left_at_the_time_limit(http: Any) -> None:
