@@ -53,7 +53,7 @@ class FetchLimits:
 
     size_bytes: int = 100 << 20
     timeout_s: float = 60.0
-    redirects: int = 3
+    redirects: int = 10
     silence_s: float = 30.0
 
 

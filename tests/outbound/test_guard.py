@@ -135,6 +135,23 @@ async def test_relative_redirects_are_followed_up_to_the_limit(http: Any) -> Non
         await fetch(guard, f"http://outer.test:{http.port}/0", redirects=2)
 
 
+async def test_ten_redirects_are_followed_by_default_each_checked_and_an_eleventh_is_not(http: Any) -> None:
+    """As through shorteners, sign-ins and stores that hand a file on to their network."""
+    http.answers |= {f"/{n}": redirect(f"http://outer-{n + 1}.test:{http.port}/{n + 1}") for n in range(11)}
+    http.answers["/10"], eleventh = ok(b"end"), http.answers["/10"]
+    names = Names(**{f"outer-{n}": [["127.0.0.1"]] for n in range(12)})
+    guard = Guard(allow_private=True, resolver=names)
+    fetched, body = await fetch(guard, f"http://outer-0.test:{http.port}/0")
+    assert (body, fetched.head.hops) == (b"end", 10)
+    assert names.lookups == [f"outer-{n}.test" for n in range(11)]
+    http.answers["/10"] = eleventh
+    with pytest.raises(FetchFailed, match="more than 10 redirects"):
+        await fetch(guard, f"http://outer-0.test:{http.port}/0")
+    names.answers["outer-10.test"] = [["169.254.169.254"]]
+    with pytest.raises(UrlRefused, match=r"outer-10\.test"):
+        await fetch(guard, f"http://outer-0.test:{http.port}/0")
+
+
 async def test_a_body_that_is_announced_as_too_large_is_not_read(http: Any) -> None:
     http.answers["/"] = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"
     with pytest.raises(TooLarge, match="99999999 bytes; at most 10 are allowed"):
