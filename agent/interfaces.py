@@ -101,6 +101,10 @@ class Spawner(Protocol):
 class Objects(Protocol):
     """The object store. Raises the errors of outbound.errors: what is `retryable` may be tried again."""
 
+    async def try_bucket(self, grant: Grant) -> None:
+        """Raises ObjectStoreRefused if the caller's own bucket would refuse the job's files. Returns soon: a
+        store that is down, or slow, is no refusal."""
+
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
         """Uploads the whole file. Works on a duplicate of `fd`, made before the first await: the caller may
         close its own, or cancel this call, at any time."""

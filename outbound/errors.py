@@ -8,6 +8,7 @@ OutboundError
  ├─ ObjectStoreError
  │   ├─ ObjectStoreDown      not reachable or failing inside: the same call may work later
  │   ├─ ObjectStoreRefused   permanent until an operator changes credentials, bucket or clock
+ │   │   └─ WrongRegion          the bucket is in another region than the request was signed for
  │   ├─ ObjectStoreFull      its disk or its quota is used up
  │   ├─ ObjectMissing        there is no object under that key
  │   └─ ObjectDamaged        the object is not the one that was stored
@@ -67,6 +68,15 @@ class ObjectStoreDown(ObjectStoreError):
 
 class ObjectStoreRefused(ObjectStoreError):
     """The object store refuses the call, now and later."""
+
+
+class WrongRegion(ObjectStoreRefused):
+    """The request was signed for another region than the bucket's. `named` is the region that the object
+    store names, or empty."""
+
+    def __init__(self, message: str, named: str = "") -> None:
+        super().__init__(message)
+        self.named = named
 
 
 class ObjectStoreFull(ObjectStoreError):

@@ -47,8 +47,10 @@ class FakeObjects:
         self.media_types: dict[tuple[str, str], str] = {}
         self.names: dict[tuple[str, str], str] = {}
         self.down = False
+        self.refusal: OutboundError | None = None
+        """What buckets of callers refuse files with."""
         self.calls: list[str] = []
-        """All calls, refused or not: "put key", "get key"."""
+        """All calls, refused or not: "put key", "get key", "try bucket"."""
         self._failures: deque[OutboundError] = deque()
         self._read = read
         self._signer = signer
@@ -59,6 +61,12 @@ class FakeObjects:
         self._failures.extend(
             [error or ObjectStoreDown("the object store is down, as the test requested")] * times
         )
+
+    async def try_bucket(self, grant: Grant) -> None:
+        self.calls.append(f"try {grant.bucket}")
+        await asyncio.sleep(self.delay())
+        if self.refusal is not None:
+            raise self.refusal
 
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
         refuse_outside(grant, key)

@@ -89,12 +89,13 @@ class Attempts:
         if self.closed is not None or worker is None:
             self._refuse(assign, self.closed or f"there is no worker {assign.worker} on this node")
             return
-        if (fetch := assign.input_ref is not None) and assign.grant is None:
+        if assign.input_ref is not None and assign.grant is None:
             self._refuse(assign, "the input is in an object store for which there is no grant")
             return
         if (why := worker.occupy(key, now)) is not None:
             self._refuse(assign, why, at_once=not worker.ready)  # control received its state
             return
+        fetch = assign.input_ref is not None or assign.files_grant is not None
         waits, timeout_s = key in worker.waiting, assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=fetch, waits=waits)
         alarm = Alarm(lambda at: self._step(attempt, ev.Tick(at)))

@@ -88,6 +88,8 @@ class RunningAttempt:
         }
         assign = self.assign
         attempts = names.attempt_prefix(self.worker.spec.endpoint, assign.job, assign.attempt)
+        if own.region:
+            bucket["region"] = own.region
         if folder := own.prefix.removesuffix(attempts).strip("/"):
             bucket["objectPath"] = folder
         return {"s3Config": bucket}

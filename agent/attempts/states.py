@@ -26,7 +26,8 @@ class Waiting:
 
 @record(frozen=True, slots=True)
 class Fetching:
-    """Its input is being fetched; it holds a slot. `timeout_s` is counted from when it runs."""
+    """Its input is being fetched, or the caller's bucket tried; it holds a slot. `timeout_s` is counted from
+    when it runs."""
 
     ttl_at: float
     timeout_s: float

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from stoker.agent.alarm import loop_time
@@ -22,19 +24,46 @@ log = logging.getLogger(__name__)
 Move: TypeAlias = Callable[[RunningAttempt, Objects], Awaitable[ev.Event]]
 
 
+class _NotReady(Exception):
+    """The attempt cannot begin. The text is for the caller."""
+
+
 async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
-    """Its input, where that was too large for its Assign."""
-    ref, grant = attempt.assign.input_ref, attempt.assign.grant
-    assert ref is not None
-    assert grant is not None
+    """Fetches its input, where that was too large for its Assign. Meanwhile the caller's own bucket is tried,
+    so that a bucket that refuses its files is found before the work."""
     try:
-        attempt.input = await fetch(ref, grant, objects)
-    except OutboundError as error:
-        return ev.FetchFailed(loop_time(), f"the input could not be fetched: {error}")
-    except Exception as error:
-        log.exception("fetching the input of %s failed", attempt.key)
-        return ev.FetchFailed(loop_time(), f"the input could not be fetched: {error!r}")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_fetch_input(attempt, objects))
+            group.create_task(_try_bucket(attempt, objects))
+    except ExceptionGroup as failed:
+        return ev.FetchFailed(loop_time(), str(failed.exceptions[0]))
     return ev.Fetched(loop_time())
+
+
+async def _fetch_input(attempt: RunningAttempt, objects: Objects) -> None:
+    ref, grant = attempt.assign.input_ref, attempt.assign.grant
+    if ref is None or grant is None:
+        return
+    with _explained(attempt, "the input could not be fetched"):
+        attempt.input = await fetch(ref, grant, objects)
+
+
+async def _try_bucket(attempt: RunningAttempt, objects: Objects) -> None:
+    if (own := attempt.assign.files_grant) is not None:
+        with _explained(attempt, "the bucket of s3Config cannot be used"):
+            await objects.try_bucket(own)
+
+
+@contextmanager
+def _explained(attempt: RunningAttempt, what: str) -> Iterator[None]:
+    """Raises _NotReady for what fails inside."""
+    try:
+        yield
+    except OutboundError as error:
+        raise _NotReady(f"{what}: {error}") from None
+    except Exception as error:
+        log.exception("%s: %s", attempt.key, what)
+        raise _NotReady(f"{what}: {error!r}") from None
 
 
 async def uploaded(attempt: RunningAttempt, objects: Objects) -> ev.Event:

@@ -11,6 +11,8 @@ it or cancel at any time. A cancelled upload stops at its next chunk, in its own
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -18,20 +20,27 @@ from collections.abc import Callable, Sequence
 
 from stoker.agent.uploads.signed_objects import PART, SignedObjects, Signer
 from stoker.agent.uploads.store_calls import AT_ONCE, Calls
-from stoker.outbound.errors import ObjectStoreRefused
+from stoker.outbound.errors import ObjectStoreRefused, OutboundError
+from stoker.outbound.s3.connections import Found
 from stoker.outbound.s3.file_body import UploadStopped
-from stoker.outbound.s3.objects import Found, ObjectStore, ObjectStoreConfig
-from stoker.outbound.s3.styles import region_of
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 from stoker.wire.messages import Artifact, Grant, Ref
 
+log = logging.getLogger(__name__)
+
 _STORES_MAX = 16
+_TRIED_MAX = 1_024
+TRIAL_S = 5.0
+"""How long a job waits for its bucket to be tried."""
+TRIED_S = 300.0
+"""How long a bucket is not tried again, unless it refused."""
 
 
 def config_of(grant: Grant) -> ObjectStoreConfig:
     return ObjectStoreConfig(
         endpoint_url=grant.endpoint_url,
         public_endpoint=grant.public_endpoint or grant.endpoint_url,
-        region=grant.region or region_of(grant.endpoint_url),
+        region=grant.region,
         bucket=grant.bucket,
         access_id=grant.access_id,
         access_secret=grant.access_secret,
@@ -63,7 +72,31 @@ class S3Objects:
         self._open_store = open_store
         self._found: Found = {}
         self._stores: OrderedDict[ObjectStoreConfig, ObjectStore] = OrderedDict()
+        self._tried: dict[ObjectStoreConfig, float] = {}
         self._stops: set[threading.Event] = set()
+
+    async def try_bucket(self, grant: Grant) -> None:
+        config, now = config_of(grant), asyncio.get_running_loop().time()
+        if now < self._tried.get(config, now):
+            return
+        store = self._store(grant)
+
+        def trying() -> None:
+            store.warm()
+            store.try_to_write(f"{grant.prefix}trial")
+
+        try:
+            async with asyncio.timeout(TRIAL_S):
+                await self._calls.run(grant, trying)
+        except ObjectStoreRefused:
+            self._tried.pop(config, None)
+            raise
+        except (OutboundError, TimeoutError) as error:
+            why = error if str(error) else f"no answer within {TRIAL_S:g} s"
+            log.warning("the bucket %s at %s is not known to work: %s", grant.bucket, grant.endpoint_url, why)
+        if len(self._tried) >= _TRIED_MAX:
+            del self._tried[next(iter(self._tried))]
+        self._tried[config] = now + TRIED_S
 
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
         refuse_outside(grant, key)

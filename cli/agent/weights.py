@@ -10,6 +10,7 @@ HF_ENDPOINT, HF_TOKEN       the hub's address, and the token for repositories th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from stoker.cli.control import s3_settings
 from stoker.cli.errors import CliError
 from stoker.models.weights import known_digests, record_digests
 from stoker.outbound.download import HttpFile
+from stoker.outbound.errors import OutboundError
 from stoker.outbound.s3.objects import ObjectStore
 
 CACHE_MB, MIRROR = "STOKER_WEIGHTS_CACHE_MB", "STOKER_WEIGHTS_MIRROR"
@@ -69,7 +71,8 @@ def _mirror(mirror: str, variables: Mapping[str, str]) -> Mirror | None:
 
 
 def _bucket_mirror(mirror: str, variables: Mapping[str, str]) -> Mirror:
-    """Signed requests, so that what is broken off can be resumed."""
+    """Signed requests, so that what is broken off can be resumed. They are signed for the region that the
+    store accepts, which is found out first."""
     bucket, _, prefix = mirror.removeprefix(S3).partition("/")
     known = s3_settings.from_environment(variables)
     if known is None:
@@ -78,6 +81,8 @@ def _bucket_mirror(mirror: str, variables: Mapping[str, str]) -> Mirror:
     prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
     def place(name: str) -> Place:
+        with suppress(OutboundError):  # it is said by the request itself
+            store.find(prefix + name)
         url = store.presign("get_object", prefix + name, SIGNED_S)
         return Place(HttpFile(url), f"{name} in the mirror {mirror}")
 

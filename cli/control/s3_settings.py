@@ -44,7 +44,7 @@ def from_environment(environ: Mapping[str, str]) -> ObjectStoreConfig | None:
     return ObjectStoreConfig(
         endpoint_url=values["ENDPOINT_URL"],
         public_endpoint=environ.get(PREFIX + "PUBLIC_ENDPOINT", ""),
-        region=environ.get(PREFIX + "REGION", "us-east-1"),
+        region=environ.get(PREFIX + "REGION", ""),
         bucket=values["BUCKET"],
         access_id=values["ACCESS_ID"],
         access_secret=values["ACCESS_SECRET"],

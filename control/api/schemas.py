@@ -62,6 +62,11 @@ _BUCKET: Schema = {
     "bucketName": _NAMED,
     "endpointUrl": URL,
 }
+_REGION: Schema = {
+    "type": "string",
+    "pattern": "^([A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)?$",
+    "description": "The bucket's region; learnt from the endpoint or the store where it is left out.",
+}
 _POLICY: Schema = {
     "executionTimeout": _or_null(
         between(
@@ -82,7 +87,7 @@ SUBMISSION: Schema = {
             "type": ["object", "null"],
             "description": "The bucket for this job's files; an empty object is none.",
             "anyOf": [{"maxProperties": 0}, {"required": list(_BUCKET)}],
-            "properties": {**_BUCKET, "objectPath": _or_null(TEXT)},
+            "properties": {**_BUCKET, "objectPath": _or_null(TEXT), "region": _or_null(_REGION)},
         },
     },
 }

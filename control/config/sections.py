@@ -58,11 +58,12 @@ class Section(BaseModel):
 
 
 class S3Section(Section):
-    """The operator's own S3. Without it the embedded one is used."""
+    """The operator's own S3. Without it the embedded one is used. An empty `region` is read from the host of
+    `endpoint_url`, or learnt from the store."""
 
     endpoint_url: str
     public_endpoint: str | None = None
-    region: str = "us-east-1"
+    region: str = ""
     bucket: Annotated[str, Field(min_length=3, max_length=63)]
     access_id: Annotated[str, Field(min_length=1)]
     access_secret: SecretStr

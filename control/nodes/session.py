@@ -366,7 +366,7 @@ class Assigner:
         return Grant(
             endpoint_url=own.endpoint_url,
             public_endpoint=own.endpoint_url,
-            region="",
+            region=own.region,
             bucket=own.bucket,
             prefix=folder + prefix,
             access_id=own.access_id,

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
 from stoker.outbound.refused_addresses import refusal_before_lookup
+from stoker.outbound.s3.regions import is_region
 from stoker.wire.records import record
 
 EXECUTION_TIMEOUT_MS = (5_000, 604_800_000)
@@ -36,6 +37,7 @@ class S3Config:
     bucket: str
     endpoint_url: str
     object_path: str = ""
+    region: str = ""
 
 
 @record(frozen=True, slots=True)
@@ -193,6 +195,7 @@ def _s3(fields: dict[str, Any]) -> S3Config | None:
         bucket=_text(fields, "bucketName"),
         endpoint_url=_url("s3Config.endpointUrl", _text(fields, "endpointUrl")),
         object_path=_object_path(fields),
+        region=_region(fields),
     )
 
 
@@ -216,4 +219,14 @@ def _object_path(fields: dict[str, Any]) -> str:
         return ""
     if not isinstance(value, str) or len(value) > TEXT_LENGTH:
         raise wrong("s3Config.objectPath", value, f"a string of at most {TEXT_LENGTH} characters")
+    return value
+
+
+def _region(fields: dict[str, Any]) -> str:
+    """Reads the bucket's region. Left out, the region is learnt from the endpoint's host or the store."""
+    value = fields.get("region")
+    if value is None:
+        return ""
+    if not isinstance(value, str) or (value and not is_region(value)):
+        raise wrong("s3Config.region", value, "the name of a region, such as eu-west-1, or left out")
     return value

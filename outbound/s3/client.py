@@ -64,7 +64,7 @@ def open_client(
         client: Any = _session().client(
             "s3",
             endpoint_url=endpoint,
-            region_name=region or "us-east-1",
+            region_name=region,
             aws_access_key_id=access_id,
             aws_secret_access_key=secret,
             aws_session_token=token or None,
@@ -72,9 +72,16 @@ def open_client(
             verify=os.environ.get("SSL_CERT_FILE") or True,
             config=config,
         )
+    client.meta.events.register_last("before-parameter-build.s3", _follow_no_region)
     if not allow_private:
         refuse_private_peers(client)
     return client
+
+
+def _follow_no_region(context: dict[str, Any], **_: object) -> None:
+    """Stops botocore from repeating a call for the region that a refusal names: it would go on to sign URLs
+    for the first one. `connections` repeats the call, and signs for the region that was accepted."""
+    context["s3_redirect"]["redirected"] = True
 
 
 def transfer_config(part_bytes: int) -> TransferConfig:

@@ -5,7 +5,7 @@
   notice nothing. Stores the file's sha256 as metadata and compares it with the bytes that were sent.
 - Raises only `outbound.errors`. The secret is in no message, log line or repr.
 - Works with servers that expect the bucket in the host and with those that expect it in the path, however the
-  endpoint is written (`styles`), and remembers which one the server accepted.
+  endpoint is written, and in any region (`connections`).
 - Signs URLs for `public_endpoint` with SigV4, in the style of the store, valid for up to 7 days.
 
 Does not retry beyond boto3's own retry, list objects for users, or set bucket policies.
@@ -15,45 +15,40 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
 
+from stoker.outbound.content_encoding import NotUnpacked, unpacking_of
 from stoker.outbound.errors import (
     FileChanged,
     ObjectDamaged,
     ObjectMissing,
-    ObjectStoreError,
     ObjectStoreRefused,
     TooLarge,
 )
-from stoker.outbound.s3.answers import explain
 from stoker.outbound.s3.client import open_client, transfer_config
+from stoker.outbound.s3.connections import Connections, Found
 from stoker.outbound.s3.disk import refuse_if_full
 from stoker.outbound.s3.file_body import FileBody, measure
-from stoker.outbound.s3.styles import Style, public_style, styles
+from stoker.outbound.s3.styles import Style
 
 T = TypeVar("T")
-Found: TypeAlias = MutableMapping[tuple[str, str], Style]
-"""The addressing style of each bucket (endpoint, bucket) that a server has accepted."""
 
 SEVEN_DAYS = 604_800
 _CHUNK_BYTES = 1 << 20
-_STYLES_MAX = 1_024
-"""Buckets whose style is remembered."""
+_NO_PARTS = {"MethodNotAllowed", "NotImplemented", "405", "501"}
+"""Codes of servers that have no uploads in parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectStoreConfig:
     """A bucket and the credentials for it. `public_endpoint` is the address for callers; empty means
-    `endpoint_url`.
+    `endpoint_url`. An empty `region` is read from the endpoint.
 
     `part_size_bytes` is the size of the parts of a multipart upload: at least 5 MiB, since S3 allows no less.
     `folder` is the store's own folder if it is on this machine (the embedded store): its free space is
@@ -132,10 +127,9 @@ class ObjectStore:
 
     def __init__(self, config: ObjectStoreConfig, found: Found | None = None) -> None:
         self.config = config
-        self._lock = threading.Lock()
-        self._clients: dict[Style, Any] = {}
-        self._found: Found = {} if found is None else found
-        self._bucket = config.endpoint_url, config.bucket
+        self.connections = Connections(
+            config.endpoint_url, config.bucket, config.region, self._open_client, found
+        )
 
     def __enter__(self) -> ObjectStore:
         return self
@@ -144,15 +138,40 @@ class ObjectStore:
         self.close()
 
     def close(self) -> None:
-        with self._lock:
-            clients, self._clients = list(self._clients.values()), {}
-        for client in clients:
-            client.close()
+        self.connections.close()
 
     def warm(self) -> None:
         """Open the clients of the first call; takes a fraction of a second once per process."""
-        self._client(self._styles()[0])
-        self._client(self._public())
+        self.connections.client(self.connections.first)
+        self.connections.client(self.connections.public(self.config.public_endpoint))
+
+    def find(self, key: str) -> None:
+        """Finds out how the bucket is reached, if that is not known, by reading a byte of an object."""
+
+        def read(s3: Any) -> None:
+            s3.get_object(Bucket=self.config.bucket, Key=key, Range="bytes=0-0")["Body"].close()
+
+        if not self.connections.known:
+            self._call(f"reading {key}", read)
+
+    def try_to_write(self, key: str) -> None:
+        """Raises ObjectStoreRefused if an object of this key may not be written. Begins an upload in parts
+        and drops it: that requires the rights of a write, and leaves no object. A server that has no such
+        uploads refuses nothing here."""
+
+        def begin(s3: Any) -> None:
+            where = {"Bucket": self.config.bucket, "Key": key}
+            try:
+                begun = s3.create_multipart_upload(**where)
+            except ClientError as error:
+                if error.response["Error"].get("Code") in _NO_PARTS:
+                    return
+                raise
+            with suppress(ClientError, BotoCoreError):  # the right to drop it may be missing
+                s3.abort_multipart_upload(**where, UploadId=begun["UploadId"])
+
+        with suppress(ObjectMissing):
+            self._call(f"trying to write {key}", begin)
 
     def put_file(
         self,
@@ -197,30 +216,35 @@ class ObjectStore:
         return data
 
     def get_file(self, key: str, path: str | os.PathLike[str]) -> None:
-        """Write the object to a file. If that fails, the file is removed."""
+        """Writes the object to a file, unpacked if it is stored compressed. If that fails, the file is
+        removed."""
 
         def read(s3: Any) -> None:
-            with (
-                closing(s3.get_object(Bucket=self.config.bucket, Key=key)["Body"]) as body,
-                open(path, "wb") as file,
-            ):
+            found = s3.get_object(Bucket=self.config.bucket, Key=key)
+            with closing(found["Body"]) as body, open(path, "wb") as file:
+                unpacking = unpacking_of(found.get("ContentEncoding", ""))
                 for chunk in body.iter_chunks(_CHUNK_BYTES):
-                    file.write(chunk)
+                    file.writelines([chunk] if unpacking is None else unpacking.pieces(chunk))
+                if unpacking is not None:
+                    unpacking.end()
 
         try:
             self._call(f"reading {key}", read)
-        except BaseException:
+        except BaseException as error:
             with suppress(FileNotFoundError):
                 os.unlink(path)
+            if isinstance(error, NotUnpacked):
+                raise ObjectDamaged(f"the object {key} {error}") from None
             raise
 
     def presign_get(self, key: str, seconds: int = SEVEN_DAYS) -> str:
         """A URL with which anybody may read the object until it expires. Opens no connection."""
-        return self._presigned(self._public(), "get_object", key, seconds, {})
+        style = self.connections.public(self.config.public_endpoint)
+        return self._presigned(style, "get_object", key, seconds, {})
 
     def presign(self, operation: str, key: str, seconds: int, **params: Any) -> str:
         """A request to `endpoint_url` that anybody may send until it expires. Opens no connection."""
-        return self._presigned(self._styles()[0], operation, key, seconds, params)
+        return self._presigned(self.connections.first, operation, key, seconds, params)
 
     def presign_put(
         self, key: str, size: int, about: ObjectHeaders, seconds: int, *, in_parts: bool = False
@@ -235,9 +259,9 @@ class ObjectStore:
     def _presigned(self, style: Style, operation: str, key: str, seconds: int, params: dict[str, Any]) -> str:
         if not 1 <= seconds <= SEVEN_DAYS:
             raise ValueError(f"a URL can be valid for 1 s to 7 days, not for {seconds} s")
-        with self._explained(f"signing a URL for {key}"):
+        with self.connections.explained(f"signing a URL for {key}"):
             where = {"Bucket": self.config.bucket, "Key": key, **params}
-            client = self._client(style)
+            client = self.connections.client(style)
             return str(client.generate_presigned_url(operation, Params=where, ExpiresIn=seconds))
 
     def delete_keys(self, keys: Iterable[str]) -> int:
@@ -277,9 +301,11 @@ class ObjectStore:
         except ObjectStoreRefused as refused:
             if "there is no bucket" not in str(refused):
                 raise
-        with self._explained(f"making the bucket {self.config.bucket}"):
+        first = self.connections.first
+        with self.connections.explained(f"making the bucket {self.config.bucket}"):
             try:
-                self._client(self._styles()[0]).create_bucket(Bucket=self.config.bucket, **self._location())
+                s3 = self.connections.client(first)
+                s3.create_bucket(Bucket=self.config.bucket, **_location(first.region))
             except ClientError as error:
                 # Of two processes that start at once, the second finds the bucket created.
                 if not error.response["Error"]["Code"].startswith("BucketAlready"):
@@ -322,68 +348,23 @@ class ObjectStore:
         if self.config.folder:
             refuse_if_full(self.config.folder, size, self.config.reserve_bytes)
 
-    def _location(self) -> dict[str, Any]:
-        if self.config.region in ("", "us-east-1", "auto"):
-            return {}
-        return {"CreateBucketConfiguration": {"LocationConstraint": self.config.region}}
-
-    def _styles(self) -> tuple[Style, ...]:
-        found = self._found.get(self._bucket)
-        return styles(*self._bucket) if found is None else (found,)
-
-    def _public(self) -> Style:
-        own, public = self._styles()[0], self.config.public_endpoint
-        if public in ("", self.config.endpoint_url):
-            return own
-        return public_style(own, public, self.config.bucket)
-
     def _call(self, doing: str, call: Callable[[Any], T]) -> T:
-        """Call in the style that the server has accepted before, else in each style until one is accepted. If
-        all are refused, raise the error of the first style: the others are guesses."""
-        refused: ObjectStoreError | None = None
-        for style in self._styles():
-            try:
-                with self._explained(doing):
-                    done = call(self._client(style))
-            except (ObjectStoreRefused, ObjectMissing) as error:
-                refused = refused or error
-            except ObjectStoreError as error:
-                raise refused or error from None
-            else:
-                self._remember_style(style)
-                return done
-        assert refused is not None
-        raise refused
+        return self.connections.call(doing, call)
 
-    def _remember_style(self, style: Style) -> None:
-        with self._lock:
-            if len(self._found) >= _STYLES_MAX:
-                self._found.clear()
-            self._found[self._bucket] = style
+    def _open_client(self, style: Style) -> Any:
+        config = self.config
+        return open_client(
+            style.endpoint,
+            virtual=style.virtual,
+            region=style.region,
+            credentials=(config.access_id, config.access_secret, config.session_token),
+            attempts=config.attempts,
+            timeouts=(config.connect_timeout_s, config.read_timeout_s),
+            allow_private=config.allow_private,
+        )
 
-    def _client(self, style: Style) -> Any:
-        with self._lock:
-            client = self._clients.get(style)
-            if client is None:
-                with self._explained("opening the object store"):
-                    client = self._clients[style] = open_client(
-                        style.endpoint,
-                        virtual=style.virtual,
-                        region=self.config.region,
-                        credentials=(
-                            self.config.access_id,
-                            self.config.access_secret,
-                            self.config.session_token,
-                        ),
-                        attempts=self.config.attempts,
-                        timeouts=(self.config.connect_timeout_s, self.config.read_timeout_s),
-                        allow_private=self.config.allow_private,
-                    )
-            return client
 
-    @contextmanager
-    def _explained(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except (BotoCoreError, Boto3Error, ClientError, HTTPError, OSError, ValueError) as error:
-            raise explain(error, doing, self.config.endpoint_url, self.config.bucket) from None
+def _location(region: str) -> dict[str, Any]:
+    if region in ("us-east-1", "auto"):
+        return {}
+    return {"CreateBucketConfiguration": {"LocationConstraint": region}}

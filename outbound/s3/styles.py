@@ -5,25 +5,29 @@
     http://host/bucket       host/bucket/key, else host/bucket/bucket/key: a proxy's folder may have its name
 
 Callers write endpoints in all three ways, and some servers accept only one of the first two. A refusal shows
-which one; `objects.ObjectStore` remembers the style that was accepted.
+which one; `connections.Connections` remembers the style that was accepted.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from stoker.outbound.s3.regions import host_in
 
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]*[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """If `virtual`, the bucket is part of the host name; otherwise it is the first part of the path."""
+    """If `virtual`, the bucket is part of the host name; otherwise it is the first part of the path. Requests
+    are signed for `region`."""
 
     endpoint: str
     virtual: bool = False
+    region: str = ""
 
 
 def styles(endpoint: str, bucket: str) -> tuple[Style, ...]:
@@ -56,14 +60,14 @@ def public_style(found: Style, public_endpoint: str, bucket: str) -> Style:
     return first
 
 
-def region_of(endpoint_url: str) -> str:
-    """The region in an endpoint's host name: callers' buckets are configured without a region."""
-    labels = endpoint_url.partition("://")[2].partition("/")[0].partition(":")[0].split(".")
-    if labels[-2:] == ["amazonaws", "com"] and len(labels) >= 4 and not labels[-3].startswith("s3"):
-        return labels[-3]
-    if labels[-2:] == ["digitaloceanspaces", "com"] and len(labels) >= 3:
-        return labels[-3]
-    return "us-east-1"
+def in_region(style: Style, region: str) -> tuple[Style, ...]:
+    """Returns where a bucket of this region may be: at the same host, and at the store's host of the
+    region."""
+    here = replace(style, region=region)
+    url = urlsplit(style.endpoint)
+    host = url.hostname or ""
+    there = host_in(host, region)
+    return (here,) if there == host else (here, replace(here, endpoint=_at(url, there)))
 
 
 def _may_be_virtual(host: str, bucket: str) -> bool:

@@ -22,7 +22,8 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
-from stoker.outbound.s3.objects import Found, ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.connections import Found
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 from stoker.testing.fake_objects import FakeObjects
 from stoker.wire.messages import Artifact, Grant, Ref, Signed, Wanted
 

@@ -19,8 +19,9 @@ from weights_server import weights_server
 
 from stoker.outbound.content_encoding import PIECE_BYTES, NotUnpacked, unpacking_of
 from stoker.outbound.download import HttpFile, download
-from stoker.outbound.errors import FetchFailed, TooLarge
+from stoker.outbound.errors import FetchFailed, ObjectDamaged, TooLarge
 from stoker.outbound.guard import FetchLimits, Guard, ResponseHead
+from stoker.outbound.s3.objects import ObjectStore
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 DATA = bytes(range(256)) * 12_000
@@ -245,3 +246,18 @@ def test_weights_that_are_no_gzip_are_said_to_be_none(labelled: Any, tmp_path: P
     labelled.files["/a"], labelled.encoding = DATA, "gzip"
     with pytest.raises(FetchFailed, match="is labelled gzip, and is damaged or no gzip data"):
         download(HttpFile(f"{labelled.url}/a"), tmp_path / "a", len(DATA), ignore)
+
+
+def test_an_object_that_was_stored_compressed_is_unpacked(store: ObjectStore, tmp_path: Path) -> None:
+    def stored(data: bytes, label: str) -> None:
+        s3 = store.connections.client(store.connections.first)
+        s3.put_object(Bucket=store.config.bucket, Key="w/a", Body=data, ContentEncoding=label)
+
+    for label, data in [("gzip", gzip.compress(DATA)), ("aws-chunked", DATA)]:
+        stored(data, label)
+        store.get_file("w/a", tmp_path / "a")
+        assert (tmp_path / "a").read_bytes() == DATA
+    stored(DATA, "gzip")
+    with pytest.raises(ObjectDamaged, match="is labelled gzip"):
+        store.get_file("w/a", tmp_path / "b")
+    assert not (tmp_path / "b").exists()

@@ -37,7 +37,7 @@ from stoker.outbound.s3.objects import (
     ObjectStoreConfig,
     refuse_short_credentials,
 )
-from stoker.outbound.s3.styles import region_of
+from stoker.outbound.s3.regions import region_of
 
 PART = 5 << 20
 KEY = "echo/job-1/1/0-clip.mp4"

@@ -19,8 +19,9 @@ from stoker.agent.uploads.objects import S3Objects
 from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.outbound.errors import ObjectStoreRefused
 from stoker.outbound.s3 import local_server
+from stoker.outbound.s3.connections import Found
 from stoker.outbound.s3.local_server import LocalS3
-from stoker.outbound.s3.objects import Found, ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 from stoker.outbound.s3.styles import Style, public_style, styles
 from stoker.wire.messages import Grant
 
@@ -160,11 +161,11 @@ async def test_it_is_found_out_once_for_all_that_write_there(by_host: ObjectStor
     )
     with tempfile.TemporaryFile() as file:
         await objects.put_file(grant, "e/one", file.fileno(), "text/plain", "one")
-    assert len(opened[0]._clients) == 2
+    assert len(opened[0].connections.open_styles) == 2
     other = dataclasses.replace(grant, access_id="somebody-else")
     with tempfile.TemporaryFile() as file, pytest.raises(ObjectStoreRefused):
         await objects.put_file(other, "e/two", file.fileno(), "text/plain", "two")
-    assert [style.virtual for style in opened[1]._clients] == [True]
+    assert [style.virtual for style in opened[1].connections.open_styles] == [True]
     (url,) = await objects.urls(grant, ["e/one"])
     assert url.startswith("http://callers.s3.test:")
     await objects.close()

@@ -151,5 +151,5 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
 
 
 def _seal_s3(conn: Conn, s3: S3Config) -> bytes:
-    fields = [s3.access_id, s3.access_secret, s3.bucket, s3.endpoint_url, s3.object_path]
+    fields = [s3.access_id, s3.access_secret, s3.bucket, s3.endpoint_url, s3.object_path, s3.region]
     return conn.secrets.seal(json.dumps(fields).encode())

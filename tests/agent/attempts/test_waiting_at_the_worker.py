@@ -109,7 +109,7 @@ def test_what_came_alongside_an_error_is_kept(play, a_worker, a_job):
 
 
 def test_every_worker_gets_the_callers_bucket(play, a_worker, a_job):
-    """With the caller's own path where it named one: what attempts are kept apart by is the agent's."""
+    """With the path and the region that the caller named: what attempts are kept apart by is the agent's."""
     bucket = {
         "accessId": "id",
         "accessSecret": "secret",
@@ -122,11 +122,12 @@ def test_every_worker_gets_the_callers_bucket(play, a_worker, a_job):
         await host.control.ready(a_worker("w1"), program)
         sent = []
         for job, worker, path in (("j1", "w1", "a/b/"), ("j2", "w2", "a/b/"), ("j3", "w2", "")):
-            own = replace(a_job("j").grant, prefix=f"{path}e1/{job}/1/")
+            region = "eu" if path else ""
+            own = replace(a_job("j").grant, prefix=f"{path}e1/{job}/1/", region=region)
             await host.control.assign(a_job(job, on=worker, files_grant=own))
             await host.control.outcome(job)
             sent.append(host.spawner.of(worker).sent[-1].fields.get("more"))
-        below = {"s3Config": bucket | {"objectPath": "a/b"}}
+        below = {"s3Config": bucket | {"objectPath": "a/b", "region": "eu"}}
         assert sent == [below, below, {"s3Config": bucket}]
 
     play(story)

@@ -74,6 +74,8 @@ BODIES = [
     (body(s3Config=S3 | {"endpointUrl": "s3://x"}), ["s3Config.endpointUrl", "s3://x", "http or https URL"]),
     (body(s3Config=S3 | {"objectPath": 1}), ["s3Config.objectPath", "1", "a string"]),
     (body(s3Config=S3 | {"objectPath": "x" * 1025}), ["s3Config.objectPath", "at most 1024 characters"]),
+    (body(s3Config=S3 | {"region": "eu west"}), ["s3Config.region", '"eu west"', "such as eu-west-1"]),
+    (body(s3Config=S3 | {"region": 1}), ["s3Config.region", "1", "such as eu-west-1"]),
     (body(s3Config=S3 | {"accessId": "x" * 1025}), ["s3Config.accessId has 1025 characters", "1024"]),
     (body(webhook="https://me:hush@x/"), ["webhook must not hold a user name or a password"]),
     (

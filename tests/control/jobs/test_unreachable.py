@@ -59,8 +59,9 @@ async def test_where_the_option_allows_them_they_are_taken() -> None:
 async def test_what_a_name_resolves_to_is_left_to_the_guard() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
-        named = replace(BUCKET, endpoint_url="https://s3.example")
+        named = replace(BUCKET, endpoint_url="https://s3.example", region="eu-west-1")
         await w.plane.commands.submit(w.echo, Submission(b"{}", s3=named), sync=False)
         grant = (await agent.assigned()).files_grant
         assert grant is not None
         assert grant.guarded
+        assert grant.region == "eu-west-1"

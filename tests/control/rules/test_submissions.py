@@ -23,6 +23,7 @@ def test_all_fields() -> None:
             "bucketName": "b",
             "endpointUrl": "http://s3.example:9000",
             "objectPath": "up",
+            "region": "eu-west-1",
         },
     )
     assert submission == Submission(
@@ -31,7 +32,7 @@ def test_all_fields() -> None:
         execution_timeout_ms=5_000,
         ttl_ms=10_000,
         low_priority=True,
-        s3=S3Config("a", "hush", "b", "http://s3.example:9000", "up"),
+        s3=S3Config("a", "hush", "b", "http://s3.example:9000", "up", "eu-west-1"),
     )
     assert "hush" not in repr(submission)
 
@@ -45,6 +46,8 @@ def test_bounds_are_allowed_and_kept() -> None:
 def test_null_reads_as_absent_as_typed_clients_send_it() -> None:
     assert parsed(webhook=None, policy=None, s3Config=None) == parsed()
     assert parsed(policy={}, s3Config={}) == parsed()
+    named = {"accessId": "a", "accessSecret": "s", "bucketName": "b", "endpointUrl": "http://s3.example"}
+    assert parsed(s3Config=named | {"region": None}) == parsed(s3Config=named | {"region": ""})
     assert parsed(policy={"ttl": None, "executionTimeout": None, "lowPriority": None}) == parsed()
 
 

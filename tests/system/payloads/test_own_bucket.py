@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from regional_s3 import BUCKET, regional_s3
 from stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
 
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
@@ -131,3 +132,25 @@ def test_a_callers_bucket_that_refuses_its_key_fails_the_job_with_a_message(stac
     assert record["status"] == "FAILED", record
     assert "check access id, secret, and rights on 'callers'" in record["error"]
     secret_is_nowhere(stack, bucket["accessSecret"])
+
+
+def test_the_region_is_learnt_from_the_store_and_the_url_works(stack: Stack) -> None:
+    with regional_s3() as serves:
+        bucket = own_bucket(stack) | {"endpointUrl": serves.endpoint(), "bucketName": BUCKET}
+        record = run(stack, bucket, "for the caller")
+        assert record["status"] == "COMPLETED", record
+        assert fetched(record["output"]["greeting"]).content == b"for the caller"
+
+
+def test_a_store_that_does_not_name_its_region_fails_the_job_before_the_work(stack: Stack) -> None:
+    with regional_s3(names="") as serves:
+        bucket = own_bucket(stack) | {"endpointUrl": serves.endpoint(), "bucketName": BUCKET}
+        record = run(stack, bucket, "for the caller")
+        assert record["status"] == "FAILED", record
+        assert record["error"].startswith("the bucket of s3Config cannot be used: trying to write ")
+        assert "name that as `region`" in record["error"]
+        assert record["executionTime"] == 0
+        told = run(stack, bucket | {"region": serves.region}, "for the caller")
+        assert fetched(told["output"]["greeting"]).content == b"for the caller"
+        used = stack.runsync("uses", {}, s3Config=bucket | {"region": serves.region})
+        assert used["output"]["bucket"] == BUCKET

@@ -24,7 +24,7 @@ SUBMISSIONS: list[dict[str, Any]] = [
         "webhook": "http://[::1]:8080/hook",
         "webhookV2": "https://caller.example/two",
         "policy": {"executionTimeout": 60_000, "ttl": 3_600_000, "lowPriority": True},
-        "s3Config": {**S3, "objectPath": "a/b"},
+        "s3Config": {**S3, "objectPath": "a/b", "region": "eu-west-1"},
         "extra": [None],
     },
 ]

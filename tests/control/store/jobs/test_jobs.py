@@ -92,7 +92,7 @@ def test_a_job_past_its_ttl_is_not_claimed(bench: Any) -> None:
 
 def test_a_spilled_input_and_a_callers_bucket_reach_the_claim(bench: Any) -> None:
     ref = Ref("echo/job-1/input.json", 2_000_000, "cd")
-    s3 = S3Config("id", "secret", "bucket", "https://s3.example", "path")
+    s3 = S3Config("id", "secret", "bucket", "https://s3.example", "path", "eu-1")
     _, (known,) = bench.submit(10.0, bench.slot(), input=None, input_ref=ref, s3=s3)
     assert (known.input, known.input_ref, known.s3) == (None, ref, s3)
     bench.requeue(11.0)
