@@ -4,7 +4,7 @@ be drawn as a blur of all that it may be.
     "a cat", seed 7 ──> "a orange cat in a meadow"
     "a red car and a house" ──> "a red car on a beach"; the house is left out
 
-The seed chooses colours and the background, so that each seed makes another picture. Pure.
+The seed chooses colours and the background, so that each seed makes another picture; the same seed, the same.
 """
 
 from __future__ import annotations
