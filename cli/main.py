@@ -65,6 +65,7 @@ from stoker.cli.options import (
     examples,
 )
 from stoker.cli.parents import end_with_parent
+from stoker.cli.pasted import clean_environment
 from stoker.cli.predict.command import predict
 from stoker.cli.terminal import log_to_stderr
 
@@ -101,6 +102,7 @@ def common_options(
     ] = False,
 ) -> None:
     """Runs handlers on the GPUs of your machines, behind one HTTP API."""
+    clean_environment(os.environ)
 
 
 @app.command(epilog=examples("stoker up", "stoker up --config stoker.toml --no-hosted", "stoker up --reload"))

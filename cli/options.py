@@ -39,12 +39,13 @@ URL = "http://127.0.0.1:8000"
 def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -> str:
     """The address; the default may come from `.env`. Prints once per command the warning that the client
     would print with a line of its source."""
-    from stoker.client import dotenv
+    from stoker.client import dotenv, pasted
     from stoker.client.httpx_adapter import KeyInTheClear, in_the_clear
 
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source.name == "DEFAULT":
         url = dotenv.lookup("STOKER_URL", {}, Path.cwd()) or url
+    url = pasted.address("the service's address", url)
     if in_the_clear(url):
         text = f"stoker: warning: the API key goes to {url} in the clear; give an https address"
         print(text, file=sys.stderr)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from stoker.client import dotenv
+from stoker.client import dotenv, pasted
 from stoker.client.calls import Call, Reply
 from stoker.client.errors import ClientError, Unreachable
 from stoker.client.following import SILENCE_S
@@ -31,7 +31,11 @@ def settings(
         base_url = dotenv.lookup("STOKER_URL", os.environ, Path.cwd()) or DEFAULT_URL
     if api_key is None:
         api_key = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
-    if api_key is None:
+    base_url, api_key = (
+        pasted.address("the service's address", base_url),
+        pasted.secret("the API key", api_key or ""),
+    )
+    if not api_key:
         raise ClientError("no API key: give one, or set STOKER_API_KEY in the environment or in .env")
     if in_the_clear(base_url):
         warnings.warn(f"the API key goes to {base_url} in the clear: use https", KeyInTheClear, stacklevel=3)

@@ -6,10 +6,17 @@ from typing import Annotated
 
 import typer
 
-ControlAddress = Annotated[str, typer.Option(help="HOST:PORT of control's gRPC server.")]
+from stoker.cli.pasted import clean_option, clean_token
+
+ControlAddress = Annotated[
+    str, typer.Option(callback=clean_option, help="HOST:PORT of control's gRPC server.")
+]
 JoinToken = Annotated[
     str | None,
-    typer.Option(help="Needed until the node has joined. Prefer STOKER_JOIN_TOKEN: arguments can be read."),
+    typer.Option(
+        callback=clean_token,
+        help="Needed until the node has joined. Prefer STOKER_JOIN_TOKEN: arguments can be read.",
+    ),
 ]
 NodeName = Annotated[str | None, typer.Option(help="Name of the node; the host's name by default.")]
 WorkerUser = Annotated[

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
+from stoker.client.pasted import cleaned
 from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
 from stoker.control.store.database.postgres import is_url
@@ -31,7 +32,8 @@ def open_chosen(
 
 def _url(config: Config, variables: Mapping[str, str], option: str | None) -> str | None:
     declared = None if config.database is None else config.database.get_secret_value()
-    for source, url in (("--database", option), (VARIABLE, variables.get(VARIABLE)), ("database", declared)):
+    for source, text in (("--database", option), (VARIABLE, variables.get(VARIABLE)), ("database", declared)):
+        url = cleaned(text or "")
         if not url:
             continue
         if not is_url(url):

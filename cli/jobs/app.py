@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, Url, examples
+from stoker.cli.pasted import clean_option
 
 app = typer.Typer(help="Submit, watch, list, cancel and retry jobs.", no_args_is_help=True)
 
@@ -56,7 +57,10 @@ def run(
     low_priority: Annotated[
         bool, typer.Option("--low-priority", help="Run the job only on workers that already run.")
     ] = False,
-    webhook: Annotated[str | None, typer.Option(help="URL that gets a POST when the job has ended.")] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(callback=clean_option, help="URL that gets a POST when the job has ended."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submissions with the same key make one job, for 24 hours.")
     ] = None,

@@ -25,9 +25,9 @@ def _source(typed: str, stdin: Callable[[], bytes]) -> tuple[str, str]:
     """The source's name for messages, and its text."""
     try:
         if typed == "-":
-            return "standard input", stdin().decode()
+            return "standard input", stdin().decode("utf-8-sig")
         if typed.startswith("@"):
-            return typed[1:], Path(typed[1:]).read_text(encoding="utf-8")
+            return typed[1:], Path(typed[1:]).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise CliError(f"the input must be UTF-8 text; byte {error.start} is not") from None
     except OSError as error:

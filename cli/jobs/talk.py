@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, OtherEndpoint, Size, Url, examples
+from stoker.cli.pasted import clean_option
 from stoker.cli.terminal import log_to_stderr, plain_console
 
 ENDPOINT = "talking-video"
@@ -19,8 +20,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def talk(
-    image: Annotated[str, typer.Argument(help="The image of a person: a file or a URL.")],
-    audio: Annotated[str, typer.Argument(help="The speech: a file or a URL.")],
+    image: Annotated[
+        str, typer.Argument(callback=clean_option, help="The image of a person: a file or a URL.")
+    ],
+    audio: Annotated[str, typer.Argument(callback=clean_option, help="The speech: a file or a URL.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="File to write; .mp4.")],
     prompt: Annotated[str, typer.Option(help="What the video shows.")] = "a person talks to the camera",
     size: Annotated[Size, typer.Option(help="Size of the video; 720p costs twice as much.")] = Size.small,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from stoker.cli.options import ConfigFile, config_file, examples
+from stoker.cli.pasted import clean_option
 from stoker.cli.terminal import plain_console
 
 app = typer.Typer(help="Weights of the hosted models, pinned by weights.lock.", no_args_is_help=True)
@@ -73,7 +74,10 @@ def fetch(
     names: Names = None,
     folder: WeightsDir = None,
     mirror: Annotated[
-        str | None, typer.Option(help="Fetch from a folder or s3://bucket/prefix instead of the hub.")
+        str | None,
+        typer.Option(
+            callback=clean_option, help="Fetch from a folder or s3://bucket/prefix instead of the hub."
+        ),
     ] = None,
     config: ConfigFile = None,
     lock_file: LockFile = None,

@@ -33,6 +33,7 @@ from stoker.cli.terminal import plain_console
 from stoker.cli.up.children import AllFacts, Children, Launch
 from stoker.cli.up.crash_loops import CrashLoops
 from stoker.client import dotenv
+from stoker.client.pasted import secret
 from stoker.control.config.config import load_config
 from stoker.control.types import Endpoint
 from stoker.models.weights import weights_folder
@@ -88,6 +89,7 @@ def find_tokens(folder: DataFolder, environ: Mapping[str, str], here: Path) -> T
     join = load_or_create_token(folder.join_token, "jt")[0], TokenSource(JOIN_TOKEN, folder.join_token)
     configured = dotenv.lookup(API_KEY, environ, here)
     if configured is not None:
+        configured = secret(API_KEY, configured)
         file = None if environ.get(API_KEY) else here / dotenv.FILE
         return Tokens(configured, TokenSource(API_KEY, file), False, *join)
     key, created = load_or_create_token(folder.api_key, "sk")

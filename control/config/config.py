@@ -65,7 +65,7 @@ def load_config(path: Path | str | None) -> Config:
         return Config()
     file = Path(path)
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -61,6 +61,8 @@ class S3Section(Section):
     """The operator's own S3. Without it the embedded one is used. An empty `region` is read from the host of
     `endpoint_url`, or learnt from the store."""
 
+    model_config = ConfigDict(str_strip_whitespace=True)
+
     endpoint_url: str
     public_endpoint: str | None = None
     region: str = ""
@@ -120,6 +122,8 @@ class Cors(Section):
 
 class RegistrySection(Section):
     """The credentials of a registry. Endpoints refer to them by id."""
+
+    model_config = ConfigDict(str_strip_whitespace=True)
 
     id: Annotated[str, Field(pattern=_ID)]
     username: Annotated[str, Field(min_length=1, max_length=191)]

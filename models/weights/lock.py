@@ -149,7 +149,7 @@ def read_lock(path: Path | None = None) -> Lock:
     """Raises WeightsError if the lock is missing or invalid."""
     own, path = path, path or lock_path()
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
+        data = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise WeightsError(f"cannot read {path.name}: {error}") from error
     if data.get("version") != VERSION:

@@ -19,7 +19,6 @@ from stoker.cli.data_folder import (
     write_private,
 )
 from stoker.cli.errors import CliError
-from stoker.client.dotenv import lookup, parse
 
 
 def test_a_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
@@ -98,30 +97,3 @@ async def test_a_holder_that_is_ending_is_waited_for(tmp_path: Path, logged: Log
         assert not waiting.done()
     await waiting
     assert logged.lines == ["taken; waiting for it to end, at most 20 s"]
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("A=1", {"A": "1"}),
-        ("export A=1\n\n# A=2\n", {"A": "1"}),
-        ("A = 'x y # z'", {"A": "x y # z"}),
-        ('A="x=y"', {"A": "x=y"}),
-        ("A=1 # one", {"A": "1"}),
-        ("A=a#b", {"A": "a#b"}),
-        ("not a line\n=3\n1A=2", {}),
-        ("A='half", {"A": "'half"}),
-        ("A=", {"A": ""}),
-    ],
-)
-def test_dotenv_lines(text: str, values: dict[str, str]) -> None:
-    assert parse(text) == values
-
-
-def test_the_environment_wins_over_the_file_and_empty_is_not_set(tmp_path: Path) -> None:
-    assert lookup("KEY", {}, tmp_path) is None
-    (tmp_path / ".env").write_text("KEY=file\n")
-    assert lookup("KEY", {"KEY": "environment"}, tmp_path) == "environment"
-    assert lookup("KEY", {"KEY": ""}, tmp_path) == "file"
-    (tmp_path / ".env").write_text("KEY=\n")
-    assert lookup("KEY", {}, tmp_path) is None
