@@ -14,7 +14,8 @@ CPU = Device("cpu-0", "cpu", "a CPU")
 
 class FakeSampler:
     """The test sets the `memory` in bytes and the `health` of each device, and the memory of a process on a
-    device (`process_memory`); `report_xid` reports an Xid. `measured` counts the calls of `memory_used`."""
+    device (`process_memory`); of a GPU that uses the host's memory, `memory` is the host's. `report_xid`
+    reports an Xid. `measured` counts the calls of `memory_used`."""
 
     def __init__(self, devices: tuple[Device, ...] = (CPU,)) -> None:
         self._devices = devices
@@ -37,7 +38,8 @@ class FakeSampler:
 
     async def memory_used(self, uuid: str) -> int | None:
         self.measured += 1
-        return self.memory[uuid]
+        unified = any(device.unified_memory for device in self._devices if device.uuid == uuid)
+        return None if unified else self.memory[uuid]
 
     async def memory_of_processes(self, uuid: str, pids: Collection[int]) -> int | None:
         return sum(self.process_memory.get((uuid, pid), 0) for pid in pids)

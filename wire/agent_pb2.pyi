@@ -90,7 +90,7 @@ class DirectGateway(_message.Message):
     def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ..., certificate: _Optional[bytes] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("uuid", "kind", "name", "index", "parent", "memory_total", "driver")
+    __slots__ = ("uuid", "kind", "name", "index", "parent", "memory_total", "driver", "unified_memory")
     UUID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +98,7 @@ class Device(_message.Message):
     PARENT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DRIVER_FIELD_NUMBER: _ClassVar[int]
+    UNIFIED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     uuid: str
     kind: str
     name: str
@@ -105,7 +106,8 @@ class Device(_message.Message):
     parent: str
     memory_total: int
     driver: str
-    def __init__(self, uuid: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., index: _Optional[int] = ..., parent: _Optional[str] = ..., memory_total: _Optional[int] = ..., driver: _Optional[str] = ...) -> None: ...
+    unified_memory: bool
+    def __init__(self, uuid: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., index: _Optional[int] = ..., parent: _Optional[str] = ..., memory_total: _Optional[int] = ..., driver: _Optional[str] = ..., unified_memory: _Optional[bool] = ...) -> None: ...
 
 class DeviceSample(_message.Message):
     __slots__ = ("uuid", "memory_used", "utilisation", "temperature", "power", "ecc_uncorrected", "ill")

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import pynvml as nvml
 
 from stoker.agent.devices import xid_listener
-from stoker.agent.devices.cpu_device import CpuDevice
+from stoker.agent.devices.cpu_device import CpuDevice, host_memory
 from stoker.agent.devices.health import Answered, DeviceReading, Lost, Missed
 from stoker.wire.messages import Device, DeviceSample
 
@@ -264,22 +264,37 @@ def _gpu_or_its_parts(index: int, handle: Any, driver: str | None) -> list[_Gpu]
 
 
 def _device(index: int, handle: Any, kind: str, driver: str | None, parent: str | None) -> Device:
-    memory = _answer(nvml.nvmlDeviceGetMemoryInfo, handle)
+    total = _memory_total(handle)
+    unified = total == 0 and kind == "gpu"
     return Device(
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
         kind=kind,
         name=_text(_answer(nvml.nvmlDeviceGetName, handle) or "GPU"),
         index=index,
         parent=parent,
-        memory_total=None if memory is None else int(memory.total),
+        memory_total=host_memory()[0] if unified else total or None,
         driver=None if driver is None else _text(driver),
+        unified_memory=unified,
     )
+
+
+def _memory_total(handle: Any) -> int | None:
+    """Returns 0 for a GPU without memory of its own: the driver does not support the question there, or
+    answers with none. None if it is unknown."""
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except nvml.NVMLError as error:
+        if error.value in _GONE:
+            raise
+        return 0 if error.value == nvml.NVML_ERROR_NOT_SUPPORTED else None
 
 
 def _read(gpu: _Gpu) -> DeviceReading:
     """Raises NVMLError if the device is lost, or fails to report its memory."""
     handle = gpu.handle
     used = _memory_used(handle)
+    if gpu.device.unified_memory:
+        used = host_memory()[1]
     rates = _answer(nvml.nvmlDeviceGetUtilizationRates, handle)
     milliwatts = _answer(nvml.nvmlDeviceGetPowerUsage, handle)
     kind, counter = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_AGGREGATE_ECC
@@ -296,7 +311,8 @@ def _read(gpu: _Gpu) -> DeviceReading:
 
 def _memory_used(handle: Any) -> int | None:
     try:
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return int(memory.used) if memory.total else None
     except nvml.NVMLError as error:
         if error.value in _NOT_REPORTED:
             return None

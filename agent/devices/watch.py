@@ -167,9 +167,12 @@ class DeviceWatch(Generic[W]):
             self._judge(watched)
 
     def _on_memory(self, watched: _Watched, used_bytes: int | None, idle: Set[tuple[str, str]]) -> None:
-        """Also notices memory that was freed after RETURN_S."""
+        """Also notices memory that was freed after RETURN_S. What a host has in use says nothing of a GPU
+        that uses its memory."""
         if watched.device.kind == "cpu":
             return
+        if watched.device.unified_memory:
+            used_bytes = None
         if not watched.living:
             watched.gate = memory_gate.measured(watched.gate, loop_time(), used_bytes)
         for worker, uuid in idle:

@@ -317,7 +317,7 @@ def _too_few(room: NodeRoom, suited: Sequence[Device], enough: Sequence[Device],
         return f"has {len(enough)} in all"
     if suited and needs.compute == "CPU":
         return f"has {room.facts['vcpus']} in all"
-    found = [_gb_of(device) for device in suited or room.devices]
+    found = [_gb_of(device, needs) for device in suited or room.devices]
     return f"has {', '.join(dict.fromkeys(found))}" if found else "has no device"
 
 
@@ -343,8 +343,12 @@ def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
     return str(sum(1 for device in healthy if _is_free(room, device, needs)) or "none")
 
 
-def _gb_of(device: Device) -> str:
-    return device.name if device.memory_total is None else f"{device.name} ({_gb(device.memory_total)})"
+def _gb_of(device: Device, needs: Needs) -> str:
+    if device.memory_total is None:
+        asked = needs.gpu_memory_bytes is not None and device.kind != "cpu"
+        return f"{device.name} (memory unknown)" if asked else device.name
+    of_host = " of the host's" if device.unified_memory else ""
+    return f"{device.name} ({_gb(device.memory_total)}{of_host})"
 
 
 def _gb(size: int) -> str:

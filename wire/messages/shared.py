@@ -28,6 +28,9 @@ def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:
 
 @record(frozen=True, slots=True)
 class Device:
+    """A GPU, a part of one, or the processor. `unified_memory`: a GPU without memory of its own, which uses
+    that of the host; `memory_total` is the host's then."""
+
     uuid: str
     kind: str
     name: str
@@ -35,6 +38,7 @@ class Device:
     parent: str | None = None
     memory_total: int | None = None
     driver: str | None = None
+    unified_memory: bool = False
 
 
 @record(frozen=True, slots=True)

@@ -42,7 +42,13 @@ class DeviceResponse(ResponseBody):
     name: Annotated[str, Field(description="What gpuTypeIds are compared with.")]
     index: int
     parentId: Annotated[str | None, Field(description="Of a MIG device: its GPU.")] = None
-    memoryInBytes: int | None = None
+    memoryInBytes: Annotated[int | None, Field(description="Absent where its driver does not tell.")] = None
+    unifiedMemory: Annotated[
+        bool | None,
+        Field(
+            description="True of a GPU that uses the host's memory: the numbers of its memory are the host's."
+        ),
+    ] = None
     memoryUsedInBytes: int | None = None
     utilization: Annotated[int | None, Field(description="Percent.")] = None
     temperature: Annotated[int | None, Field(description="Degrees Celsius.")] = None
@@ -165,6 +171,7 @@ def _device(known: HeldDevice) -> DeviceResponse:
         index=device.index,
         parentId=device.parent,
         memoryInBytes=device.memory_total,
+        unifiedMemory=device.unified_memory or None,
         memoryUsedInBytes=sample.memory_used,
         utilization=sample.utilisation,
         temperature=sample.temperature,

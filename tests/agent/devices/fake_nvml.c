@@ -1,7 +1,9 @@
 /* A libnvidia-ml.so.1 that unmodified nvidia-ml-py accepts. FAKE_NVML names one host:
  *   two         two GPUs that tell everything
  *   alike       two GPUs of one name
- *   silent      one GPU whose driver tells its name and UUID only
+ *   silent      one GPU whose driver tells its name and UUID only, and permits no look for memory
+ *   unified     one GPU without memory of its own, whose driver supports no look for it
+ *   no-memory   the same, whose driver tells zero
  *   mig         one GPU divided into two MIG devices, the third place empty
  *   mig-empty   one GPU that is to be divided, of which no part was made
  *   hangs       two GPUs; sampling the first never returns
@@ -24,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMED_OUT = 10, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18 };
+enum { OK = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMED_OUT = 10, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18 };
 enum { XID = 8, RECOVERY_ACTION = 230, NO_PART = -1 };
 
 typedef struct { int index, part; } *Handle;
@@ -74,9 +76,10 @@ int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return OK; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "999.1"); return silent(); }
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12080; return silent(); }
+static int unified(void) { return host("unified") || host("no-memory"); }
 static int divided(void) { return host("mig") || host("mig-empty"); }
 int nvmlDeviceGetCount_v2(unsigned *count) {
-    *count = host("none") ? 0 : host("silent") || divided() ? 1 : 2;
+    *count = host("none") ? 0 : host("silent") || unified() || divided() ? 1 : 2;
     return OK;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *handle) {
@@ -107,7 +110,8 @@ int nvmlDeviceGetMemoryInfo(Handle h, Memory *memory) {
     usleep(1000 * told("slow", h, 0));
     memory->total = (h->part < 0 ? 80ull : 10ull) << 30, memory->free = 0;
     memory->used = told("used", h, (h->index + 1) * 1000ull);
-    return told("error", h, silent());
+    if (host("no-memory")) memory->total = memory->used = 0;
+    return host("unified") ? NOT_SUPPORTED : told("error", h, host("silent") ? NO_PERMISSION : OK);
 }
 /* Of a part, the driver tells memory and processes; all else of the whole GPU only. */
 static int of_whole(Handle h) { return h->part < 0 ? silent() : NOT_SUPPORTED; }

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nvml_stand_in import Driver, build
 
-from stoker.agent.devices.cpu_device import CpuDevice
+from stoker.agent.devices.cpu_device import CpuDevice, host_memory
 from stoker.agent.devices.devices import NvmlSampler
 from stoker.agent.devices.health import Answered
 from stoker.wire.messages import Device, DeviceSample
@@ -106,6 +107,20 @@ def test_what_the_driver_does_not_tell_is_unknown_not_zero(library: Path) -> Non
     inventory, first, _ = devices(look(library, "silent"))
     assert inventory == [Device("GPU-0", "gpu", "Fake 0")]
     assert first == [DeviceSample("GPU-0")]
+
+
+@pytest.mark.parametrize("host", ["unified", "no-memory"])
+def test_a_gpu_without_memory_of_its_own_has_that_of_its_host(library: Path, host: str) -> None:
+    inventory, first, _ = devices(look(library, host))
+    total, used = host_memory()
+    assert total is not None
+    assert used is not None
+    assert inventory == [replace(gpu(0), memory_total=total, unified_memory=True)]
+    assert first[0].memory_used is not None
+    assert 0 < first[0].memory_used < total
+    assert replace(first[0], memory_used=1000) == sample(0)
+    with Follower(library, host) as driver:
+        assert driver.ask("used GPU-0") == [None], "what the host has in use says nothing of this GPU"
 
 
 def test_a_call_that_hangs_costs_that_gpus_samples_only(library: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 
 from stoker.agent.devices.health import Answered, Lost, Missed
 from stoker.agent.process_tree.memory import WorkerMemory
@@ -164,6 +165,20 @@ def test_memory_that_is_not_freed_makes_the_device_unhealthy_until_it_is(play, a
         assert last_problem(host) == ""
 
     play(story, devices=GPUS)
+
+
+def test_what_a_host_has_in_use_holds_up_no_gpu_that_uses_its_memory(play, a_worker):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        host.sampler.memory["GPU-0"] = 40 * GIB
+        await asyncio.sleep(11)
+        host.spawner.of("w0").exit(-9, "killed")
+        await host.control.worker_is("w0", "ready")
+        samples = [s for _, beat in host.control.beats for s in beat.samples if s.uuid == "GPU-0"]
+        assert samples[-1].memory_used == 40 * GIB
+        assert not any(s.ill for s in samples)
+
+    play(story, devices=(replace(GPUS[0], name="GB10", unified_memory=True), GPUS[1]))
 
 
 def test_a_cancelled_job_that_leaves_nothing_keeps_its_worker(play, a_worker, a_job):

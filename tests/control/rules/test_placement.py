@@ -178,7 +178,16 @@ def test_a_gpu_has_at_least_the_memory_that_is_requested() -> None:
     assert place(rooms, Needs(gpu_memory_bytes=24 * GIB)) == Placement("a", ("GPU-0",))
     assert why(rooms, Needs(gpu_memory_bytes=24 * GIB + 1, gpu_types=("H200",))) == (
         "no capacity: no node has a free GPU of H200 with 24 GiB of memory: node a has H200 (24 GiB); "
-        "node b has H200; node c has a processor"
+        "node b has H200 (memory unknown); node c has a processor"
+    )
+
+
+def test_a_gpu_that_uses_the_memory_of_its_host_has_it() -> None:
+    spark = replace(gpu(0, "NVIDIA GB10", 120 * GIB), unified_memory=True)
+    assert place([room(spark)], Needs(gpu_memory_bytes=80 * GIB)) == Placement("n", ("GPU-0",))
+    assert why([room(spark)], Needs(gpu_memory_bytes=141 * GIB)) == (
+        "no capacity: no node has a free GPU with 141 GiB of memory: "
+        "node n has NVIDIA GB10 (120 GiB of the host's)"
     )
 
 
