@@ -35,6 +35,10 @@ class NoWeights(LookupError):
     """No weights of a model are on this host; the message says which are missing and how to get them."""
 
 
+OF_THE_INTERFACE: Final = ImageDefaults(steps=28, guidance=7.5, negative_prompt=True, factor=1.5)
+"""The defaults that the interface names for the hosted image model. The pipelines of FLUX.1-dev, which is
+that model, keep them; every other pipeline declares what it was made for."""
+
 _IMAGE: Final = (
     PipelineEntry(
         "flux-1-dev",
@@ -42,7 +46,7 @@ _IMAGE: Final = (
         weights="flux-1-dev",
         load=Flux,
         options={"text_tokens": 512},
-        defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True, factor=1.5),
+        defaults=OF_THE_INTERFACE,
         about="FLUX.1-dev, 12 B parameters; a licence of its own, non-commercial",
     ),
     PipelineEntry(
@@ -109,7 +113,7 @@ _IMAGE: Final = (
         weights="flux-tiny",
         load=Flux,
         options={"text_tokens": 128},
-        defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True, factor=1.5),
+        defaults=OF_THE_INTERFACE,
         small=True,
         made_up=True,
         about="FLUX's classes with small made-up weights: patterns in under a second, on a CPU",

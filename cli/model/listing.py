@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from stoker.cli import tables
@@ -66,7 +67,7 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
 
 
 def _bounds(rule: dict[str, Any]) -> str:
-    """A field's type with what is allowed, as in "integer 256 to 1536, divisible by 64"."""
+    """A field's type with what is allowed, as in "integer 256 to 1536, divisible by 64; 1024 by default"."""
     text: str = rule["type"]
     if "enum" in rule:
         text = " or ".join(rule["enum"])
@@ -79,4 +80,6 @@ def _bounds(rule: dict[str, Any]) -> str:
         text += f" {rule['minimum']} to {rule['maximum']}"
     if "multipleOf" in rule:
         text += f", divisible by {rule['multipleOf']}"
+    if "default" in rule:
+        text += f"; {json.dumps(rule['default'])} by default"
     return text

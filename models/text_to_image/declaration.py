@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import PipelineEntry
-from stoker.models.registry import PIPELINES, pipelines_of
+from stoker.models.registry import OF_THE_INTERFACE, PIPELINES, pipelines_of
 from stoker.models.speed_ups import attention, profiles, warm_sizes
 from stoker.models.text_to_image import choices
 
@@ -54,11 +54,21 @@ PRICES: Final[tuple[dict[str, Any], ...]] = ({"metric": "output_pixels", "nano_u
 _NAMES: Final = pipelines_of("text-to-image")
 
 
-def _defaults(field: str) -> str:
-    """The defaults of the pipelines that have one, as in "28 for flux-1-dev, 4 for flux-1-schnell"."""
+_OWN: Final = MappingProxyType(
+    {
+        "num_inference_steps": ("steps", "Denoising steps."),
+        "guidance": ("guidance", "How closely the image follows the prompt."),
+    }
+)
+"""The inputs whose default is each pipeline's own: the field of `ImageDefaults`, and what the input means."""
+
+
+def _others(field: str) -> str:
+    """The defaults that differ from the interface's, as in "4 for flux-1-schnell"."""
     entries = [PIPELINES[name] for name in _NAMES if not PIPELINES[name].made_up]
     found = {entry.name: getattr(entry.defaults, field) for entry in entries}
-    return ", ".join(f"{value} for {name}" for name, value in found.items() if value is not None)
+    usual = (None, getattr(OF_THE_INTERFACE, field))
+    return ", ".join(f"{value} for {name}" for name, value in found.items() if value not in usual)
 
 
 _SIDE: Final = {"type": "integer", "minimum": 256, "maximum": 1536, "multipleOf": 64, "default": 1024}
@@ -89,15 +99,20 @@ SCHEMA: Final[dict[str, Any]] = {
             "type": "integer",
             "minimum": 1,
             "maximum": 50,
-            "description": (f"Denoising steps. Left out, the pipeline's own: {_defaults('steps')}."),
+            "default": OF_THE_INTERFACE.steps,
+            "description": (
+                f"{_OWN['num_inference_steps'][1]} Other pipelines have their own default:"
+                f" {_others('steps')}."
+            ),
         },
         "guidance": {
             "type": "number",
             "minimum": 0.0,
             "maximum": 10.0,
+            "default": OF_THE_INTERFACE.guidance,
             "description": (
-                "How closely the image follows the prompt. Left out, the pipeline's own:"
-                f" {_defaults('guidance')}. Pipelines without guidance do not use it."
+                f"{_OWN['guidance'][1]} Other pipelines have their own default: {_others('guidance')}."
+                " Pipelines without guidance do not use it."
             ),
         },
         "seed": {
@@ -119,9 +134,23 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 def schema_for(entry: PipelineEntry) -> dict[str, Any]:
-    """The schema with the inputs of one pipeline: fewer choices, and others which may have other bounds."""
+    """The schema with the inputs of one pipeline: its defaults, fewer choices, and others which may have
+    other bounds."""
     shared = {name: rule for name, rule in SCHEMA["properties"].items() if name not in choices.SCHEMA}
-    return {**SCHEMA, "properties": {**shared, **choices.schema_for(entry), **entry.inputs}}
+    found = {**shared, **choices.schema_for(entry), **entry.inputs}
+    return {**SCHEMA, "properties": {**found, **{name: _with_default(name, entry) for name in _OWN}}}
+
+
+def _with_default(name: str, entry: PipelineEntry) -> dict[str, Any]:
+    """The rule of an input whose default is the pipeline's own, unless the rule is, too."""
+    field, meaning = _OWN[name]
+    default = getattr(entry.defaults, field)
+    shown = {} if default is None else {"default": default}
+    if name in entry.inputs:
+        return {**shown, **entry.inputs[name]}
+    rule = {key: value for key, value in SCHEMA["properties"][name].items() if key != "default"}
+    description = f"{meaning} This pipeline does not use it." if default is None else meaning
+    return {**rule, **shown, "description": description}
 
 
 DECLARATION: Final = ModelDeclaration(

@@ -52,7 +52,7 @@ def test_one_is_shown_with_defaults_inputs_and_price(capfd: pytest.CaptureFixtur
     assert (found["steps"], found["guidance"], found["negative_prompt"]) == (50, 5.0, True)
     assert found["inputs"]["width"] == "integer 256 to 1536, divisible by 64"
     assert found["inputs"]["scheduler"].startswith("euler or euler-a or heun or ")
-    assert found["inputs"]["num_images"] == "integer 1 to 10"
+    assert found["inputs"]["num_images"] == "integer 1 to 10; 1 by default"
     assert found["prices"] == {"output_pixels": "0.000000020 USD"}
     assert "steps" in stoker(capfd, "show", "sdxl")[1]
     assert records(capfd, "show", "talk-tiny")["steps"] is None

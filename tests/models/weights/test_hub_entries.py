@@ -210,11 +210,11 @@ class TestEntry:
 
         monkeypatch.setattr(type(handler.pipeline.pipe), "__call__", noted)
         overrides = {key: value for key, value in INPUT.items() if key != "num_inference_steps"}
-        for more in ({}, {"negative_prompt": "rocks"}, {"negative_prompt": "rocks", "guidance": 7.5}):
+        for more in ({}, {"negative_prompt": "rocks"}, {"negative_prompt": "rocks", "guidance": 3.5}):
             assert LocalJob(handler.run, overrides | more).run().error is None
-        page = {"num_inference_steps": 28, "guidance_scale": 3.5}
+        page = {"num_inference_steps": 28, "guidance_scale": 7.5}
         excluded = {"negative_prompt": "rocks", "true_cfg_scale": 1.5}
-        expected = [page, page | excluded, page | excluded | {"guidance_scale": 7.5}]
+        expected = [page, page | excluded, page | excluded | {"guidance_scale": 3.5}]
         if name == "flux-1-schnell":
             expected = [{"num_inference_steps": 4, "guidance_scale": 0.0}] * 3
         assert called == expected
