@@ -48,7 +48,7 @@ def _operation(one: LocalRoute) -> dict[str, Any]:
         "operationId": f"{one.method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', one.path)}",
         "responses": {
             "200": {"description": "The result"},
-            "422": {"description": "The request is wrong; `error` says what"},
+            "400" if one.route is None else "422": {"description": "The request is wrong; `error` says what"},
             "500": {"description": "The function raised; `error` is its traceback"},
         },
     }

@@ -16,6 +16,10 @@ class BodyRefused(ValueError):
     """The body is wrong; the message names the field and says what is expected."""
 
 
+class BodyTooLarge(BodyRefused):
+    """The body is over the limit; the message names the limit."""
+
+
 def arguments(body: bytes, function: Function) -> dict[str, Any]:
     """The arguments in `{"input": {...}}`. Raises BodyRefused."""
     wrapper = 'the body is {"input": {...}}, as for a deployed endpoint'

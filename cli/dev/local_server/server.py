@@ -5,8 +5,9 @@
 
 | status | when |
 |---|---|
+| 400 | the body is wrong, as for a deployed endpoint; the message names the field |
 | 403 | a page of another site made a browser send it, or the Host header is not this server's |
-| 422 | the body is wrong; the message names the field |
+| 413 | the body is larger than a request to the platform may be |
 | 500 | the function raised, with its traceback; or the file of the route has a problem, which is shown |
 | 502 | the platform cannot be reached |
 | 503 | the endpoint cannot be provisioned, or has no worker |
@@ -29,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 
 from stoker.cli.dev.local_server import openapi
 from stoker.cli.dev.local_server.calls import Calls
-from stoker.cli.dev.local_server.requests import BodyRefused, arguments
+from stoker.cli.dev.local_server.requests import BodyRefused, BodyTooLarge, arguments
 from stoker.cli.dev.local_server.routing import LocalRoute
 from stoker.cli.dev.project import Project
 from stoker.cli.errors import CliError
@@ -84,8 +85,10 @@ class LocalServer:
             return
         except HTTPException as error:
             response = self._no_route(scope["method"], scope["path"], error.status_code)
+        except BodyTooLarge as error:
+            response = _error(413, str(error))
         except BodyRefused as error:
-            response = _error(422, str(error))
+            response = _error(400, str(error))
         except Unreachable as error:
             response = _error(502, str(error))
         except (ClientError, CliError) as error:
@@ -196,12 +199,12 @@ def _error(status: int, message: str) -> Response:
 
 
 async def _body(request: Request) -> bytes:
-    """Raises BodyRefused for one that the platform would refuse."""
+    """Raises BodyTooLarge for one that the platform would refuse."""
     parts, total = [], 0
     async for part in request.stream():
         total += len(part)
         if total > BODY_BYTES_MAX:
-            raise BodyRefused(f"the body is larger than {BODY_BYTES_MAX >> 20} MiB; large values go by URL")
+            raise BodyTooLarge(f"the body is larger than {BODY_BYTES_MAX >> 20} MiB; large values go by URL")
         parts.append(part)
     return b"".join(parts)
 
