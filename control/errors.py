@@ -6,6 +6,7 @@ ControlError
  ├─ Unauthorized 401    no key, a wrong one, a revoked one
  ├─ NotFound 404        no such endpoint; no such job, or its time has passed
  ├─ TooLarge 413        a body over its limit
+ ├─ UnsupportedEncoding 415   a body that is compressed in another way than gzip
  ├─ KeyReused 422       an idempotency key that came with another request before
  ├─ TooMany 429         over a rate limit; with the time of the next try
  └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
@@ -48,6 +49,11 @@ class NotFound(ControlError):
 class TooLarge(ControlError):
     status = 413
     title = "Payload Too Large"
+
+
+class UnsupportedEncoding(ControlError):
+    status = 415
+    title = "Unsupported Media Type"
 
 
 class KeyReused(ControlError):

@@ -16,7 +16,14 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from stoker.control.errors import ControlError, InvalidInput, TooMany, Unauthorized, Unavailable
+from stoker.control.errors import (
+    ControlError,
+    InvalidInput,
+    TooMany,
+    Unauthorized,
+    Unavailable,
+    UnsupportedEncoding,
+)
 from stoker.wire.records import record
 
 log = logging.getLogger(__name__)
@@ -35,6 +42,9 @@ lower case."""
 SEND_TRAILERS = "stoker.send_trailers"
 """Of the same: to be called with the scope and the response's trailers, before an empty last piece of its
 body."""
+
+ACCEPT_ENCODING = "gzip, deflate"
+"""The header of a 415: what a request's body may be compressed with."""
 
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
@@ -125,6 +135,8 @@ def stopping() -> Answer:
 
 
 def _error_headers(error: ControlError) -> Headers:
+    if isinstance(error, UnsupportedEncoding):
+        return ((b"accept-encoding", ACCEPT_ENCODING.encode()),)
     if isinstance(error, Unauthorized):
         return ((b"www-authenticate", b"Bearer"),)
     if isinstance(error, Unavailable):

@@ -81,7 +81,7 @@ def make_app(
         # A path of any depth, such as that of `openai`, cannot be written in an OpenAPI document.
         for method in () if operation.takes_path else operation.methods:
             app.router.routes.append(_documented(router, name, method, operation))
-    app.add_api_route("/ping", _ping, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
     app.router.routes.append(assets())
     add_explorer(app, "/openapi.json")
     if management is not None:

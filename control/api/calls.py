@@ -10,15 +10,18 @@ as it may be half stored; what only reads ends with its caller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+import zlib
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from starlette.types import Message, Receive, Scope
 
+from stoker.control.api.answers import Headers
+from stoker.control.api.ignored import HEADER, header_value, refusal, strict
 from stoker.control.api.query_parameters import MILLISECONDS, TTL_MS, WAIT_MS, whole_number
 from stoker.control.auth.rate_limits import Admission
-from stoker.control.errors import TooLarge, Unauthorized
+from stoker.control.errors import BadRequest, TooLarge, Unauthorized, UnsupportedEncoding
 from stoker.control.rules.access import Caller
 from stoker.control.types import Endpoint
 
@@ -31,6 +34,9 @@ WATCH_AFTER_S = 1.0
 
 _LENGTH_DIGITS = 20
 
+NOT_COMPRESSED = ("", "identity")
+COMPRESSED = ("gzip", "x-gzip", "deflate")
+
 
 class CallerLeft(Exception):
     """The connection closed before the request was complete: there is no caller to answer."""
@@ -39,7 +45,8 @@ class CallerLeft(Exception):
 @dataclass(slots=True)
 class Call:
     """`caller` and `endpoint` are set once they were found; `admission` counts it as a request in progress.
-    `query` holds the query's parameters, each with all its values: of a call that was admitted."""
+    `query` holds the query's parameters, each with all its values: of a call that was admitted. `ignored` is
+    the header of the answer which names what in the request means nothing here."""
 
     scope: Scope
     receive: Receive
@@ -49,6 +56,7 @@ class Call:
     query: Mapping[str, list[str]] = field(default_factory=dict)
     admission: Admission | None = None
     left: bool = False
+    ignored: Headers = ()
 
     async def next_message(self) -> Message:
         """The next message. Once the caller has left, every call returns the disconnect."""
@@ -74,8 +82,15 @@ class Call:
         """`?ttl=`, where it was sent."""
         return whole_number(self.query, "ttl", TTL_MS, MILLISECONDS)
 
+    def note_ignored(self, names: Sequence[str]) -> None:
+        """Raises BadRequest if the caller wants such names refused."""
+        if strict(str(value, "latin-1") for key, value in self.scope["headers"] if key == b"prefer"):
+            raise BadRequest(refusal(names))
+        self.ignored = ((HEADER, header_value(names).encode("ascii")),)
+
     async def body(self, limit: int) -> bytes:
-        declared = self.header(b"content-length")
+        """The body, decompressed if it is said to be compressed; neither may be over the limit."""
+        encoding, declared = self.header(b"content-encoding"), self.header(b"content-length")
         if declared is None or not declared.isdecimal():
             pass
         elif len(declared) > _LENGTH_DIGITS or int(declared) > limit:
@@ -91,7 +106,8 @@ class Call:
             if size > limit:
                 raise _too_large(limit, "more was sent")
             more = message.get("more_body", False)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return body if encoding is None else await decoded(body, encoding, limit)
 
     async def watched(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
         """The same answer. A caller that leaves ends its admission early, and `hold`, if one is given. The
@@ -129,6 +145,35 @@ class Call:
             self.admission.leave()
         if hold is not None:
             hold.reschedule(asyncio.get_running_loop().time())
+
+
+async def decoded(body: bytes, encoding: str, limit: int) -> bytes:
+    """Returns the body without its Content-Encoding. Raises BadRequest, TooLarge, UnsupportedEncoding."""
+    name = encoding.strip().lower()
+    if name in NOT_COMPRESSED or not body:
+        return body
+    if name not in COMPRESSED:
+        raise UnsupportedEncoding(
+            f"Content-Encoding is {encoding[:100]}; the body may be compressed with gzip, or not at all"
+        )
+    return await asyncio.to_thread(decompressed, body, limit)
+
+
+def decompressed(body: bytes, limit: int) -> bytes:
+    """Returns the content of a body in the formats gzip or zlib. Raises BadRequest and TooLarge."""
+    reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # by its first bytes
+    try:
+        content = reader.decompress(body, limit + 1)
+    except zlib.error:
+        raise BadRequest(
+            "Content-Encoding says that the body is compressed, and it is not, or is damaged"
+        ) from None
+    if len(content) > limit:
+        raise _too_large(limit, "it is larger once it is decompressed")
+    if not reader.eof or reader.unused_data:
+        what = "ends early" if not reader.eof else "goes on after its end"
+        raise BadRequest(f"the body is compressed, as Content-Encoding says, and {what}")
+    return content
 
 
 def may_not(call: Call, *, write: bool) -> Unauthorized:

@@ -7,8 +7,9 @@ from http import HTTPStatus
 from typing import Any
 
 from stoker.control.api import schemas
-from stoker.control.api.answers import error_body
+from stoker.control.api.answers import ACCEPT_ENCODING, error_body
 from stoker.control.api.query_parameters import TTL_MS, WAIT_MS
+from stoker.control.api.settings import FILE_BYTES, MIB, RUN_BYTES, RUNSYNC_BYTES
 from stoker.control.auth.rate_limits import LIMITS, WINDOW_S
 from stoker.control.types import Endpoint
 
@@ -38,14 +39,14 @@ _ONCE = (
 )
 DESCRIPTIONS = {
     "run": (
-        "The body may have 10 MB. The result stays readable after the job's end: for 30 minutes, unless the"
-        " operator says otherwise." + _ONCE
+        f"The body may have {RUN_BYTES // MIB} MiB. The result stays readable after the job's end: for 30"
+        " minutes, unless the operator says otherwise." + _ONCE
     ),
     "runsync": (
-        "The body may have 20 MB. If the wait passes first, the answer is the record as it stands and the job"
-        " goes on. Leaving does not cancel the job. The results of hosted models carry only COMPLETED or"
-        " FAILED: where no `wait` is given, one that has not ended after 300 s is stopped and has FAILED, and"
-        " costs nothing." + _ONCE
+        f"The body may have {RUNSYNC_BYTES // MIB} MiB. If the wait passes first, the answer is the record as"
+        " it stands and the job goes on. Leaving does not cancel the job. The results of hosted models carry"
+        " only COMPLETED or FAILED: where no `wait` is given, one that has not ended after 300 s is stopped"
+        " and has FAILED, and costs nothing." + _ONCE
     ),
     "status": "While the job runs, `output` is its last progress value. `ttl` shortens the job's life.",
     "status-sync": "As `/status`, but held until the job has ended or the wait has passed.",
@@ -68,8 +69,8 @@ DESCRIPTIONS = {
         " still kept first, then lines as they are printed; `Last-Event-ID` takes it up where it broke off."
     ),
     "files": (
-        "The body is the file, of 60 MB at most. The answer's `url` can be named in an input for a day; then"
-        " the file is deleted."
+        f"The body is the file, of {FILE_BYTES // MIB} MiB at most. The answer's `url` can be named in an"
+        " input for a day; then the file is deleted."
     ),
     "health": "All eleven counters, always.",
 }
@@ -202,6 +203,12 @@ def description(operation: str) -> str:
     return f"{DESCRIPTIONS[operation]} {limited}"
 
 
+_IGNORED: Document = {
+    "description": "Names in the body that mean nothing here. `Prefer: handling=strict` has them refused.",
+    "schema": {"type": "string"},
+}
+
+
 def parameters(operation: str, *, takes_job: bool) -> list[Document]:
     part = {"type": "string", "pattern": "^[^/]+$"}
     found = [_parameter("endpoint_id", "path", part, "An endpoint's id or alias.")]
@@ -258,7 +265,10 @@ def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
         found[413] = _error(
             413, "Payload Too Large", "the body must be at most 10485760 bytes; more was sent"
         )
+        found[415] = _error(415, "Unsupported Media Type", "Content-Encoding is br; the body may be gzip")
+        found[415]["headers"] = {"Accept-Encoding": {"schema": {"const": ACCEPT_ENCODING}}}
     if operation in SUBMITS:
+        found[200]["headers"] = {"Stoker-Ignored": _IGNORED}
         found[422] = _error(422, "Unprocessable Entity", "Idempotency-Key order-17 came with another request")
     if operation in LIMITS:
         found[429] = _too_many(operation)

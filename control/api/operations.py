@@ -197,4 +197,6 @@ class Operations:
             if call.endpoint.hosted:
                 raise InvalidInput(str(error), names.job_id(self._settings.rng, sync=sync)) from None
             raise
+        if submission.ignored:
+            call.note_ignored(submission.ignored)
         return submission if once is None else replace(submission, once=once)

@@ -81,7 +81,9 @@ class OperationRouter:
             if query := call.scope["query_string"]:
                 call.query = parse_qs(query.decode("latin-1"), keep_blank_values=True)
             response = await operation.handle(call)
-            return Answer(orjson.dumps(response)) if isinstance(response, dict) else response
+            return (
+                Answer(orjson.dumps(response), 200, call.ignored) if isinstance(response, dict) else response
+            )
         except CallerLeft:
             raise
         except ControlError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from stoker.control.api.query_parameters import CURSOR as CURSOR_NUMBERS
 from stoker.control.api.query_parameters import KEY_CHARACTERS, LIMIT, LISTED, SINCE_MS
+from stoker.control.jobs.queries import INLINE_BYTES
 from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, URL_LENGTH
 
@@ -106,8 +107,8 @@ _REASON: Schema = {
 }
 _OUTPUT: Schema = {
     "description": (
-        "What the handler returned, or its last progress value. Over 20 MB it is an object of output_url,"
-        " size and sha256."
+        f"What the handler returned, or its last progress value. Over {INLINE_BYTES >> 20} MiB it is an"
+        " object of output_url, size and sha256."
     )
 }
 _LIVE: Schema = {

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 
 MIB = 1024 * 1024
+RUN_BYTES, RUNSYNC_BYTES, FILE_BYTES = 10 * MIB, 20 * MIB, 60 * MIB
+"""What the bodies of these operations may have. The documentation has these numbers from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +20,9 @@ class ApiSettings:
     `now_ns` is the clock of the rate limits: it never goes back.
     """
 
-    run_body_bytes: int = 10 * MIB
-    runsync_body_bytes: int = 20 * MIB
-    file_bytes: int = 60 * MIB
+    run_body_bytes: int = RUN_BYTES
+    runsync_body_bytes: int = RUNSYNC_BYTES
+    file_bytes: int = FILE_BYTES
     wait_ms: int = 90_000
     hosted_wait_ms: int = 300_000
     stream_wait_ms: int = 8_000  # below the 10 s after which the stock Python client gives up

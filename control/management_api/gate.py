@@ -1,6 +1,6 @@
 """Checks the body before the management API's routes.
 
-    body over 1 MiB? ─yes─> 413   JSON? ─no─> 400   routes
+    body over 1 MiB? ─yes─> 413   compressed, but not with gzip? ─yes─> 415   JSON? ─no─> 400   routes
 
 No operation receives a body that is no JSON, or contains NUL characters, which the databases cannot store, or
 numbers beyond a float.
@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from stoker.control.api.calls import decoded
 from stoker.control.errors import BadRequest, ControlError, TooLarge
 from stoker.control.management_api.refusals import refused
 from stoker.control.management_api.unknown import with_ignored_header
@@ -50,7 +51,7 @@ async def _body(request: Request) -> bytes:
         size += len(part)
         if size > BODY_BYTES:
             raise too_large
-    return b"".join(parts)
+    return await decoded(b"".join(parts), request.headers.get("content-encoding", ""), BODY_BYTES)
 
 
 def _check(request: Request, body: bytes) -> None:

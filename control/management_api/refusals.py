@@ -9,7 +9,7 @@ import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 
-from stoker.control.api.answers import unexpected
+from stoker.control.api.answers import ACCEPT_ENCODING, unexpected
 from stoker.control.errors import ControlError, Unavailable
 from stoker.control.rules.submissions import abbreviated
 
@@ -33,6 +33,8 @@ def refused(error: ControlError) -> Response:
         answer = unexpected(error)
         return Response(answer.body, answer.status, media_type="application/json")
     headers = {"retry-after": str(error.retry_after)} if isinstance(error, Unavailable) else {}
+    if error.status == 415:
+        headers["accept-encoding"] = ACCEPT_ENCODING
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return rendered(error.status, str(error), headers)

@@ -14,19 +14,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
-from urllib.parse import quote
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
+from stoker.control.api.ignored import HEADER, header_value, refusal, strict
 from stoker.control.errors import BadRequest
 from stoker.control.rules.submissions import abbreviated
 
 log = logging.getLogger(__name__)
 
-HEADER = b"stoker-ignored"
 NOT_ACTED_ON = {
     "PodCreateInput": {
         "compliance": "",
@@ -55,9 +54,6 @@ NOT_ACTED_ON = {
 """Names that RunPod clients send, by body. They are ignored like other unknown names; the document says
 so."""
 
-NAMES_MOST = 50
-NAME_MOST = 100
-
 
 async def note_unknown(request: Request) -> None:
     """Notes the names in a request that its operation does not know. Raises BadRequest if they must be
@@ -73,7 +69,7 @@ async def note_unknown(request: Request) -> None:
         )
     if not parameters and not fields:
         return
-    if strict(request):
+    if strict(request.headers.getlist("prefer")):
         raise BadRequest(_refusal(parameters, fields, known))
     request.state.ignored = ignored = header_value([*fields, *(f"?{name}" for name in parameters)])
     log.debug("%s %s: ignored %s", request.method, request.url.path, ignored)
@@ -89,7 +85,7 @@ def not_acted_on(body: str) -> str:
 
 def _refusal(parameters: list[str], fields: list[str], known: Iterable[str]) -> str:
     if fields:
-        return "; ".join(f"{name[:NAME_MOST]} is not a known field" for name in fields[:NAMES_MOST])
+        return refusal(fields)
     allowed = ", ".join(sorted(known)) or "none"
     return f"{abbreviated(parameters[0])} is not a known query parameter; allowed: {allowed}"
 
@@ -118,19 +114,6 @@ def _model(shape: Any) -> type[BaseModel] | None:
     """Returns the model of a field, also if the field may be null."""
     choices = (shape, *get_args(shape))
     return next((one for one in choices if isinstance(one, type) and issubclass(one, BaseModel)), None)
-
-
-def strict(request: Request) -> bool:
-    """Returns whether the request has `Prefer: handling=strict` (RFC 7240)."""
-    preferences = ",".join(request.headers.getlist("prefer")).split(",")
-    return any(one.partition(";")[0].replace(" ", "").lower() == "handling=strict" for one in preferences)
-
-
-def header_value(names: Iterable[str]) -> str:
-    """Returns the names as the value of a header, with special characters quoted."""
-    short = [quote(name[:NAME_MOST], safe="?.[]$ ") for name in names]
-    more = f", and {len(short) - NAMES_MOST} more" if len(short) > NAMES_MOST else ""
-    return ", ".join(short[:NAMES_MOST]) + more
 
 
 def with_ignored_header(scope: Scope, send: Send) -> Send:

@@ -187,7 +187,7 @@ def endpoint(
     return Endpoint(
         id=made.id,
         account=account,
-        name=template.name if requested.get("name") is None else requested["name"],
+        name=requested.get("name") or template.name or made.id,
         version=1,
         run=run,
         workers_min=made.workersMin,

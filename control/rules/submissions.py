@@ -1,12 +1,13 @@
 """A submission body, read and checked: bytes in, a `Submission` out, or a BadRequest that names the field.
 
 Nothing is clamped and nothing is filled in. What `input` holds is the endpoint's affair
-(`control.jobs.inputs`); keys that the interface does not know are left alone, as existing clients send some
-(`webhookV2`).
+(`control.jobs.inputs`); keys that the interface does not know are ignored and named, as existing clients send
+some (`webhookV2`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,14 @@ TTL_MS = (10_000, 604_800_000)
 URL_LENGTH = 2_048
 TEXT_LENGTH = 1_024
 """Of each text of an s3Config: S3 allows no longer keys, and all of them go to the worker in one header."""
+
+KNOWN: Mapping[str, tuple[str, ...] | None] = {
+    "policy": ("executionTimeout", "lowPriority", "ttl"),
+    "s3Config": ("accessId", "accessSecret", "bucketName", "endpointUrl", "objectPath"),
+    "input": None,
+    "webhook": None,
+}
+"""The keys of a body, and those of its objects; whatever `input` holds is known."""
 
 MAX_VALUE_CHARACTERS = 100
 """Characters of a wrong value that an error repeats."""
@@ -50,7 +59,8 @@ class Once:
 
 @record(frozen=True, slots=True)
 class Submission:
-    """A checked submission body. `input` is the JSON text of its `input` value."""
+    """A checked submission body. `input` is the JSON text of its `input` value. `ignored`: keys without
+    meaning, such as `policy.executionTimeoutMs`."""
 
     input: bytes
     webhook: str | None = None
@@ -59,6 +69,7 @@ class Submission:
     low_priority: bool = False
     s3: S3Config | None = None
     once: Once | None = None
+    ignored: tuple[str, ...] = ()
 
 
 def parse_submission(body: bytes) -> Submission:
@@ -87,6 +98,7 @@ def parse_submission(body: bytes) -> Submission:
         ttl_ms=_bounded(policy, "policy.ttl", TTL_MS),
         low_priority=_low_priority(policy),
         s3=_s3(_optional_object(document, "s3Config")),
+        ignored=tuple(_ignored(document)),
     )
 
 
@@ -127,6 +139,14 @@ def _refuse_infinity(text: bytes) -> None:
         from_json(text, allow_inf_nan=False)
     except ValueError:
         raise BadRequest("input holds a number that is too large; numbers must fit 64-bit floats") from None
+
+
+def _ignored(document: dict[str, Any]) -> Iterator[str]:
+    for name, value in document.items():
+        if name not in KNOWN:
+            yield name
+        elif (known := KNOWN[name]) is not None and value:
+            yield from (f"{name}.{key}" for key in value if key not in known)
 
 
 def _optional_object(document: dict[str, Any], name: str) -> dict[str, Any]:

@@ -127,7 +127,9 @@ class EndpointCreateInput(_Common):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     templateId: Annotated[str, Field(examples=["30zmvf89kd"])]
-    name: Annotated[Name | None, Field(description="Left out: the template's.")] = None
+    name: Annotated[Name | None, Field(description="Left out or empty: the template's, or else its id.")] = (
+        None
+    )
     type: Annotated[
         Literal["QUEUE", "LOAD_BALANCER"],
         Field(

@@ -78,6 +78,7 @@ _REFUSALS = {
     404: "There is nothing under this id.",
     405: "Not with this method.",
     413: "The body is larger than 1 MiB.",
+    415: "The body is compressed, and not with gzip.",
     503: "The store is full or down: nothing was changed; try again.",
 }
 
@@ -92,7 +93,7 @@ LISTS = refusals(400)
 """The errors of a list."""
 
 READS = refusals(400, 404)
-CREATES = refusals(400, 413)
-CHANGES = refusals(400, 404, 413)
+CREATES = refusals(400, 413, 415)
+CHANGES = refusals(400, 404, 413, 415)
 DELETES: dict[str, Any] = {"status_code": 204, "response_class": Response, "responses": refusals(400, 404)}
 """For an operation whose answer is empty and has no media type: clients parse whatever is called JSON."""

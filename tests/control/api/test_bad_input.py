@@ -249,7 +249,7 @@ async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx.AsyncClient, met
 
 
 @pytest.mark.parametrize(
-    ("path", "allowed"), [("/ping", "GET"), ("/docs", "GET, HEAD"), ("/openapi.json", "GET, HEAD")]
+    ("path", "allowed"), [("/ping", "GET, HEAD"), ("/docs", "GET, HEAD"), ("/openapi.json", "GET, HEAD")]
 )
 async def test_what_is_no_operation_reports_its_methods_too(
     http: httpx.AsyncClient, path: str, allowed: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import unquote
@@ -248,3 +250,16 @@ async def test_of_an_endpoint(api: Managed, field: str, value: object, message: 
 
 async def test_a_template_is_required(api: Managed) -> None:
     assert "templateId is required" in await refused(api, 400, "POST", "/endpoints", json={})
+
+
+async def test_a_compressed_body(api: Managed) -> None:
+    content = json.dumps({"name": "t", "imageName": "acme/w:1"}).encode()
+    headers = {"Content-Type": "application/json"}
+    packed = gzip.compress(content)
+    made = await api.http.post("/templates", content=packed, headers={**headers, "Content-Encoding": "gzip"})
+    assert (made.status_code, made.json()["name"]) == (201, "t")
+    refused = await api.http.post("/templates", content=packed, headers={**headers, "Content-Encoding": "br"})
+    assert (refused.status_code, refused.headers["accept-encoding"]) == (415, "gzip, deflate")
+    bomb = gzip.compress(b" " * 3_000_000)
+    large = await api.http.post("/templates", content=bomb, headers={**headers, "Content-Encoding": "gzip"})
+    assert large.status_code == 413

@@ -1,6 +1,7 @@
 """What a good body becomes."""
 
 import json
+from dataclasses import replace
 
 from stoker.control.rules.submissions import S3Config, Submission, abbreviated, parse_submission
 
@@ -51,8 +52,12 @@ def test_null_reads_as_absent_as_typed_clients_send_it() -> None:
     assert parsed(policy={"ttl": None, "executionTimeout": None, "lowPriority": None}) == parsed()
 
 
-def test_unknown_keys_are_left_alone() -> None:
-    assert parsed(webhookV2=[3], policy={"future": 1}, batchId="b", id=None) == parsed()
+def test_unknown_keys_are_ignored_and_named() -> None:
+    found = parsed(webhookV2=[3], policy={"future": 1, "ttl": None}, batchId="b", id=None)
+    assert replace(found, ignored=()) == parsed()
+    assert found.ignored == ("webhookV2", "policy.future", "batchId", "id")
+    s3 = {"accessId": "a", "accessSecret": "s", "bucketName": "b", "endpointUrl": "https://x", "region": "eu"}
+    assert parsed(s3Config=s3).ignored == ("s3Config.region",)
 
 
 def test_an_empty_input_stays_empty() -> None:

@@ -47,6 +47,16 @@ async def test_defaults_are_shown(api: Managed) -> None:
     assert body["createdAt"].endswith("Z")
 
 
+async def test_an_empty_name_is_none(api: Managed) -> None:
+    """As in stoker.toml, where an endpoint without a name is shown by its id."""
+    templates = [await api.made("/templates", name=name, imageName=IMAGE) for name in ("caption", "")]
+    named, nameless = [await api.made("/endpoints", templateId=one["id"], name="") for one in templates]
+    assert (named["name"], nameless["name"]) == ("caption", nameless["id"])
+    own = await api.made("/endpoints", templateId=templates[0]["id"], name="own")
+    changed = await api.http.patch(f"/endpoints/{own['id']}", json={"name": ""})
+    assert changed.json()["name"] == "caption"
+
+
 async def test_a_list_holds_those_of_the_file_too(api: Managed) -> None:
     body = await made(api)
     listed = (await api.http.get("/endpoints")).json()
