@@ -27,7 +27,7 @@ TEXT_LENGTH = 1_024
 
 KNOWN: Mapping[str, tuple[str, ...] | None] = {
     "policy": ("executionTimeout", "lowPriority", "ttl"),
-    "s3Config": ("accessId", "accessSecret", "bucketName", "endpointUrl", "objectPath"),
+    "s3Config": ("accessId", "accessSecret", "bucketName", "endpointUrl", "objectPath", "region"),
     "input": None,
     "webhook": None,
 }

@@ -56,8 +56,8 @@ def test_unknown_keys_are_ignored_and_named() -> None:
     found = parsed(webhookV2=[3], policy={"future": 1, "ttl": None}, batchId="b", id=None)
     assert replace(found, ignored=()) == parsed()
     assert found.ignored == ("webhookV2", "policy.future", "batchId", "id")
-    s3 = {"accessId": "a", "accessSecret": "s", "bucketName": "b", "endpointUrl": "https://x", "region": "eu"}
-    assert parsed(s3Config=s3).ignored == ("s3Config.region",)
+    s3 = {"accessId": "a", "accessSecret": "s", "bucketName": "b", "endpointUrl": "https://x", "prefix": "eu"}
+    assert parsed(s3Config=s3).ignored == ("s3Config.prefix",)
 
 
 def test_an_empty_input_stays_empty() -> None:

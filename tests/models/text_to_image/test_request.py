@@ -67,8 +67,8 @@ def test_a_missing_prompt() -> None:
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
-    """Steps and guidance are each pipeline's own."""
-    assert ImageRequest.parse({"prompt": "x"}) == ImageRequest("x", None, 1024, 1024, None, None, -1, "jpeg")
+    """Without a pipeline; pipelines may have other steps and another guidance."""
+    assert ImageRequest.parse({"prompt": "x"}) == ImageRequest("x", None, 1024, 1024, 28, 7.5, -1, "jpeg")
 
 
 def test_a_whole_float_is_an_integer_as_in_json() -> None:
