@@ -50,7 +50,8 @@ def test_the_list_has_every_pipeline_and_what_its_weights_need(capfd: pytest.Cap
 def test_one_is_shown_with_defaults_inputs_and_price(capfd: pytest.CaptureFixture[str]) -> None:
     found = records(capfd, "show", "sdxl")
     assert (found["steps"], found["guidance"], found["negative_prompt"]) == (50, 5.0, True)
-    assert found["inputs"]["width"] == "integer 256 to 1536, divisible by 64"
+    assert found["inputs"]["width"] == "integer 256 to 1536, divisible by 64; 1024 by default"
+    assert found["inputs"]["num_inference_steps"] == f"integer 1 to 50; {found['steps']} by default"
     assert found["inputs"]["scheduler"].startswith("euler or euler-a or heun or ")
     assert found["inputs"]["num_images"] == "integer 1 to 10; 1 by default"
     assert found["prices"] == {"output_pixels": "0.000000020 USD"}
