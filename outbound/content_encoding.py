@@ -132,7 +132,12 @@ class _Chain:
         self._inner.end()
 
 
-_KNOWN = {"gzip": _Gzip, "x-gzip": _Gzip, "deflate": _Deflate, "br": _Brotli}
+_KNOWN: dict[str, type[_Gzip] | type[_Deflate] | type[_Brotli]] = {
+    "gzip": _Gzip,
+    "x-gzip": _Gzip,
+    "deflate": _Deflate,
+    "br": _Brotli,
+}
 
 
 def _inflated(stream: zlib._Decompress, data: bytes, label: str) -> Iterator[bytes]:

@@ -107,12 +107,12 @@ def named_region(answer: Mapping[str, Any]) -> str:
     """Returns the region that a refusal names, or an empty string."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     error = _error(answer)
-    named = [headers.get("x-amz-bucket-region", ""), error.get("Region", "")]
+    named: list[str] = [headers.get("x-amz-bucket-region", ""), error.get("Region", "")]
     message = error.get("Message", "")
     named += [found[1] for pattern in _IN_MESSAGE if (found := pattern.search(message))]
     named += [_region_in(_host(text)) for text in (error.get("Endpoint", ""), headers.get("location", ""))]
-    found = next((name for name in named if name == "unspecified" or is_region(name)), "")
-    return DEFAULT if found == "unspecified" else found
+    region = next((name for name in named if name == "unspecified" or is_region(name)), "")
+    return DEFAULT if region == "unspecified" else region
 
 
 def _region_in(host: str) -> str:
