@@ -27,6 +27,10 @@ FOLDER: Final = "folder"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 """A key that TOML takes without quotation marks."""
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+NAME_MAX: Final = 255
+SIZE_MAX: Final = 2**63 - 1
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,127}")
 """The name of an entry: it is the name of a folder, too."""
 
@@ -150,7 +154,7 @@ def read_lock(path: Path | None = None) -> Lock:
     own, path = path, path or lock_path()
     try:
         data = tomllib.loads(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no text, no TOML, or a vast number
         raise WeightsError(f"cannot read {path.name}: {error}") from error
     if data.get("version") != VERSION:
         raise WeightsError(
@@ -181,16 +185,16 @@ def dump_lock(lock: Lock) -> str:
 
 
 def _entry(name: str, table: Mapping[str, Any], lock: Path | None) -> Entry:
-    source = str(table["source"])
+    source = _printable("source", str(table["source"]))
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name: letters, digits, ' ', '.', '_' and '-', at most 128")
     if source != FOLDER and not source.startswith((BUILT, HUB)):
         raise ValueError(f"{name}: source {source!r} is neither {BUILT}… nor {HUB}… nor {FOLDER}")
-    commit = str(table.get("commit", UNKNOWN))
+    commit = _printable("commit", str(table.get("commit", UNKNOWN)))
     return Entry(
         name=name,
         source=source,
-        licence=str(table["licence"]),
+        licence=_printable("licence", str(table["licence"])),
         files=tuple(_file(row) for row in table["files"]),
         commit=None if commit == UNKNOWN else commit,
         lock=lock,
@@ -201,10 +205,23 @@ def _file(row: Mapping[str, Any]) -> LockedFile:
     path, sha256 = _relative(row["path"]), str(row["sha256"])
     origin = _origin(path, row) if "source" in row else None
     if sha256 == UNKNOWN:
-        return LockedFile(path, row.get("size"), origin=origin)
+        return LockedFile(path, _size(path, row["size"]) if "size" in row else None, origin=origin)
     if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
         raise ValueError(f"{path}: {sha256!r} is not a sha256")
-    return LockedFile(path, int(row["size"]), sha256, origin)
+    return LockedFile(path, _size(path, row["size"]), sha256, origin)
+
+
+def _size(path: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SIZE_MAX:
+        raise ValueError(f"{path}: size {value!r} is not a whole number of bytes from 0 to {SIZE_MAX}")
+    return value
+
+
+def _printable(field: str, text: str) -> str:
+    """Returns the text, which names a file or a repository and is shown in terminals."""
+    if _CONTROL.search(text):
+        raise ValueError(f"{field} {text!r:.200} has a control character; none is allowed")
+    return text
 
 
 def _relative(value: object) -> str:
@@ -212,11 +229,15 @@ def _relative(value: object) -> str:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or PurePosixPath(path).as_posix() != path:
         raise ValueError(f"{path!r} is not a path below the model's folder")
+    _printable("path", path)
+    if any(len(part.encode()) > NAME_MAX for part in parts):
+        raise ValueError(f"{path!r:.100} has a name of over {NAME_MAX} bytes, which no file may have")
     return path
 
 
 def _origin(path: str, row: Mapping[str, Any]) -> Origin:
-    source, commit = str(row["source"]), str(row.get("commit", UNKNOWN))
+    source = _printable("source", str(row["source"]))
+    commit = _printable("commit", str(row.get("commit", UNKNOWN)))
     if not source.startswith(HUB):
         raise ValueError(f"{path}: source {source!r} is not {HUB}…")
     return Origin(source, _relative(row.get("name", path)), None if commit == UNKNOWN else commit)

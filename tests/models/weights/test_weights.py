@@ -212,6 +212,28 @@ class TestLocking:
                 "is not a name",
             ),
             (lambda text: re.sub(r"\[models\..*?\]", '[models."../them"]', text, count=1), "is not a name"),
+            (
+                lambda text: text.replace("size = ", "size = -", 1),
+                "size -.* not a whole number of bytes from 0",
+            ),
+            (lambda text: text.replace("size = ", "size = " + "9" * 19, 1), "is not a whole number of bytes"),
+            (lambda text: re.sub(r"size = \d+", "size = 1.5", text, count=1), "size 1.5 is not a whole"),
+            (lambda text: re.sub(r"size = \d+", "size = true", text, count=1), "size True is not a whole"),
+            (
+                lambda text: re.sub(
+                    'size = .*sha256 = "[^"]*"', 'size = -1, sha256 = "unknown"', text, count=1
+                ),
+                "size -1 is not a whole",
+            ),
+            (lambda text: text.replace("vae/", "vae/\\u0000", 1), r"'vae/\\x00.* has a control character"),
+            (lambda text: text.replace("vae/", "vae/\\u001b[2J", 1), r"\\x1b\[2J.* has a control character"),
+            (
+                lambda text: text.replace("huggingface:", "huggingface:\\u0000", 1),
+                "source .* a control character",
+            ),
+            (lambda text: text.replace("size = ", "size = " + "9" * 5000, 1), "cannot read"),
+            (lambda text: text + f"x = {'[' * 100_000}", "cannot read"),
+            (lambda text: text.replace("vae/", "v" * 256 + "/", 1), "a name of over 255 bytes"),
             (lambda text: text + "[", "cannot read"),
         ],
     )
