@@ -22,7 +22,7 @@ LITTLE = WorkerLimits(memory_bytes=96 * MIB)
 
 SHUT_IN = [
     Case("failing/fork_bomb.py", "completed", "", lives=True, limits=WorkerLimits(pids=64)),
-    completes("leaving_behind/leaks_descriptors.py", limits=WorkerLimits(files=64)),
+    Case("leaving_behind/leaks_descriptors.py", "completed", lives=False, limits=WorkerLimits(files=64)),
     completes("leaving_behind/leaves_daemons.py"),
     completes("files/many_files.py", job_input={"files": 1000}, limits=WorkerLimits(files=64)),
     completes("files/locks_its_scratch.py"),

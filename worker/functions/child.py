@@ -5,6 +5,7 @@
                   ──call──> the loop's thread   an async function
                   ──cancel─> Cancelled is raised in the main thread, or the task is cancelled; a thread of a
                              pool cannot be ended, and the agent ends the worker
+    a call ends, and calls keep too many descriptors open ──worn──> no further call comes
     the socket closes ──> the process ends
 
 It runs in the environment of the endpoint's dependencies, so it imports the standard library alone. What a
@@ -27,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from stoker.worker.between_jobs.open_files import OpenFiles
 from stoker.worker.errors import Cancelled, HandlerError
 from stoker.worker.functions.messages import HEAD, length, pack, unpack
 from stoker.worker.functions.printed import Copied, PrintedLines, printed
@@ -49,6 +51,7 @@ class Calls:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._on_main: int | None = None
         self._cancelled: set[int] = set()
+        self._open_files = OpenFiles()
 
     def serve(self) -> NoReturn:
         """On the main thread: runs what the reader receives."""
@@ -110,6 +113,8 @@ class Calls:
             sys.stderr.flush()
         lines.close()
         self._cancelled.discard(number)
+        if why := self._open_files.excess():
+            self._send({"call": number, "worn": why})
         self._write(ended)
 
     def _result(self, message: dict[str, Any], *, on_main: bool) -> Any:

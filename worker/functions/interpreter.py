@@ -4,7 +4,8 @@
 
 A cancelled call is given CANCEL_S to end; then the process is killed. If other calls run in it, it takes no
 new ones and is killed once they have ended; where the call was a job's, the agent ends the worker before,
-and requeues the others. If the process dies, its calls fail with the reason, and the next one starts another.
+and requeues the others. A process that says that it is worn takes no new ones either. If the process dies,
+its calls fail with the reason. The next call starts another.
 """
 
 from __future__ import annotations
@@ -142,7 +143,10 @@ class Interpreter:
 
     async def _read(self, messages: AsyncIterator[dict[str, Any]]) -> None:
         async for message in messages:
-            if message["call"] in self._calls:  # else it was cancelled, and waits no more
+            if "worn" in message:
+                self._closed = True
+                print(f"the functions' process is replaced: {message['worn']}", flush=True)
+            elif message["call"] in self._calls:  # else it was cancelled, and waits no more
                 self._calls[message["call"]].put_nowait(message)
         why = await self._end()
         for answers in self._calls.values():

@@ -131,8 +131,8 @@ class AsyncLoop:
             self._put_back()
 
     def _put_back(self) -> None:
-        """Only while no job runs: what one job changed, another may be using."""
-        if not self._attempts and (why := self._process.put_back()):
+        """Puts back only while no job runs: what one job changed, another may be using."""
+        if why := self._process.open_files.excess() if self._attempts else self._process.put_back():
             self.send(Frame("retire", {"reason": clean(why)}))
 
 

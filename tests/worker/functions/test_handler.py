@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import threading
@@ -91,6 +92,15 @@ def fails(how: str):
             threading.Event().wait(0.01)
         os._exit(0)
     return {how}
+
+
+kept = []
+
+
+@endpoint()
+def keeps(count: int):
+    kept.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(count))
+    return [os.getpid(), len(kept)]
 
 
 @endpoint()
@@ -189,6 +199,18 @@ async def test_an_instance_is_kept_until_its_code_changes(live: Functions, app: 
     assert (await run(live, app.request("Model.embed", text="x"))).output == 1
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
+
+
+async def test_a_process_whose_calls_keep_descriptors_is_replaced(live: Functions, app: App) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        request = app.request("keeps", count=100)
+        outputs = [(await run(live, request)).output for _ in range(4)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [count for _, count in outputs] == [100, 200, 100, 200], "never too few for the next call"
+    assert len({pid for pid, _ in outputs}) == 2
 
 
 @pytest.mark.parametrize(
