@@ -14,11 +14,12 @@ PROBE_S = 5.0
 READ_BYTES = 4_096
 
 
-async def probe(port: int, path: str) -> tuple[int | None, str]:
-    """Returns the status, or None and why there is none. Never raises what the network or the worker does."""
+async def probe(port: int, path: str, opening: bytes = b"") -> tuple[int | None, str]:
+    """`opening` is what a connection to the worker begins with. Returns the status, or None and why there is
+    none. Never raises what the network or the worker does."""
     try:
         async with asyncio.timeout(PROBE_S):
-            return await _get(port, path), ""
+            return await _get(port, path, opening), ""
     except TimeoutError:
         return None, f"GET {path} on port {port} was not answered within {PROBE_S:g} s"
     except OSError as error:
@@ -27,11 +28,12 @@ async def probe(port: int, path: str) -> tuple[int | None, str]:
         return None, f"GET {path} on port {port} was answered by something else than HTTP"
 
 
-async def _get(port: int, path: str) -> int:
+async def _get(port: int, path: str, opening: bytes) -> int:
     reader, writer = await asyncio.open_connection(LOOPBACK, port)
     try:
         connection = h11.Connection(h11.CLIENT)
         headers = [("Host", f"{LOOPBACK}:{port}"), ("Connection", "close"), ("User-Agent", "stoker-agent")]
+        writer.write(opening)
         writer.write(connection.send(h11.Request(method="GET", target=path, headers=headers)))
         writer.write(connection.send(h11.EndOfMessage()))
         while not isinstance(event := connection.next_event(), h11.Response):

@@ -144,6 +144,8 @@ class Relay:
                 raise ConnectRefused("502 Bad Gateway")
             if self._ports.of(worker) != port:
                 raise ConnectRefused("404 Not Found")
+            if opening := self._ports.opening(worker):
+                connected.send(opening)  # a new connection takes a line at once
         except OSError:
             connected.close()
             raise ConnectRefused("502 Bad Gateway") from None

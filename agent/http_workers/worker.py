@@ -11,12 +11,18 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.http_workers import health
-from stoker.agent.http_workers.environment import health_path, http_environment, ports_needed
+from stoker.agent.http_workers.environment import (
+    health_path,
+    http_environment,
+    ports_needed,
+    takes_proof,
+)
 from stoker.agent.http_workers.listeners import FOREIGN
 from stoker.agent.http_workers.probe import probe
 from stoker.agent.http_workers.worker_ports import WorkerPorts
@@ -26,6 +32,7 @@ from stoker.agent.pods.free_ports import NoPort
 from stoker.agent.processes.spawn_request import Program
 from stoker.agent.protocol.worker import ProgramSpawner
 from stoker.wire.messages import Device, WorkerSpec
+from stoker.worker.connection_proof import line_of
 from stoker.worker.frames import Frame
 
 
@@ -40,17 +47,19 @@ class HttpSpawner:
         if not spec.command and not spec.image:
             raise SpawnFailed(f"endpoint {spec.endpoint} names no command for its http worker")
         try:
-            found = self._ports.host.take(spec.worker, ports_needed(spec.env))
+            found = self._ports.take(spec.worker, ports_needed(spec.env))
         except NoPort as error:
             raise SpawnFailed(str(error)) from None
         process = HttpProcess(spec, watcher, self._ports, found[-1], self._probes)
-        program = Program(spec.command, Path(spec.handler), http_environment(spec, found[0], found[-1]))
+        proof = secrets.token_urlsafe(32) if takes_proof(spec) else ""
+        environment = http_environment(spec, found[0], found[-1], proof)
+        program = Program(spec.command, Path(spec.handler), environment)
         try:
             child = self._programs.spawn(spec, device, process, program)
         except SpawnFailed:
             self._ports.remove(spec.worker)
             raise
-        self._ports.add(spec.worker, found[0], child.pid)
+        self._ports.add(spec.worker, found[0], child.pid, line_of(proof) if proof else b"")
         process.begin(child)
         return process
 
@@ -140,7 +149,8 @@ class HttpProcess:
         if await self._ports.foreign(self._spec.worker, self._health_port):
             status, why = None, FOREIGN.format(port=self._health_port)
         else:
-            status, why = await probe(self._health_port, self._path)
+            opening = self._ports.opening(self._spec.worker)
+            status, why = await probe(self._health_port, self._path, opening)
         self._step(health.Probed(loop_time(), status, why, self._path))
 
     def _announcement(self, why: str) -> Frame:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stoker.agent.http_workers.listeners import Listeners
+from stoker.agent.http_workers.port_filter import PortFilter
 from stoker.agent.pods.free_ports import HostPorts
 
 LOOPBACK = "127.0.0.1"
@@ -15,29 +16,46 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(slots=True)
 class _Ports:
-    """`when_idle` is set once the worker takes no new connections."""
+    """`opening` is what each connection begins with. `when_idle` is set once the worker takes no new ones."""
 
     requests: int
     pid: int
+    opening: bytes = b""
     connections: set[socket.socket] = field(default_factory=set)
     when_idle: Callable[[], None] | None = None
 
 
 class WorkerPorts:
-    """`host` gives out ports."""
+    """`host` gives out ports, and `keeping` keeps neighbours from them, where this host can."""
 
-    def __init__(self, host: HostPorts) -> None:
+    def __init__(self, host: HostPorts, keeping: PortFilter | None = None) -> None:
         self.host = host
+        self._keeping = keeping
         self._of: dict[str, _Ports] = {}
         self._listeners = Listeners()
 
-    def add(self, worker: str, requests: int, pid: int) -> None:
+    def take(self, worker: str, count: int) -> list[int]:
+        """Free ports for the worker, which nobody else can connect to. Raises NoPort, SpawnFailed."""
+        found = self.host.take(worker, count)
+        if self._keeping is not None:
+            try:
+                self._keeping.protect(worker, found)
+            except BaseException:
+                self.host.give_back(worker)
+                raise
+        return found
+
+    def add(self, worker: str, requests: int, pid: int, opening: bytes = b"") -> None:
         """`pid` is its process; 0 where that cannot be seen."""
-        self._of[worker] = _Ports(requests, pid)
+        self._of[worker] = _Ports(requests, pid, opening)
+        if self._keeping is not None:
+            self._keeping.admit(worker)
 
     def remove(self, worker: str) -> None:
         """The worker has ended."""
         ports = self._of.pop(worker, None)
+        if self._keeping is not None:
+            self._keeping.release(worker)
         self.host.give_back(worker)
         if ports is not None:
             self._listeners.forget(ports.pid)
@@ -51,6 +69,11 @@ class WorkerPorts:
         """Where the worker takes requests; None for one that takes no new connections."""
         ports = self._of.get(worker)
         return None if ports is None or ports.when_idle is not None else ports.requests
+
+    def opening(self, worker: str) -> bytes:
+        """What a connection to the worker begins with, before any request."""
+        ports = self._of.get(worker)
+        return b"" if ports is None else ports.opening
 
     def close(self, worker: str, when_idle: Callable[[], None]) -> None:
         """It takes no new connections. Calls `when_idle` once those that are open have ended, once."""

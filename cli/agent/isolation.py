@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
+from stoker.agent.http_workers.port_filter import NoFilter, PortFilter
 from stoker.agent.process_tree.cgroups import Cgroups, NoCgroups
 from stoker.agent.sandbox.isolation import AS_ROOT, Host, Sandbox, facts
 from stoker.agent.sandbox.probe import probe
@@ -41,10 +42,17 @@ class Isolation:
     host: Host
     users: WorkerUsers
     cgroups: Cgroups | None
+    http_ports: PortFilter | None = None
+    no_http_ports: str = ""
 
     @property
     def facts(self) -> dict[str, str]:
-        return facts(self.host)
+        ports = "yes: by the packet filter" if self.http_ports is not None else f"no: {self.no_http_ports}"
+        return {**facts(self.host), "isolation.http_ports": ports}
+
+    def close(self) -> None:
+        if self.http_ports is not None:
+            self.http_ports.close()
 
 
 def isolation(
@@ -68,11 +76,27 @@ def isolation(
     if host.sandbox == "on" and host.no_bubblewrap:
         raise CliError(f"{SANDBOX}=on, but bubblewrap does not work here: {host.no_bubblewrap}")
     raise_open_files()
-    for name, text in facts(host).items():
+    users = WorkerUsers(user, user_range)
+    found = Isolation(
+        host, users, cgroups if isinstance(cgroups, Cgroups) else None, *_filter(users, user_range, folder)
+    )
+    for name, text in found.facts.items():
         log.info("%s: %s", name, text)
     if host.as_root:
         log.warning("%s", AS_ROOT)
-    return Isolation(host, WorkerUsers(user, user_range), cgroups if isinstance(cgroups, Cgroups) else None)
+    return found
+
+
+def _filter(
+    users: WorkerUsers, user_range: tuple[int, int] | None, folder: Path
+) -> tuple[PortFilter | None, str]:
+    """Returns what keeps workers from the ports of others, or why there is nothing."""
+    if user_range is None:
+        return None, "workers have no users of their own (--worker-users)"
+    try:
+        return PortFilter(users, user_range, folder), ""
+    except NoFilter as why:
+        return None, str(why)
 
 
 def raise_open_files() -> None:

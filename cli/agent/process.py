@@ -125,7 +125,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         sampler = NvmlSampler()  # first: nothing is open yet if it raises
         facts = location_facts(options.data_center, options.labels, sampler, variables)
         facts |= public_ip_fact(options.public_ip, variables)
-        ports = WorkerPorts(HostPorts())
+        isolated = isolation(folder, variables, user=user, user_range=user_range, volume_root=volumes)
+        ports = WorkerPorts(HostPorts(), isolated.http_ports)
         relay = Relay(ports)
         gateways = await open_gateways(relay, gateway, folder, here=stays_here(options.control))
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
@@ -134,7 +135,6 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         weights_dir = weights_path(variables)
         mounted = host_folders(folder, volumes, weights_dir, variables)
         engine = await container_engine(node, os.environ, mounted)
-        isolated = isolation(folder, variables, user=user, user_range=user_range, volume_root=volumes)
         supervisor = ReaperSupervisor(None if isolated.cgroups is None else isolated.cgroups.path, user_range)
         settings = AgentSettings(
             node=node,
@@ -187,6 +187,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             supervisor.stop()
             await gateways.close()
             await relay.close()
+            isolated.close()
             await inputs.close()
             await objects.close()
 

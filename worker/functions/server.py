@@ -6,10 +6,11 @@
                      too
     anything else    deployed: the routes themselves
 
-Each request has a thread of the standard library's server; functions run in the interpreter of `runner`,
-whose loop has a thread of its own. The response of a route is JSON, or the bytes that it returned. A request
-whose connection is closed is cancelled: its caller has left, or it took longer than it may, which control
-decides.
+Each connection begins with a proof that it is the agent's (`connection_proof`), since any process of the host
+can connect. Each request has a thread of the standard library's server; functions run in the interpreter of
+`runner`, whose loop has a thread of its own. The response of a route is JSON, or the bytes that it returned.
+A request whose connection is closed is cancelled: its caller has left, or it took longer than it may, which
+control decides.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from stoker.worker import connection_proof as proof
 from stoker.worker.errors import HandlerError, describe
 from stoker.worker.functions import routing
 from stoker.worker.functions.code import PACKED_MAX, Code, CodeRefused, read_code, version_content
@@ -52,6 +54,11 @@ INSTALLING_MAX = 200
 """Of the lines of an installation, the last that a response carries."""
 
 FETCH_S = 60.0
+
+_UNPROVEN = (
+    b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    b'Content-Length: 63\r\n\r\n{"error": "this server takes connections from its agent alone"}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +178,22 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
+    def handle(self) -> None:
+        if self._proven():
+            super().handle()
+
+    def _proven(self) -> bool:
+        """Whether the connection is the agent's. Another one is answered in HTTP, which it may speak."""
+        self.connection.settimeout(proof.READ_S)
+        try:
+            if proof.is_proof(self.rfile.readline(proof.LINE_MAX), self.server.proof):
+                self.connection.settimeout(None)
+                return True
+            self.connection.sendall(_UNPROVEN)
+        except OSError:  # it sent nothing, or has left
+            pass
+        return False
+
     def respond(self) -> None:
         address = urlsplit(self.path)
         if address.path == "/ping":
@@ -230,11 +253,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on `address`. Its loop runs on a thread of its own until `server_close`."""
+    """Listens on `address`, for connections with the proof of this token. Its loop runs on a thread of its
+    own until `server_close`."""
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], content: Mapping[str, Any] | None) -> None:
+    def __init__(self, address: tuple[str, int], content: Mapping[str, Any] | None, token: str) -> None:
+        self.proof = token
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
         self._thread.start()
@@ -270,7 +295,10 @@ class Server(ThreadingHTTPServer):
 
 def main() -> int:
     try:
-        server = Server(("127.0.0.1", int(os.environ["PORT"])), version_content(os.environ))
+        token = os.environ.pop(proof.VARIABLE, "")  # not for what it starts
+        if not token:
+            raise HandlerError(f"{proof.VARIABLE} is not set; the agent that starts this server sets it")
+        server = Server(("127.0.0.1", int(os.environ["PORT"])), version_content(os.environ), token)
     except (HandlerError, KeyError, ValueError) as error:
         print(f"the server cannot start: {error}", file=sys.stderr)
         return 1

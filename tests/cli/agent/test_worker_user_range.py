@@ -103,7 +103,9 @@ def test_root_is_reported_at_the_start_and_in_the_nodes_record(
     assert shut.facts["isolation.user"] == f"no: {AS_ROOT}"
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        assert not isolation(tmp_path, {"STOKER_SANDBOX": "off"}, user_range=(100_000, 100_999)).host.as_root
+        shut = isolation(tmp_path, {"STOKER_SANDBOX": "off"}, user_range=(100_000, 100_999))
+    shut.close()
+    assert not shut.host.as_root
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with caplog.at_level(logging.WARNING):
         assert not isolation(tmp_path, {"STOKER_SANDBOX": "off"}).host.as_root

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
+from http.client import HTTPConnection as PlainConnection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,8 @@ from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import route_request, route_response
 from stoker.client.apps.resources import version_env
+from stoker.worker import connection_proof as proof
+from stoker.worker.connection_proof import line_of
 from stoker.worker.functions import interpreter
 from stoker.worker.functions.code import version_content
 from stoker.worker.functions.environments import VARIABLE
@@ -106,13 +112,24 @@ async def reads(pipe: str):
 """
 
 
+TOKEN = "the agent's own"
+
+
+class HTTPConnection(PlainConnection):
+    """One as the agent's gateway makes it."""
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.sendall(line_of(TOKEN))
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> App:
     return App.write(tmp_path_factory.mktemp("app"), {"shop.py": SOURCE})
 
 
 def serving(content: dict[str, Any] | None) -> Iterator[Server]:
-    server = Server(("127.0.0.1", 0), content)
+    server = Server(("127.0.0.1", 0), content, TOKEN)
     server.daemon_threads = False  # its close waits for them
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -342,3 +359,42 @@ def test_a_live_app_takes_nothing_else(live: Server) -> None:
     assert ask(live, "POST", "/execute", {})[1] == {
         "error": "bundle must be an object with a hash, and with packed or url"
     }
+
+
+FIRST_LINES = (
+    b"",
+    b"POST /execute HTTP/1.1\r\n",
+    b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"PROOF \r\n",
+    b"PROOF another's\r\nGET /ping HTTP/1.1\r\n\r\n",
+    line_of(TOKEN).rstrip() + b"\n",
+    b"x" * 100_000,
+    b"\xff\r\n",
+)
+
+
+@pytest.mark.parametrize("first", FIRST_LINES)
+def test_a_connection_without_the_proof_gets_nothing_run(live: Server, first: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", live.server_port), 60) as neighbour:
+        neighbour.sendall(first)
+        neighbour.shutdown(socket.SHUT_WR)
+        with neighbour.makefile("rb") as answered, contextlib.suppress(ConnectionResetError):
+            assert answered.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+            assert answered.read().endswith(
+                b'{"error": "this server takes connections from its agent alone"}'
+            )
+    assert ask(live, "GET", "/ping")[0] == 200
+
+
+def test_a_silent_connection_is_closed(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "READ_S", 0.05)
+    with socket.create_connection(("127.0.0.1", live.server_port), 60) as neighbour:
+        assert neighbour.recv(10) == b""
+
+
+def test_without_a_proof_in_its_environment_it_does_not_start() -> None:
+    command = [sys.executable, "-P", "-m", "stoker.worker.functions.server"]
+    environment = {**os.environ, "PORT": "1", "STOKER_FUNCTIONS_LIVE": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "STOKER_FUNCTIONS_PROOF is not set; the agent" in done.stderr
