@@ -112,7 +112,8 @@ class LocalProcess:
                 self._signal_group(signal.SIGTERM)
 
     def _terminate_wrapped(self) -> bool:
-        """Whether there is a worker in the wrapper. The wrapper's own end would kill it."""
+        """Whether there is a worker in the wrapper. The wrapper's own end would kill it; its first process in
+        a pid namespace ignores the signal, as each such process does."""
         table = process_table().values()
         inside = [seen for seen in table if seen.session == self.pid != seen.pid and not seen.zombie]
         kill_all(inside, signal.SIGTERM)

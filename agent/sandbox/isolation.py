@@ -11,6 +11,7 @@ which the worker's first program applies to itself (`stoker.worker.launch`).
     own user           every worker of a root agent with a range    the agent's own, or a named one
     bubblewrap         fresh workers, where it works and another    the host's files, as its user sees them
                        user is there (`auto`), or always (`on`)
+    own /proc          in bubblewrap, where it can be mounted       all processes and their command lines
     cgroup             every worker where version 2 is writable     /proc is searched; memory is watched
     volume             /runpod-volume, in a mount namespace         STOKER_VOLUME_PATH only
 
@@ -61,6 +62,7 @@ class Host:
     sandbox: Sandbox = "off"
     bubblewrap: str = ""
     no_bubblewrap: str = "not looked for"
+    no_own_proc: str = "not looked for"
     sizes_tmpfs: bool = False
     top: tuple[tuple[str, str], ...] = ()
     controllers: frozenset[str] = frozenset()
@@ -198,16 +200,17 @@ def _wrapper(
     """Returns the command of bubblewrap.
 
     The worker gets a root of its own with the host's folders, so that mount points can be created in it. It
-    gets no pid namespace, because the agent finds processes in /proc by their pids. It gets a /dev/shm of its
-    own, so that what is in it is counted and removed with it; its size is the memory limit, or half of the
-    host's memory."""
+    gets a pid namespace and its /proc, so that it sees no command line of another; the agent is outside and
+    sees all. It gets a /dev/shm of its own, so that what is in it is counted and removed with it; its size is
+    the memory limit, or half of the host's memory."""
     made: list[str] = [host.bubblewrap, "--die-with-parent", "--unshare-user-try", "--unshare-ipc"]
     made += ["--cap-drop", "ALL"]
     for name, target in host.top:
         if target:
             made += ["--symlink", target, f"/{name}"]
-        elif name not in ("dev", "tmp") and f"/{name}" != MOUNT_POINT:
-            made += ["--bind" if name == "proc" else "--ro-bind", f"/{name}", f"/{name}"]
+        elif name not in ("dev", "tmp", "proc") and f"/{name}" != MOUNT_POINT:
+            made += ["--ro-bind", f"/{name}", f"/{name}"]
+    made += ["--bind", "/proc", "/proc"] if host.no_own_proc else ["--unshare-pid", "--proc", "/proc"]
     made += ["--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp"]  # its own
     if memory_bytes is not None and host.sizes_tmpfs:
         made += ["--size", str(memory_bytes)]
@@ -256,7 +259,8 @@ def _user_fact(host: Host) -> str:
 
 def _bubblewrap_fact(host: Host) -> str:
     if host.wraps:
-        return "yes: but for workers that are forked"
+        seen = f"; it sees the host's processes: {host.no_own_proc}" if host.no_own_proc else ""
+        return f"yes: but for workers that are forked{seen}"
     if host.sandbox == "off":
         return "no: STOKER_SANDBOX=off"
     if host.no_bubblewrap:

@@ -44,10 +44,7 @@ def probe(
         files=(soft, hard),
     )
     if sandbox != "off":
-        found = shutil.which("bwrap")
-        why = "bubblewrap is not installed" if found is None else _try_bubblewrap(host, found)
-        sizes = not why and found is not None and _sizes_tmpfs(found)
-        host = replace(host, bubblewrap=found or "", no_bubblewrap=why, sizes_tmpfs=sizes)
+        host = _with_bubblewrap(host)
     if volume_root is not None:
         plan = SandboxPlan(mount=Mount(str(volume_root)))
         why = _try(plan)
@@ -65,6 +62,18 @@ def _top() -> tuple[tuple[str, str], ...]:
 
 def _worker_user(host: Host) -> User | None:
     return host.user if host.user_range is None else (host.user_range[0], host.user_range[0])
+
+
+def _with_bubblewrap(host: Host) -> Host:
+    """Adds what bubblewrap can do here. Engines hide parts of their containers' /proc, and the kernel then
+    allows no other one: without a /proc of its own, a sandbox is still a sandbox."""
+    found = shutil.which("bwrap")
+    if found is None:
+        return replace(host, no_bubblewrap="bubblewrap is not installed")
+    no_proc = _try_bubblewrap(replace(host, no_own_proc=""), found)
+    why = _try_bubblewrap(replace(host, no_own_proc=no_proc), found) if no_proc else ""
+    sizes = not why and _sizes_tmpfs(found)
+    return replace(host, bubblewrap=found, no_bubblewrap=why, sizes_tmpfs=sizes, no_own_proc=no_proc)
 
 
 def _try_bubblewrap(host: Host, program: str) -> str:

@@ -20,6 +20,7 @@ WRAPS = Host(
     sandbox="auto",
     bubblewrap="/usr/bin/bwrap",
     no_bubblewrap="",
+    no_own_proc="",
     top=(("bin", "usr/bin"), ("dev", ""), ("proc", ""), ("runpod-volume", ""), ("tmp", ""), ("usr", "")),
 )
 ALL = WorkerLimits(memory_bytes=1 << 30, cpus=1.5, pids=64, files=512)
@@ -74,12 +75,16 @@ def test_the_sandbox_of_a_worker() -> None:
     wrapper = " ".join(plan.wrapper)
     assert wrapper.startswith("/usr/bin/bwrap --die-with-parent")
     for part in (
-        "--symlink usr/bin /bin --bind /proc /proc --ro-bind /usr /usr --dev-bind /dev /dev --tmpfs /tmp",
+        "--symlink usr/bin /bin --ro-bind /usr /usr --unshare-pid --proc /proc --dev-bind /dev /dev",
+        "--dev-bind /dev /dev --tmpfs /tmp",
         "--ro-bind /tmp/handlers /tmp/handlers --bind /data/homes/w.1 /data/homes/w.1",
         "--bind /volumes/v /runpod-volume --remount-ro / --chdir /srv --",
     ):
         assert part in wrapper
-    assert "--unshare-pid" not in wrapper
+    assert "--bind /proc" not in wrapper
+    masked = " ".join(decide(replace(WRAPS, no_own_proc="not permitted"), SPEC, PATHS).wrapper)
+    assert "--bind /proc /proc" in masked
+    assert "--unshare-pid" not in masked
     assert wrapper.index("--tmpfs /tmp") < wrapper.index("/tmp/handlers")
     assert (plan.mount, plan.volume_path) == (None, "/runpod-volume")
 
@@ -115,6 +120,7 @@ HOSTS = st.builds(
     sandbox=st.sampled_from(["auto", "on", "off"]),
     bubblewrap=st.just("/usr/bin/bwrap"),
     no_bubblewrap=st.sampled_from(["", "not installed"]),
+    no_own_proc=st.sampled_from(["", "not permitted"]),
     controllers=st.sets(st.sampled_from(["memory", "pids", "cpu", "io"])).map(frozenset),
     no_cgroups=st.sampled_from(["", "not mounted"]),
     no_mounts=st.sampled_from(["", "the kernel says no"]),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from stoker.agent.process_tree.tree import process_table, user_of
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.processes.scratch_folders import ScratchFolders
 from stoker.agent.processes.spawn_request import Program
-from stoker.agent.sandbox.isolation import Host
+from stoker.agent.sandbox.isolation import Host, facts
 from stoker.agent.sandbox.probe import probe
 from stoker.agent.sandbox.users import WorkerUsers
 from stoker.agent.zygotes.zygotes import ZygoteSpawner
@@ -494,6 +495,32 @@ forever()
     assert (await watcher.exit).reason == "killed: out of memory (limit 96 MiB)"
 
 
+SEES = """
+lines = []
+for name in os.listdir("/proc"):
+    if name.isdigit():
+        with open(f"/proc/{name}/cmdline") as file:
+            lines.append(file.read())
+say("ready", lines=lines, own=os.getpid(), children=subprocess.run(["true"]).returncode)
+"""
+
+
+async def test_a_sandbox_shows_no_command_line_of_another(made: Made, sandboxed: LocalSpawner) -> None:
+    command = [SYSTEM_PYTHON, "-c", "input()", "--token", "a-secret-of-the-operator"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as another:
+        if probe(sandbox="on").no_own_proc:
+            pytest.skip(f"no /proc of its own here: {probe(sandbox='on').no_own_proc}")
+        reported = await made.result_of(sandboxed, SEES)
+        assert not any("a-secret-of-the-operator" in line for line in reported["lines"])
+        assert len(reported["lines"]) <= 3, "itself, and what holds its namespace"
+        assert (reported["own"] < 10, reported["children"]) == (True, 0)
+        host = replace(probe(sandbox="on"), no_own_proc="for the test")
+        seen = await made.result_of(made.spawner(host=host), SEES, worker="w2")
+        assert any("a-secret-of-the-operator" in line for line in seen["lines"])
+        assert facts(host)["isolation.bubblewrap"].endswith("it sees the host's processes: for the test")
+        another.communicate(b"\n")
+
+
 async def test_a_file_is_handed_out_of_a_sandbox(made: Made, sandboxed: LocalSpawner) -> None:
     (made.folder / "data" / "scratch").rmdir()
     scratch = ScratchFolders(made.folder / "data" / "scratch", sandboxed.users)
@@ -551,11 +578,12 @@ async def test_how_a_worker_in_a_sandbox_ends(made: Made, sandboxed: LocalSpawne
 
 async def test_a_killed_wrapper_takes_the_worker_along(made: Made, sandboxed: LocalSpawner) -> None:
     process, watcher = made.start(sandboxed, "say('ready', pid=os.getpid())\nforever()")
-    pid = (await watcher.next("ready")).fields["pid"]
-    assert pid != process.pid
+    await watcher.next("ready")
+    inside = [pid for pid, seen in process_table().items() if seen.session == process.pid != pid]
+    assert inside
     os.kill(process.pid, signal.SIGKILL)
     assert (await watcher.exit).status == -9
-    assert pid not in process_table()
+    assert not set(inside) & set(process_table())
 
 
 # ---- volumes ----------------------------------------------------------------------------------
