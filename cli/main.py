@@ -67,7 +67,7 @@ from stoker.cli.options import (
 from stoker.cli.parents import end_with_parent
 from stoker.cli.pasted import clean_environment
 from stoker.cli.predict.command import predict
-from stoker.cli.terminal import log_to_stderr
+from stoker.cli.terminal import log_to_stderr, print_text
 
 app = typer.Typer(
     name="stoker",
@@ -314,5 +314,5 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 def _end(error: Exception) -> None:
-    print(f"stoker: {error}", file=sys.stderr)
+    print_text(f"stoker: {error}", to_stderr=True)
     sys.exit(1)

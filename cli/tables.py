@@ -6,7 +6,6 @@ the terminal, its widest columns wrap between words; a row that still does not f
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stoker.cli.terminal import plain_console
+from stoker.cli.terminal import json_text, plain_console, print_text
 
 Row: TypeAlias = Sequence[str]
 
@@ -40,11 +39,11 @@ def show(
         print_table(plain_console(), columns, rows, footer=footer, right=right)
     else:
         for row in rows:
-            print("\t".join(row))
+            print_text("\t".join(row))
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    print_text(json_text(value, indent=sys.stdout.isatty()))
 
 
 def print_table(

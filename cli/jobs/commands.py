@@ -27,7 +27,7 @@ from stoker.cli.jobs import text as job_text
 from stoker.cli.jobs.display import JobDisplay
 from stoker.cli.jobs.ids import resolve_ids
 from stoker.cli.jobs.watch import watch
-from stoker.cli.terminal import plain_console
+from stoker.cli.terminal import json_text, plain_console, print_text
 from stoker.client import AsyncClient, Client, Event, JobRecord, NotFound
 
 P = ParamSpec("P")
@@ -99,7 +99,7 @@ def status(target: JobTarget, *, as_json: bool) -> None:
     with _client(target) as stoker:
         record = stoker.status(target.endpoint, target.job)
     if as_json:
-        _print_result(job_text.as_json(job_text.wire_record(record), indent=sys.stdout.isatty()))
+        _print_result(json_text(job_text.wire_record(record), indent=sys.stdout.isatty()))
         return
     for name, text in job_text.details(record):
         _print_result(f"{name}: {text}")
@@ -112,7 +112,7 @@ def stream(target: JobTarget, after: str | None) -> None:
             display.show_event(event)
             return
         display.last_id = event.id
-        display.print_output(job_text.as_json(job_text.output_of(event)))
+        display.print_output(json_text(job_text.output_of(event)))
 
     record = _follow(target, after=after, chunk=chunk)
     if not record.succeeded:
@@ -266,7 +266,7 @@ def _finish(record: JobRecord) -> None:
     if not record.succeeded:
         raise CliError(job_text.end(record))
     _print_message(job_text.end(record))
-    _print_result(job_text.as_json(record.output, indent=sys.stdout.isatty()))
+    _print_result(json_text(record.output, indent=sys.stdout.isatty()))
 
 
 def _command(name: str, target: JobTarget, *more: str) -> str:
@@ -274,7 +274,7 @@ def _command(name: str, target: JobTarget, *more: str) -> str:
 
 
 def _print_result(text: str) -> None:
-    print(text, flush=True)
+    print_text(text)
 
 
 def _print_message(text: str) -> None:

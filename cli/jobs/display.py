@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from stoker.cli.jobs import text as job_text
+from stoker.cli.terminal import print_text
 from stoker.client import Event, JobRecord
 
 
@@ -59,7 +60,7 @@ class JobDisplay:
         if self._live is not None and sys.stdout.isatty():
             self.print_line(text)
         else:
-            print(text, flush=True)
+            print_text(text)
 
     def _update(self, text: str) -> None:
         """Replaces the changing line."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
+from stoker.cli.terminal import json_text
 from stoker.client import Event, JobRecord
-
-
-def as_json(value: Any, *, indent: bool = False) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2 if indent else None)
 
 
 def wire_record(job: JobRecord) -> dict[str, Any]:
@@ -43,7 +39,7 @@ def happened(event: Event) -> str:
     if event.kind == "reset":
         attempt = event.value.get("attempt") if isinstance(event.value, dict) else None
         return f"attempt {attempt} begins: what came before is void"
-    return f"{event.kind} {as_json(output_of(event))}"
+    return f"{event.kind} {json_text(output_of(event))}"
 
 
 def output_of(event: Event) -> Any:
@@ -68,7 +64,7 @@ def details(job: JobRecord) -> list[tuple[str, str]]:
         ("ran", _seconds(job.execution_time)),
         ("worker", job.worker_id),
         ("retries", str(job.retries) if job.retries else None),
-        ("output", None if job.output is None else as_json(job.output)),
+        ("output", None if job.output is None else json_text(job.output)),
         ("error", job.error),
     ):
         if text:

@@ -22,7 +22,7 @@ from stoker.cli.jobs.input import read_input
 from stoker.cli.manage.resource_kinds import KINDS, Option, ResourceKind
 from stoker.cli.short_ids import resolve_id
 from stoker.cli.tables import print_json, show
-from stoker.cli.terminal import plain_console
+from stoker.cli.terminal import plain_console, print_text
 from stoker.client.management import Management, Resource
 from stoker.wire.sizes import in_words
 
@@ -149,7 +149,7 @@ def details(service: Service, found: Mapping[str, Any]) -> None:
         print_json(found)
         return
     for name, value in found.items():
-        print(f"{name}: {cell(value)}")
+        print_text(f"{name}: {cell(value)}")
 
 
 def cell(value: Any) -> str:

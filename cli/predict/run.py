@@ -22,6 +22,7 @@ from typing import Any
 
 from stoker.cli.errors import CliError
 from stoker.cli.predict.device import first_device
+from stoker.cli.terminal import json_text, print_text
 from stoker.worker.errors import RegistrationError, describe
 from stoker.worker.sdk import Device
 from stoker.worker.setup.registration import load
@@ -41,11 +42,11 @@ def run(handler: str, input_: dict[str, Any], out: Path, *, use_gpu: bool) -> in
         with _cancelled_by_ctrl_c(job) as cancelled:
             error = _error_of(job)
         if error is not None:
-            print(error, file=sys.stderr)
+            print_text(error, to_stderr=True)
             return INTERRUPTED if cancelled.is_set() else FAILED
         print(f"done in {time.monotonic() - begun:.2f} s", file=sys.stderr)
         value = save_files(job.result(), out)
-    print(json.dumps(value, ensure_ascii=False, indent=2 if os.isatty(result) else None), flush=True)
+    print_text(json_text(value, indent=os.isatty(result)))
     return 0
 
 
@@ -103,7 +104,7 @@ def _save(file: LocalFile, folder: Path, taken: set[Path]) -> str:
 
 
 def _print_event(kind: str, value: Any) -> None:
-    print(kind, json.dumps(value, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
+    print_text(f"{kind} {json.dumps(value, ensure_ascii=False, default=str)}", to_stderr=True)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from stoker.cli.dev.local_server.routing import LocalRoute
 from stoker.cli.tables import print_table
+from stoker.cli.terminal import json_text
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.client.apps.scanned import Problem
@@ -60,7 +60,7 @@ class Display:
 
     def value(self, name: str, kind: str, value: Any) -> None:
         """A progress value or a partial output."""
-        self.line(name, f"{kind} {json.dumps(value, ensure_ascii=False)[:CHARACTERS]}", "dim")
+        self.line(name, f"{kind} {json_text(value)[:CHARACTERS]}", "dim")
 
 
 def hardware(definition: Definition) -> str:
