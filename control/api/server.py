@@ -16,27 +16,14 @@ from typing import Self, TypeAlias, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from stoker.control.api.answers import RECEIVED_TRAILERS, SEND_TRAILERS, WRITTEN, Headers
+from stoker.control.api.connection import Connection
 from stoker.control.api.forwarded import Proxies
 from stoker.control.auth.tls import NotLoopback, TlsFiles
 from stoker.outbound.refused_addresses import is_loopback
 
 BACKLOG = 2_048
 GRACE_S = 2
-HEAD_BYTES = 64 * 1024
-"""The most that the head of a request may take."""
-
-TRAILER_BYTES = 1024 * 1024
-"""The most that may come of a chunked body without a byte of it: its trailers, for the greater part."""
-
-TRAILERS = 100
-"""How many fields may come after a body."""
-
-HEAD_S = 30.0
-"""The time in which a head must be complete; the first one counts from its connection on."""
-
 KEEP_ALIVE_S = 75
 """Longer than any known client's pause between polls: a reused connection must not be just closing."""
 
@@ -47,93 +34,6 @@ UpgradeProtocol: TypeAlias = Callable[..., asyncio.StreamReaderProtocol]
 
 class CannotListen(Exception):
     """The address could not be bound; the text says which and why."""
-
-
-class _Connection(HttpToolsProtocol):
-    """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests),
-    keeps trailers apart from headers (`RECEIVED_TRAILERS`, `SEND_TRAILERS`), and limits the size and the time
-    of a request's head, which uvicorn does not."""
-
-    _cut = False
-    _head_bytes = 0
-    _head_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.app_state = {
-            **self.app_state,
-            WRITTEN: self._wait_written,
-            SEND_TRAILERS: self._send_trailers,
-        }
-        self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        before = self.cycle
-        of_body = before is not None and before.more_body
-        size_before = len(before.body) if of_body else 0
-        super().data_received(data)
-        if of_body or self.cycle is not before or self.transport.get_protocol() is not self:
-            if self._head_timer is not None:
-                self._head_is_complete(self._head_timer)
-            if of_body and len(before.body) == size_before and self.headers is not self.scope["headers"]:
-                self._limit_trailers(len(data))
-        elif not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self.send_400_response(f"The head of the request is larger than {HEAD_BYTES} bytes.")
-            elif self._head_timer is None:
-                self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
-
-    def _head_is_complete(self, timer: asyncio.TimerHandle) -> None:
-        timer.cancel()
-        self._head_bytes, self._head_timer = 0, None
-
-    def on_chunk_header(self) -> None:
-        """A chunk begins, perhaps the empty one, after which trailers come. The parser calls them headers,
-        and uvicorn adds them to what `headers` is now."""
-        self._head_bytes = 0
-        if self.headers is self.scope["headers"]:
-            self.headers = self.scope["state"][RECEIVED_TRAILERS] = []
-
-    def _should_upgrade(self) -> bool:
-        """By the headers alone."""
-        trailers, self.headers = self.headers, list(self.scope["headers"])
-        try:
-            return super()._should_upgrade()
-        finally:
-            self.headers = trailers
-
-    def _limit_trailers(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > TRAILER_BYTES or len(self.headers) > TRAILERS:
-            self.transport.close()
-
-    def _send_trailers(self, scope: Scope, trailers: Headers) -> None:
-        """Ends a chunked response with them; an empty last piece must follow. They are dropped where the body
-        is not chunked, and where its caller has sent the next request already."""
-        cycle = self.cycle
-        if (
-            cycle.scope is scope
-            and cycle.chunked_encoding
-            and not cycle.disconnected
-            and scope["method"] != "HEAD"
-        ):
-            lines = b"".join(name + b": " + value + b"\r\n" for name, value in trailers)
-            self.transport.write(b"0\r\n" + lines + b"\r\n")
-            cycle.chunked_encoding, cycle.expected_content_length = False, 0
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._cut = self.flow.write_paused
-        if self._head_timer is not None:
-            self._head_is_complete(self._head_timer)
-        super().connection_lost(exc)
-
-    async def _wait_written(self) -> bool:
-        """Waits until the socket has taken all that was sent; False where the connection broke before."""
-        self.transport.set_write_buffer_limits(high=0)  # now paused while a single byte is left
-        await self.flow.drain()
-        self.transport.set_write_buffer_limits()
-        return not self._cut
 
 
 class _BehindProxies:
@@ -230,7 +130,7 @@ async def serve_http(
     context = None if tls is None else tls.context()
     config = uvicorn.Config(
         app if proxies is None else _BehindProxies(app, proxies),
-        http=_Connection,
+        http=Connection,
         ws="none" if upgrade is None else cast(type[asyncio.Protocol], upgrade),
         lifespan="off",
         log_config=None,

@@ -24,7 +24,7 @@ from starlette.types import Message
 from stoker.control.api.answers import Answer, stopping, unexpected
 from stoker.control.api.calls import CallerLeft
 from stoker.control.api.forwarded import Proxies
-from stoker.control.errors import ControlError, NotFound
+from stoker.control.errors import BadRequest, ControlError, NotFound
 from stoker.control.gateway.connections import HEAD_BYTES, READ_BYTES, Connection
 from stoker.control.gateway.exchange import request_of
 from stoker.control.gateway.gateway import EXCHANGE_S, Gateway, Incoming, affinity_of, late, refusal
@@ -127,10 +127,13 @@ class _Caller:
                 await self._tunnel(connection, accepted, target.prefix)
 
     async def _request(self) -> h11.Request:
-        """The server has read it, and checked that it is one."""
+        """The server has read it, and checked that it is one; this parser refuses more. Raises BadRequest."""
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
-        while (request := http.next_event()) is h11.NEED_DATA:
-            http.receive_data(await self._reader.read(READ_BYTES))
+        try:
+            while (request := http.next_event()) is h11.NEED_DATA:
+                http.receive_data(await self._reader.read(READ_BYTES))
+        except h11.RemoteProtocolError:
+            raise BadRequest("the handshake is no valid HTTP/1.1 request with one Host header") from None
         if not isinstance(request, h11.Request):
             raise CallerLeft
         return request

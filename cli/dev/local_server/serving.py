@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from stoker.control.api.connection import Connection
+
 GRACE_S = 2
 """How long calls in progress may take to end after Ctrl-C; then their jobs are cancelled."""
 
@@ -27,6 +29,7 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     """Serves during the block."""
     config = uvicorn.Config(
         app,
+        http=Connection,
         lifespan="off",
         ws="none",
         log_config=None,

@@ -8,7 +8,7 @@ import ssl
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.api.answers import RECEIVED_TRAILERS, SEND_TRAILERS
 from stoker.control.api.forwarded import Proxies
-from stoker.control.api.server import CannotListen, HttpServer, UpgradeProtocol, serve_http
+from stoker.control.api.server import CannotListen, HttpServer, serve_http
 from stoker.control.auth.tls import NotLoopback, TlsFiles, TlsFilesUnusable
 from stoker.control.rules.job_states import JobState
 from stoker.control.streams import StoredChunk, StreamEvent
@@ -133,7 +133,7 @@ async def test_large_bodies_and_many_requests_are_no_large_head(caller: httpx.As
 
 async def test_a_head_has_a_time_limit(app: ASGIApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first one, from the connection on, and one on a kept connection; not a request under way."""
-    monkeypatch.setattr("stoker.control.api.server.HEAD_S", 0.2)
+    monkeypatch.setattr("stoker.control.api.connection.HEAD_S", 0.2)
     async with await serve_http(app, "127.0.0.1", 0, grace_s=1) as server:
         silent, other = await asyncio.open_connection("127.0.0.1", server.port)
         slow, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -347,26 +347,3 @@ async def test_trailers_without_an_end_end_the_connection(server: HttpServer, li
             await asyncio.sleep(0)
     assert sent < 10_000_000
     writer.close()
-
-
-async def test_trailers_are_no_headers_of_a_handshake_either() -> None:
-    """One with a body: its end is that of the head."""
-    heads: asyncio.Queue[bytes] = asyncio.Queue()
-
-    class Taken(asyncio.Protocol):
-        def __init__(self, **_: object) -> None:
-            pass
-
-        def data_received(self, data: bytes) -> None:
-            heads.put_nowait(data)
-
-    upgraded = cast(UpgradeProtocol, Taken)
-    async with await serve_http(_tell_trailers, "127.0.0.1", 0, upgrade=upgraded) as server:
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n"
-        body = "3\r\nabc\r\n0\r\nUpgrade: h2c\r\nAuthorization: Bearer a\r\n\r\n"
-        writer.write(f"GET / HTTP/1.1\r\nHost: x\r\n{lines}\r\n{body}".encode())
-        head = await heads.get()
-        assert b"websocket" in head
-        assert b"Bearer" not in head
-        writer.close()

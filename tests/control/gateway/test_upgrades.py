@@ -117,6 +117,15 @@ async def test_what_is_no_web_socket_of_a_worker_is_refused_in_words() -> None:
 
 
 @story
+async def test_a_handshake_that_cannot_be_read_is_a_400() -> None:
+    async with site(echo) as s:
+        await s.ready()
+        for wrong in ({"Host": ""}, {"HOST": "another.example.org"}, {"X A": "b"}):
+            status, error = await refused(Handshake(s, "/v2/app/x", **wrong))
+            assert (status, "no valid HTTP/1.1" in error) == (400, True)
+
+
+@story
 async def test_a_caller_that_leaves_while_it_waits_for_a_worker() -> None:
     async with site(echo, workers_min=0) as s:
         one = Handshake(s, "/v2/app/x")
