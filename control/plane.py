@@ -109,11 +109,21 @@ class Plane:
             requests,
         )
         self.nodes = self._nodes(waiters, changes, pods, volumes)
-        self.sweeper = Sweeper(
-            settings, commits, artifacts, cluster, scaling, dispatch, sessions, changes, requests, clock
-        )
         self.live_logs = LiveLogs(self.nodes.speaks)
         self.tunnels = Tunnels(self.nodes.speaks, cluster, requests.look)
+        self.sweeper = Sweeper(
+            settings,
+            commits,
+            artifacts,
+            cluster,
+            scaling,
+            dispatch,
+            sessions,
+            changes,
+            requests,
+            (self.live_logs, self.tunnels),
+            clock,
+        )
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -18,9 +18,11 @@ from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError, Unavailable
 from stoker.control.jobs.artifacts import Artifacts
+from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.joining import revoked_nodes
 from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.requests import Requests
@@ -57,6 +59,7 @@ class Sweeper:
         sessions: NodeSessions,
         changes: JobChanges,
         requests: Requests,
+        streams: Sequence[LiveLogs | Tunnels],
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
@@ -68,6 +71,7 @@ class Sweeper:
         self._sessions = sessions
         self._changes = changes
         self._requests = requests
+        self._streams = streams
         self._clock = clock
         self._expected: set[str] = set()
         self._hurried = False  # the last pass did not wait for its time
@@ -91,7 +95,10 @@ class Sweeper:
                 if watched:
                     await self._expire_sessions()
                 await self._expire_jobs()
-                self._sessions.disconnect(await self._commits.read(revoked_nodes))
+                revoked = await self._commits.read(revoked_nodes)
+                self._sessions.disconnect(revoked)
+                for streams in self._streams:
+                    streams.disconnect(revoked)
             except Exception as error:  # whatever it is: the next pass does it again
                 log.error("a sweep failed and is done again: %r", error)
                 watching_since = loop.time()  # reports of nodes could not be stored either

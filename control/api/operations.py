@@ -38,7 +38,8 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Record | Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`takes_path`: what follows its name is a path. `of_queue`: only queue endpoints have it."""
+    """`takes_path`: what follows its name is a path. `of_queue`: only queue endpoints have it. `held`: its
+    answer may take long, and is not given to a key that has ended meanwhile."""
 
     methods: tuple[str, ...]
     takes_job: bool
@@ -46,6 +47,7 @@ class Operation:
     writes: bool = False
     takes_path: bool = False
     of_queue: bool = True
+    held: bool = False
     refuse: Callable[[ControlError], Answer] = error_answer
 
 
@@ -58,8 +60,8 @@ class Operations:
             "run": Operation(("POST",), False, self.run, writes=True),
             "runsync": Operation(("POST",), False, self.runsync, writes=True),
             "status": Operation(("GET", "POST"), True, self.status),
-            "status-sync": Operation(("GET", "POST"), True, self.status_sync),
-            "stream": Operation(("GET", "POST"), True, self.stream),
+            "status-sync": Operation(("GET", "POST"), True, self.status_sync, held=True),
+            "stream": Operation(("GET", "POST"), True, self.stream, held=True),
             "cancel": Operation(("POST",), True, self.cancel, writes=True),
             "retry": Operation(("POST",), True, self.retry, writes=True),
             "purge-queue": Operation(("POST",), False, self.purge_queue, writes=True),
@@ -73,6 +75,7 @@ class Operations:
                 OpenAIOperation(plane, settings).handle,
                 writes=True,
                 takes_path=True,
+                held=True,
                 refuse=openai.error_answer,
             ),
         }

@@ -6,12 +6,14 @@ method? ─no─> 405   key? ─no─> 401   endpoint? ─no─> 404   may it? �
                                                                                     │yes
                                                                          answer <── operation
 
-Only authenticated callers of existing endpoints are counted, each until its answer was written.
+Only authenticated callers of existing endpoints are counted, each until its answer was written. What is held,
+and event streams, end with the caller's key (`control.auth.while_valid`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager, suppress
 from urllib.parse import parse_qs
 
 import orjson
@@ -19,13 +21,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.api.answers import Answer, error_body, json_answer, stopping, unexpected
 from stoker.control.api.calls import Call, CallerLeft, may_not
-from stoker.control.api.operations import Operations, Response
+from stoker.control.api.event_stream import EventAnswer
+from stoker.control.api.operations import Operation, Operations, Response
 from stoker.control.api.settings import ApiSettings
 from stoker.control.auth.rate_limits import Rates
-from stoker.control.errors import ControlError
+from stoker.control.auth.while_valid import while_valid
+from stoker.control.errors import ControlError, Unauthorized
 from stoker.control.plane import Plane
+from stoker.control.rules.access import Caller
 
 PREFIX = "v2"
+CLOSE_S = 1.0
 
 
 class OperationRouter:
@@ -54,9 +60,15 @@ class OperationRouter:
         call = Call(scope, receive, job)
         try:
             answer = await self._answer(call, name, endpoint)
-            await answer(scope, call.next_message, send)
+            if isinstance(answer, EventAnswer):
+                async with self._while_valid(call, self._table[name]):
+                    await answer(scope, call.next_message, send)
+            else:
+                await answer(scope, call.next_message, send)
         except CallerLeft:
             return
+        except Unauthorized:  # a stream whose key has ended is closed as one whose job has not
+            await _close(send)
         except Exception as error:
             unexpected(error)  # logged: an answer that has begun can only be broken off
         finally:
@@ -80,7 +92,11 @@ class OperationRouter:
                 call.admission = self._rates.enter(call.caller.account, call.endpoint.id, name, now_ms)
             if query := call.scope["query_string"]:
                 call.query = parse_qs(query.decode("latin-1"), keep_blank_values=True)
-            response = await operation.handle(call)
+            if operation.held:
+                async with self._while_valid(call, operation):
+                    response = await operation.handle(call)
+            else:
+                response = await operation.handle(call)
             return (
                 Answer(orjson.dumps(response), 200, call.ignored) if isinstance(response, dict) else response
             )
@@ -94,6 +110,12 @@ class OperationRouter:
             return stopping()
         except Exception as error:
             return unexpected(error)
+
+    def _while_valid(self, call: Call, operation: Operation) -> AbstractAsyncContextManager[None]:
+        def may(caller: Caller) -> bool:
+            return caller.access.may(write=operation.writes, endpoint=call.endpoint.id)
+
+        return while_valid(self._plane.callers, call.header(b"authorization"), may)
 
     def _find(self, path: str) -> tuple[str, str, str] | None:
         """The operation, the endpoint and the job or the further path that the path names."""
@@ -131,6 +153,13 @@ class OperationRouter:
             answer = unexpected(error)
             if not begun:
                 await answer(scope, receive, send)
+
+
+async def _close(send: Send) -> None:
+    """Ends a response that has begun; a reader that takes nothing is not waited for."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            await send({"type": "http.response.body", "body": b""})
 
 
 def _host(scope: Scope) -> str:

@@ -12,7 +12,8 @@ takes connections: mostly it was just closing that one.
 
 An exchange may take as long as the endpoint's execution timeout, and 330 s at most; then its connection is
 closed, as it is when the caller leaves, and the worker ends the request. The key is checked here and not
-passed on. Requests hold no slot: how many a worker has is counted, for the choice and for scaling.
+passed on; an exchange ends with it. Requests hold no slot: how many a worker has is counted, for the choice
+and for scaling.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.api.answers import Answer, error_answer
 from stoker.control.api.calls import CallerLeft
+from stoker.control.auth.while_valid import while_valid
 from stoker.control.errors import BadRequest, ControlError, NotFound, Unauthorized
 from stoker.control.gateway import choice, paths
 from stoker.control.gateway.connections import Connection, Connections
@@ -46,6 +48,7 @@ from stoker.control.gateway.refusals import (
 )
 from stoker.control.gateway.shared_origin import rules_others
 from stoker.control.plane import Plane
+from stoker.control.rules.access import Caller
 from stoker.control.types import LOAD_BALANCER, Endpoint
 
 log = logging.getLogger(__name__)
@@ -133,12 +136,13 @@ class Gateway:
         head = request_of(scope["method"], path, to_worker(headers, caller), headers)
         incoming = Incoming(request.receive)
         affinity = affinity_of(dict(headers))
-        try:
-            await self._exchange(
-                request, head, endpoint, incoming, self.reached(endpoint, affinity, incoming)
-            )
-        except Unanswered as unanswered:
-            await self._exchange(request, head, endpoint, incoming, self._again(unanswered))
+        async with self.while_valid(endpoint, scope["method"], dict(headers)):
+            try:
+                await self._exchange(
+                    request, head, endpoint, incoming, self.reached(endpoint, affinity, incoming)
+                )
+            except Unanswered as unanswered:
+                await self._exchange(request, head, endpoint, incoming, self._again(unanswered))
 
     async def _exchange(
         self,
@@ -160,10 +164,19 @@ class Gateway:
                 raise late(connection.worker, within_s) from None
             self.connections.give_back(connection)
 
+    def while_valid(
+        self, endpoint: Endpoint, method: str, headers: Mapping[bytes, bytes]
+    ) -> AbstractAsyncContextManager[None]:
+        """For the rest of what was admitted: ends it with the key. Raises Unauthorized."""
+
+        def may(caller: Caller) -> bool:
+            return caller.access.may(write=method not in READ_ONLY, endpoint=endpoint.id)
+
+        return while_valid(self._plane.callers, _authorization(headers), may)
+
     async def admit(self, target: Target, method: str, headers: Mapping[bytes, bytes]) -> Endpoint:
         """The endpoint, if the caller may use it. Raises ControlError."""
-        key = headers.get(b"authorization")
-        caller = await self._plane.callers.find(None if key is None else key.decode("latin-1"))
+        caller = await self._plane.callers.find(_authorization(headers))
         endpoint = self._plane.endpoints.find(caller.account, target.endpoint, of_queue=False)
         if endpoint.type != LOAD_BALANCER:
             raise BadRequest(
@@ -330,6 +343,11 @@ class Incoming:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._message_ahead = message
+
+
+def _authorization(headers: Mapping[bytes, bytes]) -> str | None:
+    key = headers.get(b"authorization")
+    return None if key is None else key.decode("latin-1")
 
 
 def affinity_of(headers: Mapping[bytes, bytes]) -> choice.Affinity | None:

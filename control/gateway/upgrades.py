@@ -7,7 +7,7 @@ Frames, extensions and subprotocols are between the caller and the worker: nothi
 worker that answers 101 gets a tunnel: behind any other answer, a proxy or client that keeps the connection
 would send its next request, with its key, to the worker. An open WebSocket counts as a request of its worker.
 It has no limit of time or size; it ends when either side closes, vanishes or takes nothing for STUCK_S, when
-its worker ends, or when this server stops.
+its worker or its caller's key ends, or when this server stops.
 """
 
 from __future__ import annotations
@@ -113,7 +113,10 @@ class _Caller:
         passed = [*to_worker(headers, self._facts(headers, target.prefix)), *_UPGRADE]
         incoming = Incoming(self._receive)
         head = request_of("GET", target.path + mark + query, passed, [])
-        async with gateway.reached(endpoint, affinity_of(dict(headers)), incoming, new=True) as connection:
+        async with (
+            gateway.while_valid(endpoint, "WebSocket", dict(headers)),
+            gateway.reached(endpoint, affinity_of(dict(headers)), incoming, new=True) as connection,
+        ):
             connection.writer.write(connection.http.send(head) or b"")
             connection.writer.write(connection.http.send(h11.EndOfMessage()) or b"")
             try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from stoker.control.rules.nodes.validation import InvalidReport, printed
@@ -115,6 +115,12 @@ class LiveLogs:
         return tuple(key for key, (at, ring) in self._rings.items() if at == node and not ring.over)
 
     # -- nodes
+
+    def disconnect(self, nodes: Iterable[str]) -> None:
+        """Ends the streams of nodes whose credential was revoked."""
+        for node in nodes:
+            if node in self._streams:
+                self._streams[node][0].end("its credential was revoked")
 
     async def serve(self, stream: ControlLogs, peer: str, token: str) -> None:
         """One stream of one node, from its Hello to its end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -38,6 +38,12 @@ class Tunnels:
 
     def of(self, node: str) -> Tunnel | None:
         return self._tunnels[node][1] if node in self._tunnels else None
+
+    def disconnect(self, nodes: Iterable[str]) -> None:
+        """Ends the tunnels of nodes whose credential was revoked."""
+        for node in nodes:
+            if node in self._tunnels:
+                self._tunnels[node][0].end("its credential was revoked")
 
     async def serve(self, stream: TunnelStream, peer: str, token: str) -> None:
         """One stream of one node, from its Hello to its end."""

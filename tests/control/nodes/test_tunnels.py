@@ -11,9 +11,10 @@ from plane_world import NAMESPACE, World, endpoint, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.config.settings import PlaneSettings
+from stoker.control.nodes.joining import revoke
 from stoker.control.rules.nodes.ways import WAYS, choose
-from stoker.testing.memory_stream import MemoryStream, memory_tunnel
-from stoker.wire.messages import DirectGateway, GatewayAddress, StreamHello, TunnelPieces
+from stoker.testing.memory_stream import MemoryStream, memory_logs, memory_tunnel
+from stoker.wire.messages import DirectGateway, GatewayAddress, LogLines, StreamHello, TunnelPieces
 from stoker.wire.streams import StreamEnded
 from stoker.wire.tunnel.tunnel import Tunnel
 
@@ -152,3 +153,28 @@ async def test_one_that_control_did_not_ask_for_is_refused() -> None:
                 await refused.stream.receive()
             await refused.serving
             assert w.plane.tunnels.of(agent.node) is None
+
+
+@story
+async def test_it_ends_with_its_nodes_credential_and_so_do_its_logs() -> None:
+    async with world(endpoint()) as (w, tasks):
+        agent, welcome = await connected(w, tasks)
+        hello = StreamHello(agent.node, welcome.session)
+        opened = await Opened(w, tasks, agent.token).begin(hello)
+        logs, theirs = memory_logs()
+
+        async def serve_logs() -> None:
+            with contextlib.suppress(StreamEnded):
+                await w.plane.live_logs.serve(theirs, "test", agent.token)
+
+        serving = tasks.create_task(serve_logs())
+        await logs.send(LogLines(hello))
+        await asyncio.sleep(0.1)
+        assert w.plane.live_logs.has_stream(agent.node)
+        await w.commits.commit(lambda conn: revoke(conn, agent.node, w.now()))
+        await asyncio.sleep(2 * PlaneSettings().sweep_s)
+        with pytest.raises(StreamEnded, match="its credential was revoked"):
+            await opened.stream.receive()
+        await asyncio.wait((opened.serving, serving))
+        found = w.plane.tunnels.of(agent.node), w.plane.live_logs.has_stream(agent.node)
+        assert found == (None, False)
