@@ -40,6 +40,7 @@ from stoker.control.api.app import make_app
 from stoker.control.api.forwarded import Proxies
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.api.settings import ApiSettings
+from stoker.control.auth.connection_shares import raise_open_files
 from stoker.control.auth.tls import TlsFiles
 from stoker.control.config.config import device_prices, load_config, price_list, registry_auths
 from stoker.control.config.sections import Config
@@ -102,6 +103,7 @@ class ControlOptions:
 
 
 def run(options: ControlOptions, variables: Mapping[str, str]) -> None:
+    raise_open_files()
     uvloop.run(run_control(options, variables))
 
 

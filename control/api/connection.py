@@ -13,6 +13,8 @@ take what follows the head for another protocol, and, where it is told to go on,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, cast
 
 import httptools
 from starlette.types import Scope
@@ -30,8 +32,10 @@ TRAILER_BYTES = 1024 * 1024
 TRAILERS = 100
 """How many fields may come after a body."""
 
+FIRST_HEAD_S = 10.0
 HEAD_S = 30.0
-"""The time in which a head must be complete; the first one counts from its connection on."""
+"""The time in which a head must be complete: the first one from its connection on, another from its first
+byte on."""
 
 
 class RefusedHead(Exception):
@@ -41,11 +45,15 @@ class RefusedHead(Exception):
 class Connection(HttpToolsProtocol):
     """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests),
     keeps trailers apart from headers (`RECEIVED_TRAILERS`, `SEND_TRAILERS`), and limits the size and the time
-    of a request's head."""
+    of a request's head. `left` is called when the connection is lost, whatever protocol it has by then."""
 
     _cut = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, left: Callable[[], None] = lambda: None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._left = left
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -54,7 +62,7 @@ class Connection(HttpToolsProtocol):
             WRITTEN: self._wait_written,
             SEND_TRAILERS: self._send_trailers,
         }
-        self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
+        self._head_timer = self.loop.call_later(FIRST_HEAD_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         before = self.cycle
@@ -127,8 +135,16 @@ class Connection(HttpToolsProtocol):
 
     def _hand_on(self, unread: bytes) -> None:
         self.handle_websocket_upgrade()
+        taker = cast(asyncio.Protocol, self.transport.get_protocol())
+        lost = taker.connection_lost
+
+        def connection_lost(error: Exception | None) -> None:
+            self._left()
+            lost(error)
+
+        taker.connection_lost = connection_lost  # type: ignore[method-assign]
         if unread:
-            self.transport.get_protocol().data_received(unread)  # type: ignore[attr-defined]
+            taker.data_received(unread)
 
     def _read_without_offer(self) -> None:
         """Gives a new parser the same head without its offer: the old one cannot be told to ignore that."""
@@ -181,6 +197,7 @@ class Connection(HttpToolsProtocol):
             cycle.chunked_encoding, cycle.expected_content_length = False, 0
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._left()
         self._cut = self.flow.write_paused
         if self._head_timer is not None:
             self._head_is_complete(self._head_timer)

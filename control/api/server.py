@@ -17,8 +17,10 @@ from typing import Self, TypeAlias, cast
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from stoker.control.api.arrivals import Arrivals
 from stoker.control.api.connection import Connection
 from stoker.control.api.forwarded import Proxies
+from stoker.control.auth.connection_shares import ConnectionShares, connections_of_a_door
 from stoker.control.auth.tls import NotLoopback, TlsFiles
 from stoker.outbound.refused_addresses import is_loopback
 
@@ -50,16 +52,31 @@ class _BehindProxies:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Without signal handlers, and woken instead of looking ten times a second whether it shall end."""
+    """Without signal handlers, with an accept of its own, and woken instead of looking ten times a second
+    whether it shall end."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, shares: ConnectionShares) -> None:
         super().__init__(config)
+        self._shares = shares
         self.stopping = asyncio.Event()
         self.ready = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        assert sockets is not None
+        self.servers = []
+        self._arrivals = Arrivals(sockets[0], self._connection, self._shares, self.config.ssl)
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._arrivals.stop()
+        await super().shutdown(sockets)
+
+    def _connection(self, left: Callable[[], None]) -> Connection:
+        return Connection(config=self.config, server_state=self.server_state, app_state={}, left=left)
 
     async def main_loop(self) -> None:
         self.ready.set()
@@ -130,7 +147,6 @@ async def serve_http(
     context = None if tls is None else tls.context()
     config = uvicorn.Config(
         app if proxies is None else _BehindProxies(app, proxies),
-        http=Connection,
         ws="none" if upgrade is None else cast(type[asyncio.Protocol], upgrade),
         lifespan="off",
         log_config=None,
@@ -142,7 +158,8 @@ async def serve_http(
         timeout_graceful_shutdown=grace_s,
         backlog=BACKLOG,
     )
-    server = _Uvicorn(config)
+    shares = ConnectionShares(connections_of_a_door(), by_address=proxies is None)
+    server = _Uvicorn(config, shares)
     running = HttpServer(server, _listen(host, port))
     started = asyncio.create_task(server.ready.wait(), name="http server starting")
     await asyncio.wait((started, running._task), return_when=asyncio.FIRST_COMPLETED)

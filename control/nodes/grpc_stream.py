@@ -18,13 +18,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
+from stoker.control.auth.connection_shares import connections_of_a_door
 from stoker.control.auth.tls import NotLoopback, TlsFiles
 from stoker.control.errors import Unavailable
 from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers
@@ -220,7 +220,7 @@ async def serve(
             f"agents would connect to {host} in the clear: give TLS files, or listen on 127.0.0.1"
         )
     # A caller that takes all of them delays new callers, but neither HTTP nor the store.
-    connections = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    connections = connections_of_a_door()
     server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_allowed_incoming_connections", connections)])
     made = GrpcServer(server, admit, handle, logs, tunnel)
     calls = {codec.SESSION: made.session}
