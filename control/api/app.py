@@ -31,9 +31,19 @@ from stoker.control.plane import Plane
 
 NO_PATH = "there is nothing at this path; operations are at /v2/{endpoint_id}/{operation}, see /docs"
 
-_ACCEPTED_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer")
-_EXPOSED_HEADERS = ("Retry-After", "RateLimit", "RateLimit-Policy", "Stoker-Ignored")
-"""Headers that pages may send, and may read."""
+_EXPOSED_HEADERS = (
+    "*",
+    *("Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Location", "OpenAI-Poll-After-Ms"),
+    *(
+        "RateLimit",
+        "RateLimit-Policy",
+        "Retry-After",
+        "Stoker-Ignored",
+        "X-Runpod-Worker-Id",
+        "X-Should-Retry",
+    ),
+)
+"""Headers that pages may read: all, as a worker has its own. Older browsers know no `*`, and need names."""
 
 _SECURITY = {"key": {"type": "http", "scheme": "bearer", "description": "An API key; the bare key will do."}}
 
@@ -92,12 +102,13 @@ def make_app(
 
 
 def _for_browsers(router: OperationRouter, origins: tuple[str, ...]) -> ASGIApp:
-    """Pages of these origins may call with a key of theirs; a browser's preflight requests need none."""
+    """Pages of these origins may call with a key of theirs, and send any header: clients have their own, such
+    as `x-stainless-*` and `traceparent`. A browser's preflight requests need no key."""
     return CORSMiddleware(
         router,
         allow_origins=origins,
         allow_methods=["*"],
-        allow_headers=_ACCEPTED_HEADERS,
+        allow_headers=["*"],
         expose_headers=_EXPOSED_HEADERS,
     )
 

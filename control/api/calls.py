@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,7 +23,9 @@ from stoker.control.api.query_parameters import MILLISECONDS, TTL_MS, WAIT_MS, w
 from stoker.control.auth.rate_limits import Admission
 from stoker.control.errors import BadRequest, TooLarge, Unauthorized, UnsupportedEncoding
 from stoker.control.rules.access import Caller
+from stoker.control.rules.json_size import refuse_many_parts
 from stoker.control.types import Endpoint
+from stoker.outbound.run_in_thread import run_in_thread
 
 T = TypeVar("T")
 
@@ -31,6 +33,9 @@ IGNORED_BODY_BYTES = 64 * 1024
 
 WATCH_AFTER_S = 1.0
 """A watch costs a task: an answer that comes at once is to go without."""
+
+BESIDE_BYTES = 256 * 1024
+"""A body above this is read in a thread."""
 
 _LENGTH_DIGITS = 20
 
@@ -174,6 +179,26 @@ def decompressed(body: bytes, limit: int) -> bytes:
         what = "ends early" if not reader.eof else "goes on after its end"
         raise BadRequest(f"the body is compressed, as Content-Encoding says, and {what}")
     return content
+
+
+@dataclass(frozen=True, slots=True)
+class BodyReader:
+    """Reads large JSON bodies beside the loop, one at a time: each step of a parser holds the interpreter,
+    and several threads would hold it one after the other."""
+
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self, parse: Callable[[bytes], T], body: bytes) -> T:
+        """What `parse` returns or raises. Raises BadRequest for a body of too many parts."""
+        if len(body) <= BESIDE_BYTES:
+            return parse(body)
+
+        def bounded() -> T:
+            refuse_many_parts(body)
+            return parse(body)
+
+        async with self._turn:
+            return await run_in_thread("read a body", bounded)
 
 
 def may_not(call: Call, *, write: bool) -> Unauthorized:

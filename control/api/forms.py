@@ -11,8 +11,10 @@ from pydantic_core import from_json
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from stoker.control.api.calls import BodyReader
 from stoker.control.errors import BadRequest
 from stoker.control.openai.videos import SentFile
+from stoker.control.rules.submissions import abbreviated
 
 FILES, FIELDS = 4, 32
 """The most of each in one form."""
@@ -21,11 +23,30 @@ _MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
 _NESTED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")
 
 
-async def form_fields(media_type: str, body: bytes) -> dict[str, Any]:
+MEDIA_TYPE_CHARACTERS = 255
+
+
+def declared_media_type(header: str | None) -> str:
+    """The Content-Type of a file, which its object keeps. Raises BadRequest."""
+    if not header:
+        return "application/octet-stream"
+    if len(header) > MEDIA_TYPE_CHARACTERS or not header.isascii() or not header.isprintable():
+        raise BadRequest(
+            f"Content-Type must have at most {MEDIA_TYPE_CHARACTERS} characters, all of them printable ASCII;"
+            f" got {len(header)}: {abbreviated(header)}"
+        )
+    return header
+
+
+async def form_fields(media_type: str, body: bytes, reader: BodyReader) -> dict[str, Any]:
     """A form's field `a[b]` is the `b` of an object `a`, as the official OpenAI clients write it. Raises
     BadRequest."""
     if media_type.partition(";")[0].strip().lower() == "multipart/form-data":
         return await _multipart(media_type, body)
+    return await reader.read(_json, body)
+
+
+def _json(body: bytes) -> dict[str, Any]:
     try:
         fields = from_json(body, allow_inf_nan=False)
     except ValueError as error:

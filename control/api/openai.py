@@ -15,6 +15,7 @@ import base64
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from stoker.control.api.answers import Answer, json_answer
 from stoker.control.api.answers import error_answer as api_error_answer
-from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
+from stoker.control.api.calls import IGNORED_BODY_BYTES, BodyReader, Call
 from stoker.control.api.event_stream import EventAnswer
 from stoker.control.api.settings import ApiSettings
 from stoker.control.api.videos import VideosOperation
@@ -62,17 +63,19 @@ class FinishedJob:
 
 
 class OpenAIOperation:
-    def __init__(self, plane: Plane, settings: ApiSettings) -> None:
+    def __init__(self, plane: Plane, settings: ApiSettings, reader: BodyReader) -> None:
         self._plane = plane
         self._settings = settings
-        self._videos = VideosOperation(plane, settings.file_bytes)
+        self._reader = reader
+        self._videos = VideosOperation(plane, settings.file_bytes, reader)
 
     async def handle(self, call: Call) -> Answer | EventAnswer[bytes]:
         if self._videos.serves(call):
             return await self._videos.handle(call)
         method = call.scope["method"]
         body = await call.body(IGNORED_BODY_BYTES if method == "GET" else self._settings.run_body_bytes)
-        request = parse_request(method, call.job, call.header(b"content-type"), body)
+        parse = partial(parse_request, method, call.job, call.header(b"content-type"))
+        request = await self._reader.read(parse, body)
         if call.endpoint.hosted:
             return await call.while_connected(self._hosted(call, request))
         if request.streams:

@@ -14,8 +14,9 @@ import orjson
 
 from stoker.control.api import openai
 from stoker.control.api.answers import Answer, error_answer
-from stoker.control.api.calls import IGNORED_BODY_BYTES, Call, may_not
+from stoker.control.api.calls import IGNORED_BODY_BYTES, BodyReader, Call, may_not
 from stoker.control.api.event_stream import EventAnswer, parse_event_id, render, render_log
+from stoker.control.api.forms import declared_media_type
 from stoker.control.api.openai import OpenAIOperation
 from stoker.control.api.query_parameters import flag, once_of, parse_listing
 from stoker.control.api.settings import ApiSettings
@@ -56,6 +57,7 @@ class Operations:
         self._plane = plane
         self._settings = settings
         self._turns = Turns()
+        self._reader = BodyReader()
         self.table: dict[str, Operation] = {
             "run": Operation(("POST",), False, self.run, writes=True),
             "runsync": Operation(("POST",), False, self.runsync, writes=True),
@@ -72,7 +74,7 @@ class Operations:
             "openai": Operation(
                 ("GET", "POST"),
                 True,
-                OpenAIOperation(plane, settings).handle,
+                OpenAIOperation(plane, settings, self._reader).handle,
                 writes=True,
                 takes_path=True,
                 held=True,
@@ -177,10 +179,10 @@ class Operations:
         for parameter in query:
             if parameter != "name":
                 raise BadRequest(f"{parameter} is not known here; allowed: name")
+        media_type = declared_media_type(call.header(b"content-type"))
         data = await call.body(self._settings.file_bytes)
         if not data:
             raise BadRequest("the body must be a file; it is empty")
-        media_type = call.header(b"content-type") or "application/octet-stream"
         name = query.get("name", ["file"])[-1]
         kept = await self._plane.uploaded_files.keep(call.endpoint, name, data, media_type)
         return {
@@ -195,7 +197,7 @@ class Operations:
         key = call.header(b"idempotency-key")
         once = None if key is None else once_of(key, body, sync=sync)
         try:
-            submission = parse_submission(body)
+            submission = await self._reader.read(parse_submission, body)
         except BadRequest as error:
             if call.endpoint.hosted:
                 raise InvalidInput(str(error), names.job_id(self._settings.rng, sync=sync)) from None

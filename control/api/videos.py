@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from pydantic_core import from_json, to_json
 
 from stoker.control.api.answers import Answer, json_answer
-from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
+from stoker.control.api.calls import IGNORED_BODY_BYTES, BodyReader, Call
 from stoker.control.api.forms import form_fields
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.openai import videos
@@ -28,8 +28,9 @@ POLL_MS = b"1000"
 class VideosOperation:
     """`body_bytes`: the most that a request may have, with its files."""
 
-    def __init__(self, plane: Plane, body_bytes: int) -> None:
+    def __init__(self, plane: Plane, body_bytes: int, reader: BodyReader) -> None:
         self._plane = plane
+        self._reader = reader
         self._body_bytes = body_bytes
 
     @staticmethod
@@ -54,7 +55,8 @@ class VideosOperation:
 
     async def _create(self, call: Call) -> Answer:
         body = await call.body(self._body_bytes)
-        parsed = videos.parse_video(await form_fields(call.header(b"content-type") or "", body))
+        fields = await form_fields(call.header(b"content-type") or "", body, self._reader)
+        parsed = videos.parse_video(fields)
         files = {"image": parsed.image, "audio": parsed.audio}
         urls = {name: await self._url(call.endpoint, name, value) for name, value in files.items()}
         submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))

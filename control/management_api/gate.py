@@ -1,9 +1,11 @@
 """Checks the body before the management API's routes.
 
-    body over 1 MiB? ─yes─> 413   compressed, but not with gzip? ─yes─> 415   JSON? ─no─> 400   routes
+    body over 1 MiB? ─yes─> 413   compressed, but not with gzip? ─yes─> 415
+    over 10,000 keys? ─yes─> 400   JSON? ─no─> 400   routes
 
 No operation receives a body that is no JSON, or contains NUL characters, which the databases cannot store, or
-numbers beyond a float.
+numbers beyond a float. What is JSON is taken for JSON, whatever its Content-Type: curl's `-d` says that it is
+a form.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ from stoker.control.api.calls import decoded
 from stoker.control.errors import BadRequest, ControlError, TooLarge
 from stoker.control.management_api.refusals import refused
 from stoker.control.management_api.unknown import with_ignored_header
+from stoker.control.rules.json_size import refuse_many_parts
+from stoker.control.rules.submissions import abbreviated
 
 BODY_BYTES = 1024 * 1024
+KEYS_MOST = 10_000
+"""The most keys, lists and objects of a body: it is read on the loop, several times."""
 
 
 class Gate:
@@ -37,6 +43,8 @@ class Gate:
         except ControlError as error:
             await refused(error)(scope, receive, send)
             return
+        scope["headers"] = [header for header in scope["headers"] if header[0] != b"content-type"]
+        scope["headers"].append((b"content-type", b"application/json"))
         await self._routes(scope, _again(body, receive), with_ignored_header(scope, send))
 
 
@@ -59,13 +67,13 @@ def _check(request: Request, body: bytes) -> None:
         raise BadRequest("the address holds a NUL character; no id and no name has one")
     if not body:
         return
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise BadRequest(f"Content-Type must be application/json; got {kind[:100] or 'nothing'}")
+    refuse_many_parts(body, KEYS_MOST)
     try:
         document = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise BadRequest(f"the body is not valid JSON: {error}") from None
+        kind = request.headers.get("content-type", "application/json")
+        labelled = "" if "json" in kind.lower() else f", and its Content-Type is {abbreviated(kind)}"
+        raise BadRequest(f"the body is not valid JSON{labelled}: {error}") from None
     _check_value(document, "the body")
 
 

@@ -35,15 +35,14 @@ class OpenAIRequest:
 
 
 def parse_request(method: str, route: str, media_type: str | None, body: bytes) -> OpenAIRequest:
-    """Raises BadRequest for a POST whose body is no JSON object."""
+    """Raises BadRequest for a POST whose body is no JSON object, whatever its media type."""
     if method == "GET":
         return OpenAIRequest(route, None)
-    if media_type is not None and media_type.partition(";")[0].strip().lower() != "application/json":
-        raise BadRequest(f"the body must be application/json; it is declared as {media_type[:100]}")
     try:
         fields = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        declared = f"; it is declared as {media_type[:100]}" if media_type else ""
+        raise BadRequest(f"the body must be JSON (application/json): {error}{declared}") from None
     if not isinstance(fields, dict):
         raise BadRequest("the body must be a JSON object")
     return OpenAIRequest(route, fields)

@@ -453,3 +453,20 @@ async def test_no_body_makes_a_server_error(content: bytes, endpoint: str) -> No
     for submission in plane.submitted:
         # What was accepted is JSON that every later reader takes, the strictest included.
         assert parse_submission(b'{"input":' + submission.input + b"}").input == submission.input
+
+
+@pytest.mark.parametrize("kind", ["x" * 2_000, "image/" + "x" * 250, "image/\xe9", "image/p\tng"])
+async def test_a_content_type_that_no_object_can_have(
+    http: httpx.AsyncClient, plane: FakePlane, kind: str
+) -> None:
+    headers = [(b"content-type", kind.encode("latin-1"))]
+    response = await http.post("/v2/echo/files", content=b"a file", headers=headers)
+    assert response.status_code == 400
+    assert "Content-Type must have at most 255 characters" in response.json()["error"]
+    assert plane.kept == {}
+
+
+@pytest.mark.parametrize("kind", ["text/plain; charset=utf-8", "x" * 255])
+async def test_any_other_content_type_is_kept(http: httpx.AsyncClient, plane: FakePlane, kind: str) -> None:
+    await http.post("/v2/echo/files", content=b"a file", headers={"Content-Type": kind})
+    assert [media_type for _, media_type in plane.kept.values()] == [kind]

@@ -34,6 +34,38 @@ async def test_what_a_browser_asks_first_needs_no_key(app: ASGIApp, path: str) -
     assert "access-control-allow-credentials" not in answer.headers
 
 
+ASKED = ("x-stainless-lang, x-stainless-retry-count", "traceparent", "range", "x-my-worker, idempotency-key")
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("path", ["/v2/echo/run", "/v2/app/its/own/path", "/v1/pods"])
+async def test_a_page_may_send_the_headers_that_it_asks_for(app: ASGIApp, path: str, asked: str) -> None:
+    first = {**PREFLIGHT, "Access-Control-Request-Headers": asked}
+    async with client(app) as http:
+        allowed = await http.options(path, headers={"Origin": PAGE, **first})
+        refused = await http.options(path, headers={"Origin": "https://evil.example", **first})
+    assert allowed.headers["access-control-allow-headers"] == asked
+    assert (allowed.status_code, refused.status_code) == (200, 400)
+    assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_a_page_may_read_the_headers_that_clients_need(app: ASGIApp) -> None:
+    async with client(app) as http:
+        answer = await http.get("/v2/echo/health", headers={"Origin": PAGE, "Authorization": KEY})
+    exposed = {one.strip().lower() for one in answer.headers["access-control-expose-headers"].split(",")}
+    needed = {
+        "*",
+        "retry-after",
+        "ratelimit",
+        "x-runpod-worker-id",
+        "content-range",
+        "x-should-retry",
+        "location",
+    }
+    assert needed <= exposed
+    assert "access-control-allow-credentials" not in answer.headers  # with it, `*` would be a header's name
+
+
 @pytest.mark.parametrize(("key", "status"), [(KEY, 200), ("sk-wrong", 401)])
 async def test_answers_and_refusals_can_be_read_by_the_page(app: ASGIApp, key: str, status: int) -> None:
     async with client(app) as http:

@@ -180,9 +180,15 @@ async def test_a_caller_that_leaves_cancels_the_job(
     ("path", "body", "headers", "status", "message"),
     [
         (CHAT, b"[1]", {}, 400, "the body must be a JSON object"),
-        (CHAT, b"{", {}, 400, "the body is not JSON"),
-        (CHAT, b'{"a": NaN}', {}, 400, "the body is not JSON"),
-        (CHAT, b"x", {"content-type": "multipart/form-data; boundary=a"}, 400, "must be application/json"),
+        (CHAT, b"{", {}, 400, "the body must be JSON (application/json)"),
+        (CHAT, b'{"a": NaN}', {}, 400, "the body must be JSON (application/json)"),
+        (
+            CHAT,
+            b"x",
+            {"content-type": "multipart/form-data; boundary=a"},
+            400,
+            "must be JSON (application/json)",
+        ),
         (CHAT, b"{}", {"authorization": "Bearer wrong"}, 401, "invalid api key"),
         (CHAT, b"{}", {"authorization": ""}, 401, "no token provided"),
         ("/v2/echo/openai/v1/models", b"", {"authorization": ""}, 401, "no token provided"),

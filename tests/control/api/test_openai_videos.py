@@ -14,6 +14,7 @@ from fake_plane import FakePlane, endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.control.api.calls import BodyReader
 from stoker.control.api.forms import form_fields
 from stoker.control.errors import BadRequest
 from stoker.control.openai.videos import SentFile, parse_video, video_object
@@ -216,7 +217,7 @@ PARTS = [
 )
 def test_any_form_is_fields_or_a_clear_refusal(boundary: str, body: bytes) -> None:
     with suppress(BadRequest):
-        asyncio.run(form_fields(f"multipart/form-data; boundary={boundary}", body))
+        asyncio.run(form_fields(f"multipart/form-data; boundary={boundary}", body, BodyReader()))
 
 
 # -- pure
@@ -265,7 +266,7 @@ def test_the_size_follows_the_shorter_side(size: str, expected: str) -> None:
 async def test_a_form_is_read_as_utf_8_whatever_codec_it_names() -> None:
     part = b'--a\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n\\ud800 \xc3\xa9\r\n--a--\r\n'
     for charset in ("unicode_escape", "punycode", "utf-8"):
-        fields = await form_fields(f"multipart/form-data; boundary=a; charset={charset}", part)
+        fields = await form_fields(f"multipart/form-data; boundary=a; charset={charset}", part, BodyReader())
         assert fields == {"prompt": "\\ud800 é"}
     with pytest.raises(BadRequest, match="names no boundary"):
-        await form_fields("multipart/form-data", part)
+        await form_fields("multipart/form-data", part, BodyReader())

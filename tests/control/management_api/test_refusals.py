@@ -93,12 +93,31 @@ async def test_a_body_that_cannot_be_read(api: Managed, sent: bytes, message: st
     assert message in await refused(api, 400, "POST", "/templates", content=sent, headers=JSON)
 
 
-async def test_a_body_of_another_type(api: Managed) -> None:
-    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        error = await refused(api, 400, "POST", "/templates", content=b"{}", headers={"Content-Type": kind})
-        assert "Content-Type" in error
-    typed = {"Content-Type": "Application/JSON; charset=utf-8"}
-    assert "name is required" in await refused(api, 400, "POST", "/templates", content=b"{}", headers=typed)
+@pytest.mark.parametrize(
+    "kind",
+    ["text/plain", "application/x-www-form-urlencoded", "", "application/json; charset=utf-8", "x" * 3_000],
+)
+async def test_json_is_json_whatever_its_label(api: Managed, kind: str) -> None:
+    """curl's -d calls it a form, as the examples of the documentation do."""
+    headers = {"Content-Type": kind}
+    assert "name is required" in await refused(api, 400, "POST", "/templates", content=b"{}", headers=headers)
+    made = await api.http.post("/templates", content=b'{"name":"a","imageName":"x"}', headers=headers)
+    changed = await api.http.patch(
+        f"/templates/{made.json()['id']}", content=b'{"name":"b"}', headers=headers
+    )
+    assert (made.status_code, changed.status_code, changed.json()["name"]) == (200, 200, "b")
+
+
+async def test_a_form_is_no_json(api: Managed) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    error = await refused(api, 400, "POST", "/templates", content=b"name=a", headers=headers)
+    assert 'not valid JSON, and its Content-Type is "application/x-www-form-urlencoded"' in error
+
+
+async def test_a_body_of_too_many_keys(api: Managed) -> None:
+    many = b"{%b}" % b",".join(b'"k%d":1' % n for n in range(10_000))
+    error = await refused(api, 400, "POST", "/templates", content=many, headers=JSON)
+    assert "10,000 keys" in error
 
 
 async def test_a_body_that_is_too_large(api: Managed) -> None:
