@@ -69,7 +69,10 @@ class Connection(HttpToolsProtocol):
         of_body = before is not None and before.more_body
         size_before = len(before.body) if of_body else 0
         self._unset_keepalive_if_required()
-        self._read(data)
+        try:
+            self.parser.feed_data(data)
+        except (httptools.HttpParserUpgrade, httptools.HttpParserError) as stopped:
+            self._read_on(memoryview(data), stopped)
         if of_body or self.cycle is not before or self.transport.get_protocol() is not self:
             if self._head_timer is not None:
                 self._head_is_complete(self._head_timer)
@@ -82,28 +85,24 @@ class Connection(HttpToolsProtocol):
             elif self._head_timer is None:
                 self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
 
-    def _read(self, data: bytes) -> None:
-        """Feeds the parser. Segments may hold any number of requests."""
-        unread = memoryview(data)
-        refused: BaseException | None = None
+    def _read_on(self, unread: memoryview, stopped: BaseException) -> None:
+        """Goes on where the parser stopped: at an offer, of which there may be any number, or at an error."""
         try:
-            while True:
-                try:
-                    return self.parser.feed_data(unread)
-                except httptools.HttpParserUpgrade as offer:
-                    unread = unread[offer.args[0] :]
+            while isinstance(stopped, httptools.HttpParserUpgrade):
+                unread = unread[stopped.args[0] :]
                 if self.scope["method"] == "CONNECT":
-                    raise RefusedHead("this server is no proxy: it has no CONNECT")
+                    return self.send_400_response("this server is no proxy: it has no CONNECT")
                 if self._is_handshake():
                     return self._hand_on(bytes(unread))
                 self._read_without_offer()
+                try:
+                    return self.parser.feed_data(unread)
+                except httptools.HttpParserUpgrade as offer:
+                    stopped = offer
         except httptools.HttpParserError as error:
-            refused = error.__context__
-        except RefusedHead as error:
-            refused = error
-        self.send_400_response(
-            str(refused) if isinstance(refused, RefusedHead) else "the request is no HTTP/1.1"
-        )
+            stopped = error
+        why = stopped.__context__
+        self.send_400_response(str(why) if isinstance(why, RefusedHead) else "the request is no HTTP/1.1")
 
     def on_headers_complete(self) -> None:
         """Refuses what has no Host, and what has several, of which each reader might take another."""
@@ -142,7 +141,7 @@ class Connection(HttpToolsProtocol):
             self._left()
             lost(error)
 
-        taker.connection_lost = connection_lost  # type: ignore[method-assign]
+        taker.connection_lost = connection_lost  # type: ignore[method-assign,assignment]
         if unread:
             taker.data_received(unread)
 
