@@ -1,10 +1,10 @@
 """Everything the agent's shell touches outside itself, as Protocols that are injected.
 
-The real ones: `agent.processes.local_spawner` and its neighbours (Spawner), `agent.uploads.objects`
-(Objects), `agent.processes.scratch_folders` (Scratch), `agent.reports.outbox_file` (OutboxDisk),
-`agent.inputs.cache` (Inputs), `agent.link.grpc_stream` (the stream). Those of devices and pods are
-`agent.devices.interfaces` and `agent.pods.interfaces`. The fakes in `testing` keep the same promises, for the
-tests and the simulation. Rules for all of them:
+The real ones: `agent.workers.processes.local_spawner` and its neighbours (Spawner),
+`agent.jobs.uploads.objects` (Objects), `agent.workers.processes.scratch_folders` (Scratch),
+`agent.jobs.reports.outbox_file` (OutboxDisk), `agent.jobs.inputs.cache` (Inputs), `agent.link.grpc_stream`
+(the stream). Those of devices and pods are `agent.host.devices.interfaces` and `agent.pods.interfaces`. The
+fakes in `testing` keep the same promises, for the tests and the simulation. Rules for all of them:
 
 - they are called on the loop's thread, and call back on it; threads stay inside an adapter;
 - nothing that must be true after a crash may depend on `close` or on a `finally` being run;
@@ -17,21 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stoker.agent.logs.tail import LogTail
+from stoker.agent.host.logs.tail import LogTail
 from stoker.wire.messages import Artifact, AttemptKey, Device, Grant, Ref, WorkerSpec
 from stoker.worker.frames import Frame
 
 
-class SpawnFailed(Exception):
-    """A worker process could not be started; the text is for the operator."""
-
-
 class FileRefused(Exception):
     """A handler's file may not be uploaded; the text is for the caller."""
-
-
-class AgentRefused(Exception):
-    """Control refuses this node; the text is control's reason. Trying again would change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +122,7 @@ class Scratch(Protocol):
 
     def check(self, key: AttemptKey, fd: int) -> int:
         """The size of the file behind `fd`, when the handler may hand it over (regular, below this attempt's
-        folder, the worker's own: see `agent.processes.scratch_folders`). Raises FileRefused, or
+        folder, the worker's own: see `agent.workers.processes.scratch_folders`). Raises FileRefused, or
         worker_frames.BrokenProtocol.
         """
 

@@ -22,28 +22,29 @@ from random import Random
 from typing import Any
 
 from stoker.agent.alarm import loop_time
-from stoker.agent.attempts.attempt_machine import CANCEL_S
-from stoker.agent.attempts.attempts import Attempts
-from stoker.agent.devices.interfaces import Sampler
-from stoker.agent.devices.watch import DeviceWatch
-from stoker.agent.inputs.fetches import NoInputs
-from stoker.agent.interfaces import AgentRefused, Inputs, Objects, OutboxDisk, Scratch, Spawner
+from stoker.agent.errors import AgentRefused
+from stoker.agent.host.devices.interfaces import Sampler
+from stoker.agent.host.devices.watch import DeviceWatch
+from stoker.agent.host.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
+from stoker.agent.interfaces import Inputs, Objects, OutboxDisk, Scratch, Spawner
+from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S
+from stoker.agent.jobs.attempts.attempts import Attempts
+from stoker.agent.jobs.inputs.fetches import NoInputs
+from stoker.agent.jobs.reports.reports import Reports
+from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.lease import Lease
 from stoker.agent.link.session import Joined, Node, Session, Tunnelling
 from stoker.agent.pods.interfaces import NoPods, PodEngine
 from stoker.agent.pods.pods import Marks, MarksInMemory, Pods
-from stoker.agent.reports.reports import Reports
-from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
-from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.agent.weights.interfaces import NoWeights, Weights
-from stoker.agent.workers import usage
-from stoker.agent.workers.metering import Metering
-from stoker.agent.workers.process_life import WAITING_MOST
-from stoker.agent.workers.process_machine import StopLadder
-from stoker.agent.workers.recycling import Measure, nothing_measured
-from stoker.agent.workers.worker import Worker
-from stoker.agent.workers.worker_context import WorkerContext
-from stoker.agent.workers.workers import Workers
+from stoker.agent.workers.lifecycle import usage
+from stoker.agent.workers.lifecycle.metering import Metering
+from stoker.agent.workers.lifecycle.process_life import WAITING_MOST
+from stoker.agent.workers.lifecycle.process_machine import StopLadder
+from stoker.agent.workers.lifecycle.recycling import Measure, nothing_measured
+from stoker.agent.workers.lifecycle.worker import Worker
+from stoker.agent.workers.lifecycle.worker_context import WorkerContext
+from stoker.agent.workers.lifecycle.workers import Workers
 from stoker.wire.messages import PROTOCOL, DirectGateway, GatewayAddress, Hello, PodSpec, Usage, WorkerState
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded

@@ -4,16 +4,16 @@ A worker runs user code, so nothing in a frame is trusted. `read` checks each fi
 of the classes below of it, or raises BrokenProtocol; `require_timely` checks that a worker may send that now.
 A process that broke the protocol is killed, and its jobs are tried again. What a handler does wrong in a
 well-formed frame (a file outside its folder) fails its job with a reason instead: see
-`agent.attempts.worker_events`.
+`agent.jobs.attempts.worker_events`.
 
     ready setup_failed                 once, first
     slots retire                       after ready
     progress chunk file fetch          of a job, from its `run` to its end
     done failed                        its end, once
-    begun returned                     only from the agent's own end of a program (agent.protocol)
-    unfit fit                          the same, of an http worker (agent.http_workers.health)
+    begun returned                     only from the agent's own end of a program (agent.workers.sdk_programs)
+    unfit fit                          the same, of an http worker (agent.workers.http_servers.health)
 
-How long a frame may take to arrive is in `agent.processes.frame_socket`.
+How long a frame may take to arrive is in `agent.workers.processes.frame_socket`.
 """
 
 from __future__ import annotations

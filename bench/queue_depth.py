@@ -49,9 +49,9 @@ from queue_load import (
 )
 
 from stoker.control import store
+from stoker.control.rules.types import Claimed
 from stoker.control.store import Conn, Store
 from stoker.control.store.database.secrets import random_secrets
-from stoker.control.types import Claimed
 
 HERE = Path(__file__).resolve().parent
 HEALTH_COUNTS = 10_000

@@ -22,9 +22,9 @@ from typing import Any
 import psycopg
 
 from stoker.control import store
+from stoker.control.rules.types import Claimed, Endpoint, EndpointVersion, NewJob, Slot
 from stoker.control.store import Conn, Store
 from stoker.control.store.database.commits import Committer
-from stoker.control.types import Claimed, Endpoint, EndpointVersion, NewJob, Slot
 from stoker.wire.messages import Outcome, Report, Span
 
 ACCOUNT, ENDPOINT, NODE = "default", "echo", "node-1"

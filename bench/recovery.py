@@ -52,8 +52,8 @@ from recovery_of_processes import LOSSES, lost  # noqa: E402
 from recovery_of_processes import limits as limits_of_processes  # noqa: E402
 from stack import Stack, queue_endpoint, running  # noqa: E402
 
-from stoker.agent.attempts.attempt_machine import CANCEL_S  # noqa: E402
-from stoker.agent.workers.process_machine import StopLadder  # noqa: E402
+from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S  # noqa: E402
+from stoker.agent.workers.lifecycle.process_machine import StopLadder  # noqa: E402
 
 COOPERATIVE_S = CANCEL_S
 BY_FORCE_S = COOPERATIVE_S + StopLadder().term_s
@@ -238,7 +238,7 @@ def fork() -> tuple[int, float]:
 
 def fake_gpus(folder: Path) -> None:
     """Makes the fake GPUs visible to every agent that this process starts."""
-    source = ROOT / "tests" / "agent" / "devices" / "fake_nvml.c"
+    source = ROOT / "tests" / "agent" / "host" / "devices" / "fake_nvml.c"
     library = folder / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
     os.environ |= {"LD_LIBRARY_PATH": str(folder), "FAKE_NVML": "two"}

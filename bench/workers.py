@@ -23,9 +23,9 @@ from statistics import median
 from measured_on import commit, hardware
 
 from stoker.agent.interfaces import WorkerExit, WorkerProcess
-from stoker.agent.processes.local_spawner import LocalSpawner
-from stoker.agent.protocol.server import ProtocolServer
-from stoker.agent.protocol.worker import ProtocolSpawner, SpawnerByKind
+from stoker.agent.workers.processes.local_spawner import LocalSpawner
+from stoker.agent.workers.sdk_programs.server import ProtocolServer
+from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner, SpawnerByKind
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 

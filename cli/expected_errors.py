@@ -7,17 +7,17 @@ from __future__ import annotations
 
 EXPECTED = frozenset(
     {
-        "stoker.agent.devices.devices.DevicesUnknown",
+        "stoker.agent.host.devices.devices.DevicesUnknown",
         "stoker.agent.interfaces.AgentRefused",
         "stoker.client.errors.ClientError",
-        "stoker.control.api.server.CannotListen",
+        "stoker.control.http.server.server.CannotListen",
         "stoker.control.config.config.ConfigError",
         "stoker.control.errors.ControlError",
         "stoker.control.nodes.grpc_stream.CannotListen",
         "stoker.control.store.database.secrets.SecretKeyError",
         "stoker.control.store.database.opening.StoreError",
-        "stoker.control.auth.tls.NotLoopback",
-        "stoker.control.auth.tls.TlsFilesUnusable",
+        "stoker.control.config.tls.NotLoopback",
+        "stoker.control.config.tls.TlsFilesUnusable",
         "stoker.models.weights.lock.WeightsError",
         "stoker.outbound.errors.OutboundError",
     }

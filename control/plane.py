@@ -1,8 +1,8 @@
 """The control plane: accepts jobs, assigns them to nodes, stores their results, wakes who waits.
 
-HTTP (`control.api`), gRPC (`control.nodes.grpc_stream`) and the simulation call the parts that this class
-makes: `commands` and `queries` for callers, `nodes`, `live_logs` and `tunnels` for agents. It holds nothing
-that it cannot rebuild: the store is the truth, and the agents report the state of the cluster.
+HTTP (`control.http.calls`), gRPC (`control.nodes.grpc_stream`) and the simulation call the parts that this
+class makes: `commands` and `queries` for callers, `nodes`, `live_logs` and `tunnels` for agents. It holds
+nothing that it cannot rebuild: the store is the truth, and the agents report the state of the cluster.
 
     submit ──> store ──> claim ──> Assign ──> agent ──> reports ──> store ──> waiters ──> wait, stream, events
     (commands)     ^                                        │                   └──> webhooks      (queries)
@@ -21,9 +21,9 @@ from random import Random
 from stoker.control import store
 from stoker.control.auth.callers import Callers
 from stoker.control.auth.secret_references import SecretValues
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.sections import check_schema
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.endpoints import Endpoints
 from stoker.control.errors import ControlError, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.commands import JobCommands
@@ -41,18 +41,18 @@ from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.blueprint import relocked
-from stoker.control.resources.desired import DesiredPods, DesiredState, DesiredVolumes
+from stoker.control.rules.types import (
+    Endpoint,
+)
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired import DesiredWorkers
+from stoker.control.scheduling.desired_pods import DesiredPods, DesiredState, DesiredVolumes
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import VERSIONS, WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.sweeper import Sweeper
-from stoker.control.types import (
-    Endpoint,
-)
 
 log = logging.getLogger(__name__)
 

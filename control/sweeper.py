@@ -23,13 +23,13 @@ from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.joining import revoked_nodes
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.tunnels import Tunnels
+from stoker.control.rules.types import Changed
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Changed
 
 log = logging.getLogger(__name__)
 

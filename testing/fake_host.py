@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 
-from stoker.agent.devices.health import Answered, DeviceReading, Lost, Missed
+from stoker.agent.host.devices.health import Answered, DeviceReading, Lost, Missed
 from stoker.agent.interfaces import FileRefused
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
 

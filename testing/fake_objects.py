@@ -14,8 +14,8 @@ import os
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
 
-from stoker.agent.uploads.objects import refuse_outside
-from stoker.agent.uploads.signed_objects import Signer
+from stoker.agent.jobs.uploads.objects import refuse_outside
+from stoker.agent.jobs.uploads.signed_objects import Signer
 from stoker.outbound.errors import ObjectDamaged, ObjectMissing, ObjectStoreDown, OutboundError, TooLarge
 from stoker.wire.messages import Artifact, Grant, Ref, Wanted
 

@@ -5,8 +5,9 @@
     ("ends", "7", "a line")    ends at once, with that code and that log
     ("needs", "memory")        ends at once, out of memory
 
-It behaves like a real engine (tests/agent/containers/pods/test_pods.py tests both). `images` can be pulled;
-None means all images. `stop` stops the engine with all running containers. The engine outlives agents.
+It behaves like a real engine (tests/agent/workers/containers/pods/test_pods.py tests both). `images` can be
+pulled; None means all images. `stop` stops the engine with all running containers. The engine outlives
+agents.
 """
 
 from __future__ import annotations

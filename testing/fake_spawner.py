@@ -31,8 +31,9 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.agent.interfaces import SpawnFailed, WorkerExit, WorkerWatcher
-from stoker.agent.logs.tail import LogTail
+from stoker.agent.errors import SpawnFailed
+from stoker.agent.host.logs.tail import LogTail
+from stoker.agent.interfaces import WorkerExit, WorkerWatcher
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame, is_large_chunk
 

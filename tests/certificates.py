@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from stoker.control.auth.tls import TlsFiles
+from stoker.control.config.tls import TlsFiles
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from stoker.agent.process_tree.tree import process_table
+from stoker.agent.host.process_tree.tree import process_table
 
 
 def children() -> set[int]:

@@ -24,9 +24,9 @@ from typing import IO, Self
 
 import pytest
 
-from stoker.agent.containers import connect as container_connect
-from stoker.agent.containers.engine import ContainerEngine
-from stoker.agent.containers.plan import DOCKER_WITH_CDI
+from stoker.agent.workers.containers import connect as container_connect
+from stoker.agent.workers.containers.engine import ContainerEngine
+from stoker.agent.workers.containers.plan import DOCKER_WITH_CDI
 
 TESTS = Path(__file__).parent
 STOCK = TESTS.parent / ".peers" / "python" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
@@ -309,7 +309,7 @@ def _packed() -> IO[bytes]:
     with tarfile.open(fileobj=file, mode="w") as tar:
         add_python(tar, *STOCK.rglob("*.so"))
         tar.add(TESTS / "handlers", "app", filter=_no_caches)
-        tar.add(TESTS / "agent" / "containers" / "handlers", "here", filter=_no_caches)
+        tar.add(TESTS / "agent" / "workers" / "containers" / "handlers", "here", filter=_no_caches)
         tar.add(TESTS / "handlers_protocol", "programs", filter=_no_caches)
         if STOCK.is_dir():
             tar.add(STOCK, "packages", filter=_imported)

@@ -1,4 +1,5 @@
-"""A stand-in for the NVIDIA library, built from agent/devices/fake_nvml.c, and the file that steers it."""
+"""A stand-in for the NVIDIA library, built from agent/host/devices/fake_nvml.c, and the file that steers
+it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent / "agent" / "devices" / "fake_nvml.c"
+SOURCE = Path(__file__).parent / "agent" / "host" / "devices" / "fake_nvml.c"
 
 
 def build(folder: Path) -> Path:

@@ -29,9 +29,15 @@ from typing import Any, TypeAlias
 import pytest
 
 WAIT = (
-    *("system", "zoo", "agent/protocol", "conformance"),
-    *("agent/containers", "agent/processes", "agent/process_tree", "agent/sandbox", "agent/zygotes"),
-    *("agent/devices", "agent/storage", "rogue_worker"),
+    *("system", "zoo", "agent/workers/sdk_programs", "conformance"),
+    *(
+        "agent/workers/containers",
+        "agent/workers/processes",
+        "agent/host/process_tree",
+        "agent/host/sandbox",
+        "agent/workers/zygotes",
+    ),
+    *("agent/host/devices", "agent/host/storage", "rogue_worker"),
 )
 """The folders of tests that wait for processes, in the order in which they begin."""
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from stoker.agent.interfaces import AgentRefused
+from stoker.agent.errors import AgentRefused
 from stoker.outbound.refused_addresses import is_loopback
 from stoker.wire import codec
 from stoker.wire.codec import Decoder

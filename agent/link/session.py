@@ -15,16 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from stoker.agent.attempts.attempts import Attempts
-from stoker.agent.devices.watch import DeviceWatch
-from stoker.agent.interfaces import AgentRefused
+from stoker.agent.errors import AgentRefused
+from stoker.agent.host.devices.watch import DeviceWatch
+from stoker.agent.host.storage.volume_watch import VolumeWatch
+from stoker.agent.jobs.attempts.attempts import Attempts
+from stoker.agent.jobs.reports.reports import Reports
+from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.lease import Lease
 from stoker.agent.pods.pods import Pods
-from stoker.agent.reports.reports import Reports
-from stoker.agent.storage.volume_watch import VolumeWatch
-from stoker.agent.uploads.signing_requests import SigningRequests
-from stoker.agent.workers.worker import Worker
-from stoker.agent.workers.workers import Workers
+from stoker.agent.workers.lifecycle.worker import Worker
+from stoker.agent.workers.lifecycle.workers import Workers
 from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, StreamHello, Welcome
 from stoker.wire.streams import AgentStream, HasLogs, HasTunnels, StreamEnded
 

@@ -1,7 +1,8 @@
 """Runs pods as containers of this host's engine. Implements PodEngine.
 
 A pod's container and its own volume carry the pod's name and the agent's label, so only the image of each
-version must be saved (`agent.containers.images`). On a host without an engine every method raises PodFailed.
+version must be saved (`agent.workers.containers.images`). On a host without an engine every method raises
+PodFailed.
 
 The limit of a container's disk is requested first. If the engine cannot enforce it (overlay needs xfs with
 project quotas), it is left out from then on, and a warning is logged once. The size of a pod's own volume is
@@ -18,23 +19,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from stoker.agent.containers.engine import LIBPOD, ContainerEngine
-from stoker.agent.containers.errors import EngineError, NotThere
-from stoker.agent.containers.images import Images, WantedImage
-from stoker.agent.containers.plan import (
-    AGENT_LABEL,
-    POD_LABEL,
-    ContainerExit,
-    ContainerLimits,
-    cdi_name,
-    describe_container_exit,
-    is_gpu,
-    refusal,
-)
-from stoker.agent.containers.spawner import HostFolder
-from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.errors import SpawnFailed
+from stoker.agent.host.free_ports import HostPorts, NoPort
+from stoker.agent.host.storage.volumes import folder as volume_folder
 from stoker.agent.pods.events import Absent, Container, Ended, Made, Mark, Runs
-from stoker.agent.pods.free_ports import HostPorts, NoPort
 from stoker.agent.pods.interfaces import PodFailed
 from stoker.agent.pods.plan import (
     PORTS_LABEL,
@@ -49,7 +37,20 @@ from stoker.agent.pods.plan import (
     requested_ports,
     volume_labels,
 )
-from stoker.agent.storage.volumes import folder as volume_folder
+from stoker.agent.workers.containers.engine import LIBPOD, ContainerEngine
+from stoker.agent.workers.containers.errors import EngineError, NotThere
+from stoker.agent.workers.containers.images import Images, WantedImage
+from stoker.agent.workers.containers.plan import (
+    AGENT_LABEL,
+    POD_LABEL,
+    ContainerExit,
+    ContainerLimits,
+    cdi_name,
+    describe_container_exit,
+    is_gpu,
+    refusal,
+)
+from stoker.agent.workers.containers.spawner import HostFolder
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import Device, PodSpec, PortMapping
 

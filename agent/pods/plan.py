@@ -10,7 +10,7 @@
 - Its environment holds what its owner set and facts about the pod, but no secret of the platform.
 
 docker   POST /containers/create of the Engine API
-podman   POST /libpod/containers/create of its own API, for the reasons given in `agent.containers.requests`
+podman   POST /libpod/containers/create of its own API, for the reasons in `workers.containers.requests`
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.agent.containers.plan import AGENT_LABEL, NVIDIA_RUNTIME, POD_LABEL, ContainerLimits, cdi_name
-from stoker.agent.containers.requests import SHM_BYTES, r_limits, resource_limits
-from stoker.agent.storage.volumes import VOLUME_PATH
+from stoker.agent.host.storage.volumes import VOLUME_PATH
+from stoker.agent.workers.containers.plan import (
+    AGENT_LABEL,
+    NVIDIA_RUNTIME,
+    POD_LABEL,
+    ContainerLimits,
+    cdi_name,
+)
+from stoker.agent.workers.containers.requests import SHM_BYTES, r_limits, resource_limits
 from stoker.wire.messages import PodSpec
 
 VERSION_LABEL, RESTARTS_LABEL = "stoker.pod.version", "stoker.pod.restarts"

@@ -68,7 +68,7 @@ from stoker.agent.pods.states import (
     Stopping,
     Waiting,
 )
-from stoker.agent.workers.restarts import back_off
+from stoker.agent.workers.lifecycle.restarts import back_off
 from stoker.wire.messages import HeldPod, PodPhase, PodSpec, PodState
 
 STOP_S = 10.0

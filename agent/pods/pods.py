@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 from stoker.agent.alarm import Alarm, loop_time
-from stoker.agent.logs import attempt_log, redaction
+from stoker.agent.host.logs import attempt_log, redaction
 from stoker.agent.pods import pod_machine as pod
 from stoker.agent.pods.events import (
     Command,
@@ -45,8 +45,8 @@ from stoker.agent.pods.events import (
 )
 from stoker.agent.pods.interfaces import PodEngine, PodFailed
 from stoker.agent.pods.states import Gone, PodLife
-from stoker.agent.workers.metering import Metering
-from stoker.agent.workers.restarts import back_off
+from stoker.agent.workers.lifecycle.metering import Metering
+from stoker.agent.workers.lifecycle.restarts import back_off
 from stoker.wire.messages import HeldPod, PodSpec, PodState
 
 log = logging.getLogger(__name__)

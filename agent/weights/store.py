@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from stoker.agent.storage.removal import remove_tree
+from stoker.agent.host.storage.removal import remove_tree
 from stoker.agent.weights.interfaces import Digests, WeightsFailed
 from stoker.agent.weights.room import Kept, Limits
 from stoker.wire.messages import LockedWeights

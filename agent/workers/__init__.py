@@ -1,3 +1,1 @@
-"""The workers that control desires: when each starts, ends, and is replaced. How a process is started stands
-elsewhere.
-"""
+"""Processes that run handlers, of five kinds, and the life that they share."""

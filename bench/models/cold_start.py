@@ -32,10 +32,10 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))
 from measured_on import machine
 
+from stoker.agent.host.process_tree.tree import process_table
 from stoker.agent.interfaces import WorkerExit, WorkerProcess
-from stoker.agent.process_tree.tree import process_table
-from stoker.agent.processes.local_spawner import LocalSpawner
-from stoker.agent.zygotes.zygotes import ZygoteSpawner
+from stoker.agent.workers.processes.local_spawner import LocalSpawner
+from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.models.text_to_image.declaration import PRELOAD
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame

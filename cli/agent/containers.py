@@ -19,16 +19,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.containers.connect import addresses, connect
-from stoker.agent.containers.engine import ContainerEngine
-from stoker.agent.containers.errors import EngineError
-from stoker.agent.containers.images import Images
-from stoker.agent.containers.plan import ContainerLimits, EngineFacts
-from stoker.agent.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.sandbox.users import WorkerUsers
 from stoker.agent.pods.containers import PodContainers
-from stoker.agent.pods.free_ports import HostPorts
-from stoker.agent.processes.scratch_folders import ScratchFolders
-from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.workers.containers.connect import addresses, connect
+from stoker.agent.workers.containers.engine import ContainerEngine
+from stoker.agent.workers.containers.errors import EngineError
+from stoker.agent.workers.containers.images import Images
+from stoker.agent.workers.containers.plan import ContainerLimits, EngineFacts
+from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.cli.errors import CliError
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import Device

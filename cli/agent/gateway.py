@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from stoker.agent.http_workers.gateway_port import GatewayPort
-from stoker.agent.http_workers.relay import Relay
-from stoker.agent.http_workers.worker_ports import LOOPBACK
+from stoker.agent.workers.http_servers.gateway_port import GatewayPort
+from stoker.agent.workers.http_servers.relay import Relay
+from stoker.agent.workers.http_servers.worker_ports import LOOPBACK
 from stoker.cli.errors import CliError
 from stoker.wire.messages import DirectGateway, GatewayAddress
 from stoker.wire.network_namespace import network_namespace
@@ -47,7 +47,7 @@ class Gateways:
 
     async def open_direct(self, relay: Relay, at: GatewayAt, folder: Path) -> None:
         """Raises CliError where the address cannot be listened at."""
-        from stoker.agent.http_workers.certificate import make_certificate
+        from stoker.agent.workers.http_servers.certificate import make_certificate
 
         context, certificate = make_certificate(folder)
         port = GatewayPort(relay, context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from stoker.agent.inputs.cache import InputCache
+from stoker.agent.jobs.inputs.cache import InputCache
 from stoker.cli.errors import CliError
 from stoker.outbound.guard import Guard
 

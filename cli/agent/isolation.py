@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
-from stoker.agent.http_workers.port_filter import NoFilter, PortFilter
-from stoker.agent.process_tree.cgroups import Cgroups, NoCgroups
-from stoker.agent.sandbox.isolation import AS_ROOT, Host, Sandbox, facts
-from stoker.agent.sandbox.probe import probe
-from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.host.process_tree.cgroups import Cgroups, NoCgroups
+from stoker.agent.host.sandbox.isolation import AS_ROOT, Host, Sandbox, facts
+from stoker.agent.host.sandbox.probe import probe
+from stoker.agent.host.sandbox.users import WorkerUsers
+from stoker.agent.workers.http_servers.port_filter import NoFilter, PortFilter
 from stoker.cli.agent.worker_users import AUTO, RangeLock, UidRange, find, hold, parse
 from stoker.cli.errors import CliError
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
 
-from stoker.agent.devices.cpu_device import CpuDevice
-from stoker.agent.devices.devices import NvmlSampler
-from stoker.agent.host_facts import host_facts, sees_host_processes
+from stoker.agent.host.devices.cpu_device import CpuDevice
+from stoker.agent.host.devices.devices import NvmlSampler
+from stoker.agent.host.facts import host_facts, sees_host_processes
 from stoker.cli.errors import CliError
 
 DATA_CENTER, LABELS = "STOKER_DATA_CENTER", "STOKER_LABELS"

@@ -21,30 +21,30 @@ from random import SystemRandom
 import uvloop
 
 import stoker
-from stoker.agent.containers.engine import ContainerEngine
-from stoker.agent.containers.plan import facts as container_facts
-from stoker.agent.containers.spawner import PRINTED_LATE_S, ContainerSpawner, SpawnerByImage
-from stoker.agent.devices.devices import NvmlSampler
-from stoker.agent.http_workers.relay import Relay
-from stoker.agent.http_workers.tunnel import TunnelToControl
-from stoker.agent.http_workers.worker_ports import WorkerPorts
+from stoker.agent.host.devices.devices import NvmlSampler
+from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.process_tree.memory import WorkerMemory
+from stoker.agent.host.process_tree.reaper_supervisor import ReaperSupervisor
+from stoker.agent.host.sandbox.isolation import AS_ROOT
+from stoker.agent.host.storage.volume_folders import FoldersOnDisk
+from stoker.agent.host.storage.volume_watch import NoVolumes
 from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
+from stoker.agent.jobs.reports.outbox_file import OutboxFile
+from stoker.agent.jobs.uploads.objects import S3Objects
+from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.grpc_stream import connect, stays_here
 from stoker.agent.node import Agent, AgentParts, AgentSettings
-from stoker.agent.pods.free_ports import HostPorts
 from stoker.agent.pods.marks import MarksFile
-from stoker.agent.process_tree.memory import WorkerMemory
-from stoker.agent.process_tree.reaper_supervisor import ReaperSupervisor
-from stoker.agent.processes.local_spawner import LocalSpawner
-from stoker.agent.processes.scratch_folders import ScratchFolders
-from stoker.agent.protocol.worker import ProgramSpawner, ProtocolSpawner, SpawnerByKind
-from stoker.agent.reports.outbox_file import OutboxFile
-from stoker.agent.sandbox.isolation import AS_ROOT
-from stoker.agent.storage.volume_folders import FoldersOnDisk
-from stoker.agent.storage.volume_watch import NoVolumes
-from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.signing_requests import SigningRequests
-from stoker.agent.zygotes.zygotes import ZygoteSpawner
+from stoker.agent.workers.containers.engine import ContainerEngine
+from stoker.agent.workers.containers.plan import facts as container_facts
+from stoker.agent.workers.containers.spawner import PRINTED_LATE_S, ContainerSpawner, SpawnerByImage
+from stoker.agent.workers.http_servers.relay import Relay
+from stoker.agent.workers.http_servers.tunnel import TunnelToControl
+from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
+from stoker.agent.workers.processes.local_spawner import LocalSpawner
+from stoker.agent.workers.processes.scratch_folders import ScratchFolders
+from stoker.agent.workers.sdk_programs.worker import ProgramSpawner, ProtocolSpawner, SpawnerByKind
+from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.cli.agent.containers import (
     HostFolders,
     container_engine,
@@ -238,12 +238,12 @@ def _programs(
     """What makes the spawner of each kind of program."""
 
     def serving_protocol() -> Spawner:
-        from stoker.agent.protocol.server import ProtocolServer
+        from stoker.agent.workers.sdk_programs.server import ProtocolServer
 
         return ProtocolSpawner(programs, ProtocolServer(), late_s)
 
     def serving_http() -> Spawner:
-        from stoker.agent.http_workers.worker import HttpSpawner
+        from stoker.agent.workers.http_servers.worker import HttpSpawner
 
         return HttpSpawner(programs, ports)
 

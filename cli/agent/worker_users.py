@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from stoker.agent.process_tree.tree import of_users
+from stoker.agent.host.process_tree.tree import of_users
 from stoker.cli.data_folder import write_private
 from stoker.cli.errors import CliError
 

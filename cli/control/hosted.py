@@ -18,7 +18,7 @@ from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import check_aliases, device_prices, to_endpoints
 from stoker.control.config.sections import Config, EndpointSection
-from stoker.control.types import Endpoint, EndpointVersion
+from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry

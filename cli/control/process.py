@@ -36,27 +36,27 @@ from stoker.cli.data_folder import DataFolder, locked_after_wait
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_first_signal
-from stoker.control.api.app import make_app
-from stoker.control.api.forwarded import Proxies
-from stoker.control.api.server import HttpServer, serve_http
-from stoker.control.api.settings import ApiSettings
 from stoker.control.auth.connection_shares import raise_open_files
-from stoker.control.auth.tls import TlsFiles
 from stoker.control.config.config import device_prices, load_config, price_list, registry_auths
 from stoker.control.config.sections import Config
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.gateway.gateway import Gateway
-from stoker.control.gateway.reaching import Reaching
-from stoker.control.gateway.upgrades import Upgrades
+from stoker.control.config.tls import TlsFiles
+from stoker.control.http.calls.app import make_app
+from stoker.control.http.calls.settings import ApiSettings
+from stoker.control.http.gateway.gateway import Gateway
+from stoker.control.http.gateway.reaching import Reaching
+from stoker.control.http.gateway.upgrades import Upgrades
+from stoker.control.http.management.app import make_management_app
+from stoker.control.http.server.forwarded import Proxies
+from stoker.control.http.server.server import HttpServer, serve_http
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
-from stoker.control.management_api.app import make_management_app
 from stoker.control.nodes.grpc_stream import GrpcServer, serve
 from stoker.control.plane import Plane
+from stoker.control.rules.types import Endpoint
 from stoker.control.store import DEFAULT_ACCOUNT, Conn, begin_audit, end_audit
 from stoker.control.store.database.commits import Commits, Committer
 from stoker.control.store.resources import keys
-from stoker.control.types import Endpoint
 from stoker.outbound.guard import Guard
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStoreConfig

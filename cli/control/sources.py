@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stoker.control.types import Endpoint
+from stoker.control.rules.types import Endpoint
 
 VARIABLE = "STOKER_SOURCE"
 """The variable in the environment of a version's workers."""

@@ -29,9 +29,9 @@ from stoker.cli.terminal import plain_console
 from stoker.control import store
 from stoker.control.config.config import load_config
 from stoker.control.rules.access import ALL, Access, Right
+from stoker.control.rules.types import KeyRecord
 from stoker.control.store import Conn, Store
 from stoker.control.store.resources import keys
-from stoker.control.types import KeyRecord
 
 KINDS: tuple[keys.Kind, ...] = ("key", "join")
 RIGHTS: tuple[Right, ...] = ("none", "read", "write")
@@ -145,7 +145,7 @@ def _row(record: KeyRecord, *, join: bool) -> tuple[str, ...]:
 
 def _api_record(record: KeyRecord) -> dict[str, Any]:
     """The key as in the API."""
-    from stoker.control.management_api.operations.keys import KeyResponse, fields_of
+    from stoker.control.http.management.operations.keys import KeyResponse, fields_of
 
     return KeyResponse(**fields_of(record)).model_dump(mode="json", exclude_none=True)
 

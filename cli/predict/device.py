@@ -12,7 +12,7 @@ def first_device(environ: MutableMapping[str, str]) -> Device:
     """Also limits CUDA to that GPU, as a worker's environment does. Without nvidia-ml-py it is the CPU.
     Raises CliError if the driver is there and fails."""
     try:
-        from stoker.agent.devices.devices import DevicesUnknown, NvmlSampler
+        from stoker.agent.host.devices.devices import DevicesUnknown, NvmlSampler
     except ModuleNotFoundError:
         return Device()
     try:

@@ -18,7 +18,7 @@ from watchfiles import awatch
 from stoker.cli.control.sources import sources
 from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError
-from stoker.control.types import Endpoint
+from stoker.control.rules.types import Endpoint
 
 
 @dataclass(frozen=True, slots=True)

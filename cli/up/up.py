@@ -35,7 +35,7 @@ from stoker.cli.up.crash_loops import CrashLoops
 from stoker.client import dotenv
 from stoker.client.pasted import secret
 from stoker.control.config.config import load_config
-from stoker.control.types import Endpoint
+from stoker.control.rules.types import Endpoint
 from stoker.models.weights import weights_folder
 from stoker.outbound.s3.local_server import LocalS3
 

@@ -31,7 +31,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from stoker.control.billing import PriceList
 from stoker.control.config.image_names import LOCAL, ImageNameError, resolved
 from stoker.control.config.sections import (
     DEFAULT_EXECUTION_TIMEOUT_MS,
@@ -46,9 +45,10 @@ from stoker.control.config.sections import (
     Section,
     TlsSection,
 )
+from stoker.control.rules.billing import PriceList
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.submissions import abbreviated
-from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 DEVICE_MS = "device_ms"

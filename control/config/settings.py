@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stoker.control.billing import PriceList
+from stoker.control.rules.billing import PriceList
 from stoker.control.rules.nodes.ways import WAYS, Way
 from stoker.wire.messages import LockedWeights, Price, RegistryAuth
 

@@ -23,8 +23,8 @@ from random import Random
 from typing import Any
 
 from stoker.control import store
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.endpoints import Endpoints
 from stoker.control.errors import (
     BadRequest,
     ControlError,
@@ -39,11 +39,11 @@ from stoker.control.jobs.queries import JobQueries, no_job
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission, refuse_unreachable
+from stoker.control.rules.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
 from stoker.wire import names
 from stoker.wire.messages import Ref
 

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable
 
 from stoker.control import store
 from stoker.control.errors import NotFound
+from stoker.control.rules.streams import StoredChunk, StreamEvent
+from stoker.control.rules.types import Endpoint, JobView
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.streams import StoredChunk, StreamEvent
-from stoker.control.types import Endpoint, JobView
 
 BATCH = 32
 """Chunks in memory at once: each may have 1 MB."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from stoker.control import store
 from stoker.control.errors import NotFound
 from stoker.control.jobs.live_logs import LiveLogs, Ring
+from stoker.control.rules.streams import AttemptLog, LogEvent
+from stoker.control.rules.types import Endpoint, JobView
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.streams import AttemptLog, LogEvent
-from stoker.control.types import Endpoint, JobView
 from stoker.wire.messages import AttemptKey
 
 LAST_LINES_S = 2.0

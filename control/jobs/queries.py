@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from stoker.control import store
-from stoker.control.endpoints import Endpoints
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import ControlError, NotFound, Unavailable, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.following import follow
@@ -22,12 +22,12 @@ from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.log_following import follow_logs
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
+from stoker.control.rules.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.worker_scaling import WorkerScaling, waits_for
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
-from stoker.control.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
 from stoker.wire.messages import AttemptKey, Ref
 
 INLINE_BYTES = 20 * 1024 * 1024

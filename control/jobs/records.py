@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.streams import AttemptLog, StoredChunk
-from stoker.control.types import EndpointHealth, JobView, Page
+from stoker.control.rules.streams import AttemptLog, StoredChunk
+from stoker.control.rules.types import EndpointHealth, JobView, Page
 
 Record = dict[str, Any]
 

@@ -10,8 +10,8 @@ from random import Random
 
 from stoker.control import store
 from stoker.control.jobs.artifacts import Artifacts
+from stoker.control.rules.types import Endpoint, UploadedFile
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Endpoint, UploadedFile
 from stoker.wire import names
 
 KEPT_S = 86_400.0

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from stoker.control.errors import NotFound, UncertainCommit
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.types import Changed, Claimed, JobView
 from stoker.control.scheduling.dispatch import Dispatch
-from stoker.control.types import Changed, Claimed, JobView
 from stoker.wire.messages import Cancel
 
 

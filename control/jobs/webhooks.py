@@ -26,10 +26,10 @@ from stoker.control import store
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.jobs import records
 from stoker.control.jobs.queries import JobQueries
+from stoker.control.rules.types import Delivery
 from stoker.control.rules.webhook_retries import is_delivered
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Delivery
 from stoker.outbound.fair_semaphore import FairSemaphore
 from stoker.outbound.fair_shares import Requester, SlotsInUse, account_is_full, admits
 

@@ -39,12 +39,12 @@ from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, re
 from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.nodes.ways import Reach, allowed
 from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.types import Changed, Reconciled
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Changed, Reconciled
 from stoker.wire.messages import (
     PROTOCOL,
     AttemptKey,

@@ -25,7 +25,7 @@ import grpc
 import grpc.aio
 
 from stoker.control.auth.connection_shares import connections_of_a_door
-from stoker.control.auth.tls import NotLoopback, TlsFiles
+from stoker.control.config.tls import NotLoopback, TlsFiles
 from stoker.control.errors import Unavailable
 from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers
 from stoker.outbound.refused_addresses import is_loopback

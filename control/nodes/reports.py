@@ -20,12 +20,12 @@ from stoker.control.rules.nodes import validation
 from stoker.control.rules.nodes.hello import check_facts, sampled
 from stoker.control.rules.nodes.validation import InvalidReport
 from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.types import Claimed, ReportsApplied
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Claimed, ReportsApplied
 from stoker.wire.messages import (
     AttemptKey,
     Beat,

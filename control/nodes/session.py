@@ -20,8 +20,8 @@ from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorker
 from stoker.control.rules.submissions import S3Config
+from stoker.control.rules.types import Claimed
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.types import Claimed
 from stoker.wire import names
 from stoker.wire.messages import (
     Ack,

@@ -9,9 +9,9 @@ from stoker.control import store
 from stoker.control.errors import ControlError, Unavailable
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.rules.signing_rights import refusal
+from stoker.control.rules.types import UploadRight
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import UploadRight
 from stoker.wire.messages import SignAnswer, SignAsk
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from stoker.control import store
+from stoker.control.rules.types import Changed
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
 
 log = logging.getLogger(__name__)

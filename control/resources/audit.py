@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from stoker.control import store
 from stoker.control.rules.access import Caller
+from stoker.control.rules.types import AuditLine
 from stoker.control.store import DEFAULT_ACCOUNT, Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import AuditLine
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 
 from stoker.control import store
-from stoker.control.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
 from stoker.control.resources.endpoints import EndpointWorker
+from stoker.control.rules.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
 from stoker.control.rules.pods import Pod
+from stoker.control.rules.types import Endpoint
 from stoker.control.store import BillQuery, Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Endpoint
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, Endpoin
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
 from stoker.control.rules.submissions import abbreviated
-from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion, Template
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion, Template
 from stoker.wire.messages import LockedWeights, RegistryAuth
 
 GB = 10**9

@@ -18,8 +18,8 @@ from random import Random
 from typing import Any
 
 from stoker.control import store
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.endpoints import Endpoints
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.resources import blueprint
@@ -29,12 +29,12 @@ from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
 from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
 from stoker.control.rules.submissions import abbreviated
+from stoker.control.rules.types import Endpoint, EndpointVersion, Template
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Endpoint, EndpointVersion, Template
 from stoker.wire.messages import StartStage
 from stoker.wire.names import short_id
 

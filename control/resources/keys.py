@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stoker.control.auth.callers import Callers
-from stoker.control.endpoints import Endpoints
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.rules.access import Access
+from stoker.control.rules.types import KeyRecord
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.resources import keys
-from stoker.control.types import KeyRecord
 
 
 class Keys:

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from random import Random
 
 from stoker.control.auth.callers import Callers
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.endpoints import Endpoints
 from stoker.control.errors import ControlError
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.resources.audit import Audit
 from stoker.control.resources.billing import Billing
 from stoker.control.resources.catalog import Catalog
-from stoker.control.resources.desired import DesiredState
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.keys import Keys
 from stoker.control.resources.nodes import ManagedNodes
@@ -27,6 +26,7 @@ from stoker.control.resources.templates import Templates
 from stoker.control.resources.temporary import TemporaryEndpoints
 from stoker.control.resources.volumes import Volumes
 from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.desired_pods import DesiredState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import WorkerScaling

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from stoker.control.resources.endpoints import EndpointWorker
 from stoker.control.rules.pods import Pod, PodStatus, public_status
+from stoker.control.rules.types import Endpoint, Template
 from stoker.control.rules.volumes import Volume
 from stoker.control.scheduling.cluster_state import NodeState
-from stoker.control.types import Endpoint, Template
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,7 @@ from stoker.control import store
 from stoker.control.auth.callers import Callers
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.resources.catalog import Catalog
-from stoker.control.resources.desired import DesiredPods
 from stoker.control.resources.pod_fields import all_fields, body_after, body_of
-from stoker.control.resources.pod_needs import needs
 from stoker.control.resources.pod_views import PodFilter, PodView, matches, view
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
@@ -30,7 +28,9 @@ from stoker.control.rules.access import Access
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement, place
 from stoker.control.rules.pods import Action, ActionRefused, Pod, PodBody, WantedPod, act, changed, placed
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod
+from stoker.control.scheduling.desired_pods import DesiredPods
 from stoker.control.scheduling.engine_fit import fitting
+from stoker.control.scheduling.pod_needs import needs
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits

@@ -14,9 +14,9 @@ from stoker.control.resources.blueprint import TEMPLATE_UNVERSIONED
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
+from stoker.control.rules.types import Endpoint, Template
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Endpoint, Template
 from stoker.wire.names import short_id
 
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stoker.control import store
-from stoker.control.endpoints import Endpoints
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.rules.temporary import is_unused
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 from stoker.control.scheduling.requests import Requests
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import LOAD_BALANCER, Endpoint
 
 log = logging.getLogger(__name__)
 

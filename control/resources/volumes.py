@@ -17,9 +17,9 @@ from random import Random
 from stoker.control import store
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.resources.catalog import Catalog
-from stoker.control.resources.desired import DesiredVolumes
 from stoker.control.rules.volumes import Volume, grown
 from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.desired_pods import DesiredVolumes
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits

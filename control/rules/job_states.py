@@ -26,7 +26,7 @@
   come back and resume. It does not count for a job that lay ahead of a worker there, as far as this process
   knew.
 
-The store makes the moves as SQL statements, whose guards are generated from `MOVES`; `control.rules.policy`
+The store makes the moves as SQL statements, whose guards are generated from `MOVES`; `control.rules.retries`
 decides what is tried again. A model in the tests makes the same moves in memory, and the store is compared
 with it.
 """

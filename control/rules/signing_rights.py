@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from stoker.control.types import UploadRight
+from stoker.control.rules.types import UploadRight
 from stoker.wire.messages import WANTED_MOST, SignAsk, Wanted
 from stoker.wire.names import attempt_prefix
 

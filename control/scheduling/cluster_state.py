@@ -22,7 +22,7 @@ from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.nodes.ways import Reach
 from stoker.control.rules.placement import NodeRoom, takes
-from stoker.control.types import Slot
+from stoker.control.rules.types import Slot
 from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, StartStage, WorkerSpec
 from stoker.wire.records import record
 

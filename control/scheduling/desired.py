@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from stoker.control.auth.secret_references import Filled
 from stoker.control.rules.nodes.validation import AssignedWorker
+from stoker.control.rules.types import Endpoint
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.node_environment import of_worker
-from stoker.control.types import Endpoint
 from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
 
 Assignments = dict[str, tuple[str, AssignedWorker]]

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from stoker.control import store
-from stoker.control.endpoints import Endpoints
+from stoker.control.config.endpoints import Endpoints
+from stoker.control.rules.types import Claimed, Slot
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Claimed, Slot
 from stoker.wire.messages import AttemptKey
 
 OFFER_MAX = 256

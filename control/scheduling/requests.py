@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from stoker.control.rules.types import EndpointHealth, QueueSample
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.types import EndpointHealth, QueueSample
 
 
 class Requests:

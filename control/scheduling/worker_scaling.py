@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from stoker.control.auth.secret_references import Filled, UnknownSecret
-from stoker.control.endpoints import Endpoints
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.rules import placement
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
 from stoker.control.rules.wanted_workers import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling import rollout
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
 from stoker.control.scheduling.desired import DesiredWorkers, spec_of
 from stoker.control.scheduling.engine_fit import fitting, reachable, with_weights
 from stoker.control.scheduling.rollout import RolloutWorker
-from stoker.control.types import LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
 from stoker.wire.names import short_id
 
 log = logging.getLogger(__name__)

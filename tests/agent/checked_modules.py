@@ -10,18 +10,18 @@ from pathlib import Path
 from load_module import load_module
 
 MODULES = (
-    "attempts.attempt_machine",
-    "attempts.chunks",
-    "attempts.running_attempt",
-    "devices.health",
-    "devices.memory_gate",
+    "jobs.attempts.attempt_machine",
+    "jobs.attempts.chunks",
+    "jobs.attempts.running_attempt",
+    "host.devices.health",
+    "host.devices.memory_gate",
     "pods.pod_machine",
-    "reports.outbox",
-    "workers.process_machine",
-    "workers.recycle_policy",
-    "workers.restarts",
-    "workers.usage",
-    "zygotes.zygote_machine",
+    "jobs.reports.outbox",
+    "workers.lifecycle.process_machine",
+    "workers.lifecycle.recycle_policy",
+    "workers.lifecycle.restarts",
+    "workers.lifecycle.usage",
+    "workers.zygotes.zygote_machine",
 )
 CHECKED = {module: importlib.import_module(f"stoker.agent.{module}") for module in MODULES}
 
@@ -29,7 +29,7 @@ CHECKED = {module: importlib.import_module(f"stoker.agent.{module}") for module 
 def load_checks(name):
     """`EXAMPLES` are its functions that take the module alone and return nothing, so that none is forgotten;
     `ALL` are these and its `RANDOM` ones."""
-    folder, module = name.split(".")
+    folder, module = name.replace(".", "/").rsplit("/", 1)
     checks = load_module(f"agent_checks_{module}", Path(__file__).parent / folder / f"checks_{module}.py")
     checks.EXAMPLES = [made for made in vars(checks).values() if _is_example(made, checks.__name__)]
     checks.ALL = [*checks.EXAMPLES, *getattr(checks, "RANDOM", ())]

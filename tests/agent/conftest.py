@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from load_module import load_module
 
+from stoker.agent.host.storage.volume_watch import NoVolumes, VolumeFolders
+from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.pods.pods import MarksInMemory
-from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders
-from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.agent.weights.interfaces import NoWeights, Weights
-from stoker.agent.workers.recycling import Measure, nothing_measured
+from stoker.agent.workers.lifecycle.recycling import Measure, nothing_measured
 from stoker.testing.fake_host import CPU, FakeSampler, MemoryScratch
 from stoker.testing.fake_objects import FakeObjects
 from stoker.testing.fake_pods import FakePodEngine

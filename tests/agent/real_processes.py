@@ -15,7 +15,7 @@ import pytest
 from children import children
 
 from stoker.agent.interfaces import WorkerExit
-from stoker.agent.processes.local_spawner import LocalProcess, LocalSpawner
+from stoker.agent.workers.processes.local_spawner import LocalProcess, LocalSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 

@@ -36,7 +36,7 @@ def test_any_life(name, data):
     CHECKS[name].walk(CHECKED[name], lambda choices: data.draw(st.sampled_from(list(choices))))
 
 
-@pytest.mark.parametrize("name", ["attempts.attempt_machine", "workers.process_machine"])
+@pytest.mark.parametrize("name", ["jobs.attempts.attempt_machine", "workers.lifecycle.process_machine"])
 def test_the_walks_reach_every_state(name):
     """A property that explores mostly dead states proves little."""
     machine, checks = CHECKED[name], CHECKS[name]

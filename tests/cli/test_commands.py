@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from certificates import make_certificate
 
-from stoker.agent.devices.devices import DevicesUnknown
+from stoker.agent.host.devices.devices import DevicesUnknown
 from stoker.cli import data_folder
 from stoker.cli.agent import process as agent_process
 from stoker.cli.audit_log import local_user
@@ -24,8 +24,8 @@ from stoker.cli.main import main
 from stoker.cli.terminal import NOISY
 from stoker.control.config.config import load_config
 from stoker.control.config.sections import Config
+from stoker.control.rules.types import AuditLine
 from stoker.control.store import list_audit
-from stoker.control.types import AuditLine
 from stoker.outbound.s3.objects import ObjectStoreConfig
 
 

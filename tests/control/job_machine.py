@@ -1,7 +1,7 @@
 """The job machine: a model of what may happen to a job, which the store is compared with.
 
 Pure: no clock, no store. The states and moves are those of `control.rules.job_states`, and
-`control.rules.policy` decides what is tried again: the store uses the same two.
+`control.rules.retries` decides what is tried again: the store uses the same two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from job_events import (
 )
 
 from stoker.control.rules.job_states import MOVES, PURGED, JobState
-from stoker.control.rules.policy import (
+from stoker.control.rules.retries import (
     FAILURES,
     MAX_ATTEMPTS,
     Again,

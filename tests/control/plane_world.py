@@ -21,9 +21,9 @@ from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.plane import Plane
 from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.submissions import Submission
+from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_join_token, create_key
-from stoker.control.types import Endpoint, EndpointVersion
 from stoker.testing.inline_committer import InlineCommitter
 from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import HeldWorker

@@ -18,7 +18,7 @@ from virtual_loop import VirtualLoop
 from virtual_loop import run as run_story
 
 from stoker.control.rules.submissions import Submission
-from stoker.control.types import JobView
+from stoker.control.rules.types import JobView
 from stoker.wire.messages import (
     Artifact,
     Assign,

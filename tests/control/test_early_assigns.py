@@ -12,8 +12,8 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.rules.submissions import Once
+from stoker.control.rules.types import JobView
 from stoker.control.store import Conn
-from stoker.control.types import JobView
 from stoker.wire.messages import Assign, AttemptKey, Cancel, Outcome
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from scripted_agent import ScriptedAgent
 from stoker.control.errors import InvalidInput, NotFound, Unauthorized
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
-from stoker.control.types import EndpointVersion
+from stoker.control.rules.types import EndpointVersion
 from stoker.wire.messages import (
     Cancel,
     Chunk,

@@ -17,7 +17,7 @@ from stoker.control import store
 from stoker.control.errors import UncertainCommit
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once, Submission
-from stoker.control.types import Listing
+from stoker.control.rules.types import Listing
 from stoker.wire.messages import HeldAttempt, HeldWorker
 from stoker.wire.streams import StreamEnded
 

@@ -25,8 +25,8 @@ from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.project import load
 from stoker.cli.dev.starter import write_project
 from stoker.cli.main import app
-from stoker.control.api.app import make_app
-from stoker.control.management_api.app import routes
+from stoker.control.http.calls.app import make_app
+from stoker.control.http.management.app import routes
 
 ROOT = Path(__file__).parents[2]
 OTHERS = frozenset(

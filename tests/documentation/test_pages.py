@@ -107,7 +107,7 @@ async_s = 60
 |---|---|---|
 | `--grace` | 30.0 | seconds |
 
-`stoker up --reload`, `STOKER_GRACE_S`, `POST /run`, `GET /requests?status=`, `control/api`,
+`stoker up --reload`, `STOKER_GRACE_S`, `POST /run`, `GET /requests?status=`, `control/http/calls`,
 [a link](#a-page).
 """
 
@@ -134,7 +134,7 @@ WRONG = [
     ("STOKER_GRACE_S", "STOKER_GRACE_MS", "no program reads STOKER_GRACE_MS"),
     ("`POST /run`", "`GET /run`", "takes POST, not GET"),
     ("?status=", "?state=", "no query parameter state"),
-    ("`control/api`", "`control/apis`", "no control/apis in the tree"),
+    ("`control/http/calls`", "`control/apis`", "no control/apis in the tree"),
     ("(#a-page)", "(#b-page)", "no heading b-page"),
     ("(#a-page)", "(pages.md)", "leads nowhere"),
     ("```toml", "```yaml", "not checked by anything"),

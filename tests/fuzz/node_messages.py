@@ -31,8 +31,8 @@ from memory_store import memory_store
 from stoker.control import store
 from stoker.control.nodes.session import AssignedToNode
 from stoker.control.rules.nodes.validation import AssignedAttempt, InvalidReport, check_reports
+from stoker.control.rules.types import Endpoint, EndpointVersion, NewJob, Slot
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
-from stoker.control.types import Endpoint, EndpointVersion, NewJob, Slot
 from stoker.wire import agent_pb2
 from stoker.wire.codec import WRITERS, WireError
 from stoker.wire.fragments import FIRST_MAX, REPORTED_MAX

@@ -1,7 +1,8 @@
-"""A FastAPI app as people write it for a load-balancing endpoint: /ping, 204 while it loads, and its own paths.
+"""A FastAPI app as people write it for a load-balancing endpoint: /ping, 204 while it loads, and its own
+paths.
 
-What it shall do meanwhile it reads from the folder $STATE: `loading` and `ill` are how /ping answers, `go` lets
-/events and /waits end, and `told` is made once the caller of /held has left.
+What it shall do meanwhile it reads from the folder $STATE: `loading` and `ill` are how /ping answers, `go`
+lets /events and /waits end, and `told` is made once the caller of /held has left.
 """
 
 import asyncio

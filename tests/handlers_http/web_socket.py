@@ -1,5 +1,5 @@
-"""A server of WebSockets from the standard library: sends each frame of a caller back to it, unmasked; and the
-trailers of a chunked body."""
+"""A server of WebSockets from the standard library: sends each frame of a caller back to it, unmasked; and
+the trailers of a chunked body."""
 
 import asyncio
 import base64

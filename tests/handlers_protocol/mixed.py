@@ -1,4 +1,5 @@
-"""A synchronous handler with every outcome that one can have; the input says which. AT_ONCE jobs at a time."""
+"""A synchronous handler with every outcome that one can have; the input says which. AT_ONCE jobs at a
+time."""
 
 import os
 import sys

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.interfaces import Objects
-from stoker.agent.uploads.objects import S3Objects, config_of
+from stoker.agent.jobs.uploads.objects import S3Objects, config_of
 from stoker.control.jobs.artifacts import sign
 from stoker.outbound.errors import (
     ObjectDamaged,

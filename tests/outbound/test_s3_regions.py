@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from regional_s3 import BUCKET, REGION, RegionalS3, regional_s3
 
-from stoker.agent.uploads import objects as agent_objects
-from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.signing_requests import SigningRequests
+from stoker.agent.jobs.uploads import objects as agent_objects
+from stoker.agent.jobs.uploads.objects import S3Objects
+from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused, WrongRegion
 from stoker.outbound.s3.connections import Found
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig

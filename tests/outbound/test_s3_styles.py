@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.signing_requests import SigningRequests
+from stoker.agent.jobs.uploads.objects import S3Objects
+from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.outbound.errors import ObjectStoreRefused
 from stoker.outbound.s3 import local_server
 from stoker.outbound.s3.connections import Found

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from stoker.agent.uploads.objects import S3Objects
+from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.rules.signing_rights import refusal
-from stoker.control.types import UploadRight
+from stoker.control.rules.types import UploadRight
 from stoker.outbound.errors import (
     FileChanged,
     ObjectDamaged,

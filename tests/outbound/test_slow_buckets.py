@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from stoker.agent.uploads import store_calls
-from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.store_calls import AT_ONCE
+from stoker.agent.jobs.uploads import store_calls
+from stoker.agent.jobs.uploads.objects import S3Objects
+from stoker.agent.jobs.uploads.store_calls import AT_ONCE
 from stoker.control.jobs.artifacts import sign
 from stoker.outbound.errors import ObjectStoreDown
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig

@@ -19,9 +19,9 @@ from world import Broken, World
 from stoker.control.errors import BadRequest, NotFound, Unavailable
 from stoker.control.plane import Plane
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import Once, S3Config, Submission
-from stoker.control.streams import StreamEvent
-from stoker.control.types import Endpoint, JobView, Listing
+from stoker.control.rules.types import Endpoint, JobView, Listing
 
 T = TypeVar("T")
 OWN = S3Config("id", "secret", "own", "https://own.test")

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from network import Link
 
-from stoker.control.billing import PriceList
+from stoker.control.rules.billing import PriceList
 from stoker.control.store import USAGE_LIFE_S
 from stoker.wire.messages import Report, Usage
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import faults
 
-from stoker.agent.attempts import attempt_machine, waiting
-from stoker.agent.attempts.attempts import Attempts
-from stoker.agent.attempts.events import HandBack, Verdict
+from stoker.agent.jobs.attempts import attempt_machine, waiting
+from stoker.agent.jobs.attempts.attempts import Attempts
+from stoker.agent.jobs.attempts.events import HandBack, Verdict
+from stoker.agent.jobs.reports import outbox
+from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.link.lease import Lease
 from stoker.agent.node import Agent
-from stoker.agent.reports import outbox
-from stoker.agent.reports.reports import Reports
-from stoker.agent.workers.worker import Worker
-from stoker.agent.workers.worker_weights import WorkerWeights
+from stoker.agent.workers.lifecycle.worker import Worker
+from stoker.agent.workers.lifecycle.worker_weights import WorkerWeights
 from stoker.control import store
 from stoker.control.jobs import records
 from stoker.control.jobs.commands import JobCommands
@@ -31,12 +31,12 @@ from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.rules.nodes import validation
+from stoker.control.rules.types import JobView, Reconciled, Slot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
 from stoker.control.store.jobs import webhook_outbox
-from stoker.control.types import JobView, Reconciled, Slot
 from stoker.testing.fake_spawner import FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import Ack, AttemptKey, Chunk

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from stoker.agent.uploads.signed_objects import Signer
+from stoker.agent.jobs.uploads.signed_objects import Signer
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.artifacts import as_control_error
 from stoker.control.store.database.commits import run_batch

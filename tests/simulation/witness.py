@@ -27,7 +27,7 @@ from network import Link
 from virtual_loop import VirtualLoop
 
 from stoker.control.rules.job_states import TERMINAL, JobState
-from stoker.control.types import JobView
+from stoker.control.rules.types import JobView
 from stoker.wire.messages import Assign, AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
 
 LEASE_S = 45.0

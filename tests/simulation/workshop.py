@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from virtual_loop import VirtualLoop
 
-from stoker.agent.interfaces import SpawnFailed, WorkerWatcher
-from stoker.agent.workers.worker import Worker
+from stoker.agent.errors import SpawnFailed
+from stoker.agent.interfaces import WorkerWatcher
+from stoker.agent.workers.lifecycle.worker import Worker
 from stoker.testing.fake_spawner import FakeProcess, FakeSpawner, Start
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame

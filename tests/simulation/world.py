@@ -25,17 +25,17 @@ from virtual_loop import Process, VirtualLoop
 from witness import HostWatch, Witness
 from workshop import SimSpawner
 
-from stoker.agent.interfaces import AgentRefused
+from stoker.agent.errors import AgentRefused
+from stoker.agent.jobs.reports import outbox_file
+from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.node import Agent, AgentParts, AgentSettings
-from stoker.agent.reports import outbox_file
-from stoker.agent.uploads.signing_requests import SigningRequests
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
 from stoker.control.nodes.joining import revoke
 from stoker.control.plane import Plane
 from stoker.control.rules import ahead
+from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.store.resources.keys import create_join_token
-from stoker.control.types import Endpoint, EndpointVersion
 from stoker.testing.fake_host import FakeSampler, MemoryScratch
 from stoker.testing.fake_spawner import Start
 from stoker.testing.fake_weights import FakeWeights
@@ -162,7 +162,7 @@ class World:
         the agent of the later one says Hello."""
         *_, agent = (one.agent for one in self.hosts if one.name == host)
         assert agent is not None
-        attempts = agent.attempts._attempts.items()
+        attempts = agent.jobs.attempts._attempts.items()
         return {key for key, one in attempts if type(one.state).__name__ not in ("Reporting", "Over")}
 
     def smooth_since(self) -> float:
@@ -187,8 +187,8 @@ class World:
 
     def close(self) -> None:
         for agent in self.agents:
-            agent.attempts.discard()
-            agent.workers.discard()
+            agent.jobs.attempts.discard()
+            agent.workers.lifecycle.discard()
         for spawner in self.spawners:
             spawner.close_files()
         self.store.close()

@@ -30,7 +30,7 @@ from stack import HANDLERS, STOP_S, Stack, queue_endpoint, running, until
 from test_killed_at_random import living_workers
 
 from stoker.control import store
-from stoker.control.types import Endpoint, EndpointVersion
+from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price
 
 SEED = int(os.environ.get("STOKER_SEED", "20250101"))

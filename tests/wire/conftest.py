@@ -13,7 +13,7 @@ import pytest
 from certificates import Certificate, make_certificate
 
 from stoker.agent.link.grpc_stream import connect
-from stoker.control.auth.tls import TlsFiles
+from stoker.control.config.tls import TlsFiles
 from stoker.control.nodes.grpc_stream import Admit, GrpcServer, Handle, serve
 from stoker.testing.memory_stream import memory_pair
 from stoker.wire.streams import AgentStream, ControlStream

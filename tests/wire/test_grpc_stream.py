@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from stoker.agent.link.grpc_stream import ConnectFailed, GrpcAgentStream, connect, stays_here
-from stoker.control.auth.tls import NotLoopback, TlsFiles
+from stoker.control.config.tls import NotLoopback, TlsFiles
 from stoker.control.nodes.grpc_stream import CannotListen, serve
 from stoker.wire import agent_pb2, agent_pb2_grpc, codec
 from stoker.wire.duplex import QUEUE_MAX_BYTES, ByteQueue

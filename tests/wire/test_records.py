@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.attempts.events import Acked
-from stoker.agent.reports.outbox import Outbox
+from stoker.agent.jobs.attempts.events import Acked
+from stoker.agent.jobs.reports.outbox import Outbox
 from stoker.agent.worker_frames import Done
-from stoker.control.api.answers import Answer
+from stoker.control.http.calls.answers import Answer
 from stoker.control.rules.submissions import Submission
-from stoker.control.types import Claimed, JobView, NewJob, Slot
+from stoker.control.rules.types import Claimed, JobView, NewJob, Slot
 from stoker.wire.messages import Assign, AttemptKey, FromAgent, FromControl, Outcome, Report
 
 OF_A_JOB = [

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from stoker.agent.interfaces import AgentRefused
+from stoker.agent.errors import AgentRefused
 from stoker.agent.link.grpc_stream import ConnectFailed, connect
 from stoker.control.nodes import grpc_stream, unauthenticated
 from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers

@@ -19,12 +19,12 @@ import pytest
 import pytest_asyncio
 from load_module import load_module
 
-from stoker.agent.process_tree.tree import AGENT_MARK, marked, process_table
-from stoker.agent.processes.local_spawner import LocalSpawner
-from stoker.agent.processes.scratch_folders import ScratchFolders
-from stoker.agent.sandbox.isolation import Host
-from stoker.agent.sandbox.users import WorkerUsers
-from stoker.agent.workers.process_machine import StopLadder
+from stoker.agent.host.process_tree.tree import AGENT_MARK, marked, process_table
+from stoker.agent.host.sandbox.isolation import Host
+from stoker.agent.host.sandbox.users import WorkerUsers
+from stoker.agent.workers.lifecycle.process_machine import StopLadder
+from stoker.agent.workers.processes.local_spawner import LocalSpawner
+from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.wire.messages import Outcome, WorkerSpec, WorkerState
 
 SYSTEM_PYTHON = "/usr/bin/python3"

@@ -38,7 +38,7 @@ from stoker.cli.jobs import text as job_text
 from stoker.client import ClientError, Unreachable
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.client.apps.values import ValueRefused
-from stoker.control.api.explorer import ASSETS, assets
+from stoker.control.http.calls.explorer import ASSETS, assets
 
 T = TypeVar("T")
 

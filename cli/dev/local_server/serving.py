@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from stoker.control.api.connection import Connection
+from stoker.control.http.server.connection import Connection
 
 GRACE_S = 2
 """How long calls in progress may take to end after Ctrl-C; then their jobs are cancelled."""

@@ -3,7 +3,7 @@
 A row is one hour of one worker, pod or volume. It is only ever added to, in the transaction that stores what
 the amount is for: a span of usage, a job's output, or up to when a disk or volume is billed. So nothing is
 billed twice and nothing is left out, whichever process is killed when. What a bill is the sum of:
-`control.billing`.
+`control.rules.billing`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Table, func, insert, literal, select
 
-from stoker.control.billing import (
+from stoker.control.rules.billing import (
     CPU,
     HOUR_MS,
     HOUR_S,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
+from stoker.control.rules.types import Counted, QueueSample
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.billing import counters
-from stoker.control.types import Counted, QueueSample
 
 SAMPLED = 10_000
 """Waiting jobs of one endpoint that a sample counts, of high and of low priority each."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from stoker.control.billing import FREE, Charge, PriceList, by_hour, device_time
+from stoker.control.rules.billing import FREE, Charge, PriceList, by_hour, device_time
 from stoker.control.store.billing.bills import Payer, add_to_bill, node_facts, seller
 from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import Usage

@@ -12,12 +12,12 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select
 
 from stoker.control.rules.job_states import TERMINAL, JobState
+from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.idempotency import sweep_keys
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
 from stoker.control.store.tables.jobs import artifacts, chunks, inputs, jobs, results
-from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
 
 _DELETE = f"DELETE FROM jobs WHERE seq = :seq AND {guard('expire')}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from stoker.control.errors import KeyReused
 from stoker.control.rules.submissions import Once
+from stoker.control.rules.types import NewJob
 from stoker.control.store.database.opening import Conn
-from stoker.control.types import NewJob
 
 KEY_LIFE_S = 86_400.0
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.policy import retries
+from stoker.control.rules.retries import retries
 from stoker.control.rules.submissions import S3Config
+from stoker.control.rules.types import Claimed, JobView, NewJob, Slot, Submitted
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.idempotency import first_use
 from stoker.control.store.jobs.reads import ref_of, view
-from stoker.control.types import Claimed, JobView, NewJob, Slot, Submitted
 from stoker.wire.messages import Ref
 
 RANK = {(False, True): 0, (False, False): 1, (True, True): 2, (True, False): 3}

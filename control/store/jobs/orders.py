@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from stoker.control.rules.job_states import PURGED, JobState
+from stoker.control.rules.types import Changed, JobView
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
 from stoker.control.store.jobs.reads import view, view_of_row
 from stoker.control.store.jobs.webhook_outbox import note_end
-from stoker.control.types import Changed, JobView
 from stoker.wire.messages import AttemptKey
 
 DELETED = "the endpoint was deleted"

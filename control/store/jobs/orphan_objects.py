@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn
-from stoker.control.types import Changed
 from stoker.wire.names import attempt_prefix
 
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.policy import retries
+from stoker.control.rules.retries import retries
+from stoker.control.rules.streams import AttemptLog, Cursor, StoredChunk
+from stoker.control.rules.types import JobView, Listing, Page
 from stoker.control.store.database.opening import Conn
-from stoker.control.streams import AttemptLog, Cursor, StoredChunk
-from stoker.control.types import JobView, Listing, Page
 from stoker.wire.messages import Ref
 
 

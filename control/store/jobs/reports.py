@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stoker.control.billing import PriceList
+from stoker.control.rules.billing import PriceList
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.pods import WantedPod
-from stoker.control.rules.policy import Again, Counts, after_failure, after_refusal, retries
+from stoker.control.rules.retries import Again, Counts, after_failure, after_refusal, retries
+from stoker.control.rules.types import Changed, JobView, ReportsApplied
 from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
@@ -24,7 +25,6 @@ from stoker.control.store.jobs.orphan_objects import prefixes, release
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
-from stoker.control.types import Changed, JobView, ReportsApplied
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,

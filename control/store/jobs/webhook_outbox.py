@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from sqlalchemy import select
 
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.types import Delivery, JobView
 from stoker.control.rules.webhook_retries import next_try_at
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.orphan_objects import release
 from stoker.control.store.tables.jobs import webhooks
-from stoker.control.types import Delivery, JobView
 from stoker.wire.messages import Ref
 
 _SECRET_BYTES = 24

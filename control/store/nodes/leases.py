@@ -17,11 +17,11 @@ from sqlalchemy import select, update
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.nodes.validation import AssignedAttempt
+from stoker.control.rules.types import Changed, Reconciled, UploadRight
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.nodes.requeue import put_back
 from stoker.control.store.tables.nodes import nodes
-from stoker.control.types import Changed, Reconciled, UploadRight
 from stoker.wire.messages import AttemptKey, Device, Hello
 from stoker.wire.names import attempt_prefix
 

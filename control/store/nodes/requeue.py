@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import bindparam, exists, select, update
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.policy import Counts, after_drop, after_loss, after_no_sending
+from stoker.control.rules.retries import Counts, after_drop, after_loss, after_no_sending
+from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK
@@ -22,7 +23,6 @@ from stoker.control.store.jobs.reads import view_of_row
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.store.tables.jobs import jobs
 from stoker.control.store.tables.nodes import nodes
-from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
 
 # ---- losing a node ------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from sqlalchemy import delete, insert, select, update
 
+from stoker.control.rules.types import AuditLine
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.accounts import audit
-from stoker.control.types import AuditLine
 
 
 def begin_audit(conn: Conn, account: str, key: str, at: float, method: str, path: str) -> int:

@@ -14,10 +14,10 @@ from sqlalchemy import insert, select, update
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.needs import Needs
+from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.jobs import jobs
 from stoker.control.store.tables.resources import endpoint_versions, endpoints
-from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import LockedWeights, Price, RegistryAuth, WeightsFile, WorkerLimits
 
 

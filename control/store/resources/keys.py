@@ -21,9 +21,9 @@ from typing import Any, Literal
 from sqlalchemy import insert, select, update
 
 from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.types import KeyRecord
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn
 from stoker.control.store.tables.accounts import keys
-from stoker.control.types import KeyRecord
 
 Kind = Literal["key", "join", "node"]
 _PREFIX: dict[Kind, str] = {"key": "sk", "join": "jt", "node": "nk"}

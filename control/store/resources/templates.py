@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
+from stoker.control.rules.types import Template
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.resources import templates
-from stoker.control.types import Template
 
 
 def put_template(conn: Conn, template: Template, now: float) -> None:

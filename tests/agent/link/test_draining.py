@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stoker.agent.reports import outbox_file
+from stoker.agent.jobs.reports import outbox_file
 from stoker.wire.messages import FromControl, Refused
 
 

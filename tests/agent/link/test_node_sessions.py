@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from stoker.agent.interfaces import AgentRefused
-from stoker.agent.reports import outbox, outbox_file
-from stoker.agent.workers.process_life import WAITING_MOST
+from stoker.agent.errors import AgentRefused
+from stoker.agent.jobs.reports import outbox, outbox_file
+from stoker.agent.workers.lifecycle.process_life import WAITING_MOST
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Progress, Released, WorkerState
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from stoker.agent.pods.interfaces import PodEngine
 from stoker.agent.pods.pods import MarksInMemory, Pods
-from stoker.agent.workers import usage
-from stoker.agent.workers.metering import Metering
+from stoker.agent.workers.lifecycle import usage
+from stoker.agent.workers.lifecycle.metering import Metering
 from stoker.wire.messages import PodPort, PodSpec, PodState, Usage
 
 

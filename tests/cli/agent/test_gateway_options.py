@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.http_workers.relay import Relay
-from stoker.agent.http_workers.worker_ports import WorkerPorts
-from stoker.agent.pods.free_ports import HostPorts
+from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.workers.http_servers.relay import Relay
+from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
 from stoker.cli.agent.gateway import GatewayAt, gateway_at, open_gateways
 from stoker.cli.errors import CliError
 

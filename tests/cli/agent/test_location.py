@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.agent.devices.devices import NvmlSampler
+from stoker.agent.host.devices.devices import NvmlSampler
 from stoker.cli.agent.location import labels_of, location_facts, public_ip_fact
 from stoker.cli.errors import CliError
 

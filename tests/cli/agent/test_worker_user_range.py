@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.sandbox.isolation import AS_ROOT, Host, facts
+from stoker.agent.host.sandbox.isolation import AS_ROOT, Host, facts
 from stoker.cli.agent import isolation as agent_isolation
 from stoker.cli.agent import worker_users as worker_user_range
 from stoker.cli.agent.isolation import isolation, worker_users

@@ -20,9 +20,9 @@ from stoker.agent.link.grpc_stream import ConnectFailed, connect
 from stoker.cli.control import process
 from stoker.cli.control.process import ControlOptions, run_control
 from stoker.cli.errors import CliError
-from stoker.control.api import server
-from stoker.control.auth.tls import TlsFiles
 from stoker.control.config.config import load_config
+from stoker.control.config.tls import TlsFiles
+from stoker.control.http.server import server
 from stoker.control.nodes.grpc_stream import GrpcServer
 from stoker.control.plane import Plane
 

@@ -22,7 +22,7 @@ from stoker.cli.jobs.watch import watch
 from stoker.cli.main import main
 from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed, JobRecord
-from stoker.control.api.settings import ApiSettings
+from stoker.control.http.calls.settings import ApiSettings
 
 
 @pytest.fixture(autouse=True)

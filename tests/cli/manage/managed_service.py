@@ -13,7 +13,7 @@ from managed import managed
 from plane_world import endpoint
 from scripted_agent import ScriptedAgent
 
-from stoker.control.api.server import serve_http
+from stoker.control.http.server.server import serve_http
 from stoker.wire.messages import Device
 from stoker.wire.messages.weights import HELD, SIZES
 from stoker.wire.streams import StreamEnded

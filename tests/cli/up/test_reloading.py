@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stoker.cli.up.reloading import Reloading
 from stoker.control.config.config import load_config, to_endpoints
-from stoker.control.types import Endpoint
+from stoker.control.rules.types import Endpoint
 
 TOML = """
 local_roots = ["handlers"]

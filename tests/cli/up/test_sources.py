@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stoker.cli.control.sources import VARIABLE, sources, with_sources
-from stoker.control.types import Endpoint, EndpointVersion
+from stoker.control.rules.types import Endpoint, EndpointVersion
 
 
 def endpoint(name: str, handler: Path, attribute: str = ":handler", **run: str) -> Endpoint:

@@ -14,8 +14,8 @@ from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import PACKED_MAX, function_request, route_request, route_response
 from stoker.client.apps.scanned import Endpoint
 from stoker.client.apps.source import scan_source
-from stoker.control.management_api.operations.endpoints import EndpointCreateInput, EndpointUpdateInput
-from stoker.control.management_api.operations.templates import TemplateCreateInput, TemplateUpdateInput
+from stoker.control.http.management.operations.endpoints import EndpointCreateInput, EndpointUpdateInput
+from stoker.control.http.management.operations.templates import TemplateCreateInput, TemplateUpdateInput
 
 (CAPTION, SHOP), _ = scan_source(
     "from stoker.client import endpoint\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from plane_world import endpoint, one, story, world
 
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.endpoints import Endpoints
 from stoker.control.rules.job_states import JobState
-from stoker.control.types import Listing
+from stoker.control.rules.types import Listing
 from stoker.wire.messages import Outcome
 
 SLUG, ID = "black-forest-labs-flux-1-dev", "echo"

@@ -14,7 +14,7 @@ from stoker.control.jobs import records
 from stoker.control.jobs.live_logs import LINGER_S, RING_LINES
 from stoker.control.jobs.log_following import LAST_LINES_S
 from stoker.control.rules.job_states import JobState
-from stoker.control.streams import LogEvent
+from stoker.control.rules.streams import LogEvent
 from stoker.testing.memory_stream import MemoryStream, memory_logs
 from stoker.wire.messages import AttemptKey, LogLines, Outcome, StreamHello
 from stoker.wire.streams import StreamEnded

@@ -17,7 +17,7 @@ from stoker.control.errors import BadRequest, KeyReused, NotFound
 from stoker.control.jobs.queries import COUNT_MOST, RECOUNT_S
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once, Submission
-from stoker.control.types import Counted, Listing, NewJob
+from stoker.control.rules.types import Counted, Listing, NewJob
 from stoker.wire.messages import Assign, Chunk, Outcome, Ref, WorkerState
 
 

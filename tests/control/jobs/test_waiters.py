@@ -4,7 +4,7 @@ import asyncio
 
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.rules.job_states import JobState
-from stoker.control.types import JobView
+from stoker.control.rules.types import JobView
 
 DONE = JobView("j", "e", JobState.COMPLETED, 0.0)
 

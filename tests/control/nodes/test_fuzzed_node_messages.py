@@ -16,7 +16,7 @@ from virtual_loop import run as run_story
 from vocabulary import instances
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.types import EndpointVersion
+from stoker.control.rules.types import EndpointVersion
 from stoker.wire import codec
 from stoker.wire.codec import Decoder, WireError
 from stoker.wire.messages import FromAgent, LogLines

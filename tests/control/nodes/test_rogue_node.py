@@ -18,9 +18,9 @@ from stoker.control import store
 from stoker.control.nodes.grpc_stream import serve
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.pods import Pod, PodBody
+from stoker.control.rules.types import EndpointVersion
 from stoker.control.rules.volumes import Volume
 from stoker.control.store.resources.keys import create_join_token
-from stoker.control.types import EndpointVersion
 from stoker.testing.memory_stream import memory_logs
 from stoker.wire.messages import (
     Artifact,

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
+from stoker.control.rules.types import JobView
 from stoker.control.store import Conn
-from stoker.control.types import JobView
 
 T = TypeVar("T")
 

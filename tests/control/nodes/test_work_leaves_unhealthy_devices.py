@@ -9,7 +9,7 @@ from random import Random
 
 from plane_world import World, endpoint, story, world
 
-from stoker.agent.devices.health import Answered, Lost, Missed
+from stoker.agent.host.devices.health import Answered, Lost, Missed
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stoker.control.rules.job_states import TERMINAL, JobState
-from stoker.control.rules.policy import MAX_ASSIGNMENTS
+from stoker.control.rules.retries import MAX_ASSIGNMENTS
 
 FRESH = {"created_at": 100.0, "ttl_at": 10_000.0}
 

@@ -1,4 +1,4 @@
-"""Broken copies of the job machine and its policy, which the tests of test_job_machine.py must notice."""
+"""Broken copies of the job machine and its retries, which the tests of test_job_machine.py must notice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import job_machine
 import pytest
 from mutants import examples_last, first_failure, load, mutant
 
-from stoker.control.rules import job_states, policy
+from stoker.control.rules import job_states
+from stoker.control.rules import retries as policy
 
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from mutants import mutant, survives
 
-from stoker.control import billing
 from stoker.control.auth import secret_references
-from stoker.control.rules import placement, pods, volumes, wanted_workers
+from stoker.control.rules import billing, placement, pods, volumes, wanted_workers
 from stoker.control.scheduling import cluster_state, rollout
 
 MUTANTS = {
@@ -339,7 +338,7 @@ MUTANTS = {
 CONTROL = Path(__file__).parents[1]
 MODULES = {
     "wanted_workers": ("rules/test_wanted_workers.py", wanted_workers),
-    "billing": ("test_billing.py", billing),
+    "billing": ("rules/test_billing.py", billing),
     "rollout": ("scheduling/test_rollout.py", rollout),
     "placement": ("rules/test_placement.py", placement),
     "cluster_state": ("scheduling/test_cluster_state.py", cluster_state),

@@ -15,10 +15,10 @@ from scripted_agent import CPU, ScriptedAgent
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules import ahead
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.types import Listing, QueueSample
 from stoker.control.rules.wanted_workers import ScaleSample, decide
 from stoker.control.scheduling import worker_scaling
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
-from stoker.control.types import Listing, QueueSample
 from stoker.wire.messages import Assign, AttemptKey, HeldAttempt, HeldWorker, Refused, WorkerSpec
 
 MOST = 8

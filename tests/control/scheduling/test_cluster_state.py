@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from profiles import examples
 
+from stoker.control.rules.types import Slot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeLoad, NodeState, PlacedWorker, offer
-from stoker.control.types import Slot
 from stoker.wire.messages import AttemptKey, DeviceSample
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from plane_world import endpoint
 
 from stoker.control.auth.secret_references import SecretValues
-from stoker.control.endpoints import Endpoints
-from stoker.control.resources.desired import DesiredVolumes
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import NodeRoom, Placement, place
+from stoker.control.rules.types import QueueSample
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.desired import DesiredWorkers
+from stoker.control.scheduling.desired_pods import DesiredVolumes
 from stoker.control.scheduling.engine_fit import fitting, unfit
 from stoker.control.scheduling.worker_scaling import WorkerScaling
-from stoker.control.types import QueueSample
 from stoker.wire.messages import Device
 
 GPU, CPU = Device("GPU-1", "gpu", "H100"), Device("cpu", "cpu", "CPU")

@@ -10,8 +10,8 @@ import pytest
 from plane_world import endpoint, story, world
 
 from stoker.control.config.config import ConfigError, load_config, to_endpoints
+from stoker.control.rules.types import EndpointVersion
 from stoker.control.store.resources.endpoints import _open
-from stoker.control.types import EndpointVersion
 
 NAMES = ("torch", "diffusers.FluxPipeline")
 

@@ -8,7 +8,7 @@ import pytest
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
-from stoker.control.types import Endpoint, EndpointVersion
+from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Assign, HeldAttempt, HeldWorker, WorkerState
 
 FOUR = EndpointVersion("/h/echo.py:handler", concurrency=4)

@@ -6,7 +6,7 @@ import asyncio
 
 from plane_world import World, endpoint, one, story, world
 
-from stoker.control.types import Endpoint, EndpointVersion
+from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import (
     Beat,
     Device,

@@ -12,8 +12,8 @@ from working_agent import WorkingAgent, gpus
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
+from stoker.control.rules.types import Endpoint, Listing
 from stoker.control.sweeper import STAFF_PAUSE_S
-from stoker.control.types import Endpoint, Listing
 from stoker.wire.messages import HeldWorker, WorkerState
 
 JOB_S = 8.0

@@ -13,10 +13,7 @@ import pytest
 from memory_store import memory_store
 
 from stoker.control import store
-from stoker.control.store.database.commits import run_batch
-from stoker.control.store.database.secrets import random_secrets
-from stoker.control.store.tables.schema import metadata
-from stoker.control.types import (
+from stoker.control.rules.types import (
     Changed,
     Claimed,
     Endpoint,
@@ -27,6 +24,9 @@ from stoker.control.types import (
     ReportsApplied,
     Slot,
 )
+from stoker.control.store.database.commits import run_batch
+from stoker.control.store.database.secrets import random_secrets
+from stoker.control.store.tables.schema import metadata
 from stoker.wire.messages import AttemptKey, Outcome, Report, ReportBody
 
 T = TypeVar("T")

@@ -1,5 +1,5 @@
-"""Sits where `do` says and tells when it began, and which processes are its own. Without `do`, and in a second
-attempt, it only tells when it began.
+"""Sits where `do` says and tells when it began, and which processes are its own. Without `do`, and in a
+second attempt, it only tells when it began.
 
     asks      a loop in Python that asks whether it was cancelled, and notes in the file `note` when it heard
     deaf      a loop in Python that asks nothing          native    one match of a regular expression, for hours

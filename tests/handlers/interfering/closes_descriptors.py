@@ -1,4 +1,5 @@
-"""Closes every descriptor that it may have inherited, as a daemon's first lines do. The worker's socket is one."""
+"""Closes every descriptor that it may have inherited, as a daemon's first lines do. The worker's socket is
+one."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""Prints `lines` lines with the time of each, one every `pause` seconds; with `flood`, so many more at once."""
+"""Prints `lines` lines with the time of each, one every `pause` seconds; with `flood`, so many more at
+once."""
 
 import time
 

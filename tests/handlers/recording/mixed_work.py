@@ -1,4 +1,5 @@
-"""One of several kinds of work; the result is a function of the input. Each start is noted in the file `runs`.
+"""One of several kinds of work; the result is a function of the input. Each start is noted in the file
+`runs`.
 
     quick    answers                      slow    takes `ms` first
     stream   emits five pieces            file    hands over a file, `times` as large

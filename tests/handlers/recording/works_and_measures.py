@@ -1,4 +1,5 @@
-"""Takes `ms`, measures `letters`, and notes when each run began and ended. Some kill their worker at first."""
+"""Takes `ms`, measures `letters`, and notes when each run began and ended. Some kill their worker at
+first."""
 
 import os
 import signal

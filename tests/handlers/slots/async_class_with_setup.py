@@ -1,4 +1,5 @@
-"""An async class whose setup waits for the loop, and whose jobs wait for one another: a pair meets or hangs."""
+"""An async class whose setup waits for the loop, and whose jobs wait for one another: a pair meets or
+hangs."""
 
 import asyncio
 

@@ -1,4 +1,5 @@
-"""Yields the numbers below `count` (3 unless told) from an async generator; its output is the list of them."""
+"""Yields the numbers below `count` (3 unless told) from an async generator; its output is the list of
+them."""
 
 from stoker import worker
 

@@ -1,4 +1,5 @@
-"""Leaves a thread that emits once its job is over: when the next job asks for it, and tells what came of it."""
+"""Leaves a thread that emits once its job is over: when the next job asks for it, and tells what came of
+it."""
 
 import os
 import threading

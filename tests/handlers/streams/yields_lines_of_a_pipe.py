@@ -1,4 +1,5 @@
-"""Yields each line that a test writes into the named pipe `pipe`, as it comes; ends when the test closes it."""
+"""Yields each line that a test writes into the named pipe `pipe`, as it comes; ends when the test closes
+it."""
 
 
 def handler(job):

@@ -21,7 +21,7 @@ import psutil
 import pytest
 from stack import Stack, fetched, files_below, queue_endpoint, running, until
 
-from stoker.agent.reports.outbox_file import OutboxFile, decode
+from stoker.agent.jobs.reports.outbox_file import OutboxFile, decode
 from stoker.wire.messages import Outcome
 
 OUTAGE_S = 60.0

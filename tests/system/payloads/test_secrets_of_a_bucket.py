@@ -16,7 +16,7 @@ from stack import HANDLERS, Stack, queue_endpoint, running
 from test_own_bucket import FILE, PRIVATE_ALLOWED, own_bucket, secret_is_nowhere
 from test_protocol_workers import STOCK, program
 
-from stoker.agent.reports.outbox_file import OutboxFile, decode
+from stoker.agent.jobs.reports.outbox_file import OutboxFile, decode
 from stoker.worker.testing import LocalJob
 
 LOOKS = queue_endpoint("looks", "access/looks_for_a_secret.py")

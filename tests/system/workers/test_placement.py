@@ -9,7 +9,7 @@ import pytest
 from nvml_stand_in import Driver, build
 from stack import Stack, queue_endpoint, running, until
 
-from stoker.agent.host_facts import sees_host_processes
+from stoker.agent.host.facts import sees_host_processes
 
 FILE = "recording/first_attempt_waits.py"
 

@@ -22,7 +22,7 @@ from preloaded import preloaded
 from stack import SOURCE, STOP_S, Stack, queue_endpoint
 from test_protocol_workers import STOCK, program
 
-from stoker.agent.process_tree.tree import process_table
+from stoker.agent.host.process_tree.tree import process_table
 
 ENDPOINT = queue_endpoint("tells", "access/tells_what_it_sees.py", networkVolumeId="weights")
 

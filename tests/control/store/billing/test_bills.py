@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stoker.control import store
-from stoker.control.billing import HOUR_MS, PriceList, records
+from stoker.control.rules.billing import HOUR_MS, PriceList, records
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.pods import Pod, PodBody
+from stoker.control.rules.types import EndpointVersion
 from stoker.control.rules.volumes import Volume
 from stoker.control.store.resources.volumes import add_volume, delete_volume, put_volume
-from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Device, Price, Report, ReportBody, Span, Usage
 
 HOUR = 490_000

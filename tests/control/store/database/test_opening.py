@@ -13,6 +13,7 @@ from sqlalchemy import inspect, text, update
 
 from stoker.control import store
 from stoker.control.rules.submissions import S3Config
+from stoker.control.rules.types import EndpointVersion
 from stoker.control.store.database.opening import _check
 from stoker.control.store.database.secrets import (
     FILE,
@@ -24,7 +25,6 @@ from stoker.control.store.database.secrets import (
 )
 from stoker.control.store.database.upgrades import ADDED
 from stoker.control.store.tables.schema import SCHEMA_VERSION, metadata
-from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Price
 
 

@@ -11,8 +11,8 @@ from stoker.control import store
 from stoker.control.errors import KeyReused
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once
+from stoker.control.rules.types import NewJob
 from stoker.control.store.database.commits import run_batch
-from stoker.control.types import NewJob
 
 KEY = Once("order-7", b"\x00" * 32)
 OTHER = Once("order-7", b"\x01" * 32)

@@ -10,9 +10,9 @@ from sqlalchemy import select
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.streams import Cursor
 from stoker.control.rules.submissions import S3Config
 from stoker.control.store.tables.billing import spans
-from stoker.control.streams import Cursor
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused, Span, Uploading
 
 ARTIFACT = Artifact("echo/job-1/1/0-a.png", 10, "ab", "image/png")

@@ -9,11 +9,11 @@ import pytest
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.streams import AttemptLog
+from stoker.control.rules.types import Counted, Listing, Page
 from stoker.control.store.billing import samples as store_samples
 from stoker.control.store.jobs import orders as store_orders
 from stoker.control.store.jobs import reads as store_views
-from stoker.control.streams import AttemptLog
-from stoker.control.types import Counted, Listing, Page
 from stoker.wire.messages import Ref
 
 

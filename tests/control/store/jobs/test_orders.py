@@ -8,8 +8,8 @@ import pytest
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.streams import Cursor
 from stoker.control.rules.submissions import S3Config
-from stoker.control.streams import Cursor
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused
 
 OUTPUT = Ref("echo/job-1/1/output.json", 2_000_000, "cd")

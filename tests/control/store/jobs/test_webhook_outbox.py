@@ -7,8 +7,8 @@ from typing import Any
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.types import Delivery
 from stoker.control.store.jobs.webhook_outbox import delivery_id
-from stoker.control.types import Delivery
 from stoker.wire.messages import Ref
 
 URL = "https://caller.example/hook"

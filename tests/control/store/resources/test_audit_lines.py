@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stoker.control import store
-from stoker.control.types import AuditLine
+from stoker.control.rules.types import AuditLine
 
 
 def test_a_line_is_begun_ended_listed_and_forgotten(bench: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
-from stoker.control.types import Template
+from stoker.control.rules.types import Template
 from stoker.wire.messages import LockedWeights, WeightsFile
 
 ACCOUNT, E = "default", "echo"

@@ -1,5 +1,5 @@
-"""The shape of the field's language model workers: a program in `src`, two engines behind one async generator,
-errors that are yielded, as many jobs at once as the engine bears."""
+"""The shape of the field's language model workers: a program in `src`, two engines behind one async
+generator, errors that are yielded, as many jobs at once as the engine bears."""
 
 import runpod
 from engine import Engine, JobInput, OpenAIEngine

@@ -1,1 +1,0 @@
-"""Attempts at jobs, from their Assign to their acknowledged outcome. Workers live in `agent.workers`."""

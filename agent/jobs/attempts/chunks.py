@@ -1,0 +1,177 @@
+"""The queue of one attempt's stream chunks: they are reported in order, and large ones are uploaded first.
+
+Pure: no clock, no bytes. The shell (`agent.jobs.attempts.chunk_stream`) holds the bodies and performs the
+commands.
+
+    small, and none waits ---------------------------------------------------> Report
+    large, or behind a large one --> waiting --its turn--> Upload --stored--> Report, and small ones behind it
+                                                ^--retry_at-- failed
+                                                              '-- not retryable --> all that wait are dropped
+
+- At most one is uploaded at a time, the first that waits. So the first that waits is always a large one.
+- The queue is bounded. The sender of a large chunk waits for `Taken`, which comes when HOLD_MAX bytes or less
+  wait. When the small chunks alone are more than HOLD_MAX, their worker is not read (`is_full`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from stoker.agent.jobs.attempts.attempt_machine import wait_after
+from stoker.agent.jobs.attempts.events import Backlog
+
+HOLD_MAX = 8_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedChunk:
+    """`large`: it is uploaded to the object store, and its report refers to it."""
+
+    n: int
+    size: int
+    large: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkQueue:
+    """`untaken` are the numbers of large chunks whose sender still waits."""
+
+    waiting: tuple[QueuedChunk, ...] = ()
+    untaken: tuple[int, ...] = ()
+    failures: int = 0
+    retry_at: float | None = None
+
+
+# ---- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    at: float
+    chunk: QueuedChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """The first that waits is in the object store."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFailed:
+    at: float
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictFixed:
+    """No chunk that is produced from now on counts, so no sender waits."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The chunks that wait are dropped."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    at: float
+
+
+Event: TypeAlias = Produced | Uploaded | UploadFailed | VerdictFixed | Abandon | Tick
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReportChunk:
+    """Report the first that waits, and drop its body."""
+
+    chunk: QueuedChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    chunk: QueuedChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Its sender may go on."""
+
+    n: int
+
+
+Command: TypeAlias = ReportChunk | Upload | Taken
+Stepped: TypeAlias = tuple[ChunkQueue, tuple[Command, ...]]
+
+
+# ---- the machine --------------------------------------------------------------------------------
+
+
+def step(state: ChunkQueue, event: Event) -> Stepped:
+    match event:
+        case Produced(_, chunk):
+            after, commands = _produced(state, chunk)
+        case Uploaded() if state.waiting:
+            after, commands = _uploaded(state)
+        case UploadFailed(_, retryable=False) | Abandon():
+            after, commands = ChunkQueue(untaken=state.untaken), ()
+        case UploadFailed(at) if state.waiting:
+            wait = wait_after(state.failures)
+            return replace(state, failures=state.failures + 1, retry_at=at + wait), ()
+        case Tick(at) if state.retry_at is not None and at >= state.retry_at:
+            return replace(state, retry_at=None), (Upload(state.waiting[0]),)
+        case VerdictFixed():
+            return _all_taken(state, ())
+        case _:
+            return state, ()
+    return _taken(after, commands)
+
+
+def wake_at(state: ChunkQueue) -> float | None:
+    return state.retry_at
+
+
+def backlog(state: ChunkQueue) -> Backlog:
+    if not state.waiting:
+        return ""
+    return "stuck" if state.failures else "moving"
+
+
+def is_full(state: ChunkQueue) -> bool:
+    return sum(chunk.size for chunk in state.waiting if not chunk.large) > HOLD_MAX
+
+
+def _produced(state: ChunkQueue, chunk: QueuedChunk) -> Stepped:
+    untaken = (*state.untaken, chunk.n) if chunk.large else state.untaken
+    after = replace(state, waiting=(*state.waiting, chunk), untaken=untaken)
+    if state.waiting:
+        return after, ()
+    return (after, (Upload(chunk),)) if chunk.large else (state, (ReportChunk(chunk),))
+
+
+def _uploaded(state: ChunkQueue) -> Stepped:
+    """Reports the first, and the small ones up to the next large one."""
+    end = 1
+    while end < len(state.waiting) and not state.waiting[end].large:
+        end += 1
+    ready, rest = state.waiting[:end], state.waiting[end:]
+    after = ChunkQueue(rest, state.untaken)
+    return after, (*map(ReportChunk, ready), *(Upload(chunk) for chunk in rest[:1]))
+
+
+def _taken(state: ChunkQueue, commands: tuple[Command, ...]) -> Stepped:
+    if not state.untaken or sum(chunk.size for chunk in state.waiting) > HOLD_MAX:
+        return state, commands
+    return _all_taken(state, commands)
+
+
+def _all_taken(state: ChunkQueue, commands: tuple[Command, ...]) -> Stepped:
+    return replace(state, untaken=()), (*commands, *map(Taken, state.untaken))

@@ -1,0 +1,290 @@
+"""The events and commands of `agent.jobs.attempts.attempt_machine`. Pure data.
+
+`at` is when an event happened, in seconds of the loop's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from stoker.wire.messages import End
+from stoker.wire.records import record
+
+Backlog = Literal["", "moving", "stuck"]
+"""Chunks of the stream that are not reported yet: none; being stored; or the object store has just failed."""
+
+
+@record(frozen=True, slots=True)
+class Verdict:
+    """How it ends. `given_back`: it goes back to the queue, and the attempt is not counted. `at_once`: it can
+    be assigned again without a pause."""
+
+    end: End
+    error: str | None = None
+    retryable: bool = False
+    given_back: bool = False
+    at_once: bool = False
+
+
+COMPLETED = Verdict("completed")
+
+
+# ---- events ------------------------------------------------------------------------------------
+
+
+@record(frozen=True, slots=True)
+class RoomAhead:
+    """Its run may be sent to its worker's socket, behind the one that runs."""
+
+    at: float
+
+
+@record(frozen=True, slots=True)
+class Next:
+    """The one before it has left their worker."""
+
+    at: float
+
+
+@record(frozen=True, slots=True)
+class Withdrawn:
+    """Its worker had not begun the run in its socket, and will not."""
+
+    at: float
+
+
+@record(frozen=True, slots=True)
+class HandBack:
+    """It is not to wait for its worker any more."""
+
+    at: float
+    why: str
+
+
+@record(frozen=True, slots=True)
+class Fetched:
+    at: float
+
+
+@record(frozen=True, slots=True)
+class FetchFailed:
+    at: float
+    error: str
+
+
+@record(frozen=True, slots=True)
+class Begun:
+    """The handler has the job only now, so its execution time starts here."""
+
+    at: float
+
+
+@record(frozen=True, slots=True)
+class Done:
+    """The handler returned. `upload`: files, or an output too large for a message, must be uploaded."""
+
+    at: float
+    upload: bool
+    backlog: Backlog = ""
+
+
+@record(frozen=True, slots=True)
+class HandlerFailed:
+    at: float
+    error: str
+    retryable: bool
+    backlog: Backlog = ""
+
+
+@record(frozen=True, slots=True)
+class Stop:
+    """End it with this verdict: a cancel, a refused file, the agent's shutdown."""
+
+    at: float
+    verdict: Verdict
+
+
+@record(frozen=True, slots=True)
+class LeaseLost:
+    """The node may no longer run its attempts. Those that have left their worker go on."""
+
+    at: float
+
+
+@record(frozen=True, slots=True)
+class Dropped:
+    """Control needs neither the work nor its reports."""
+
+    at: float
+
+
+@record(frozen=True, slots=True)
+class WorkerGone:
+    """The process was reaped. `planned`: the agent ended it for another reason than this attempt."""
+
+    at: float
+    why: str
+    planned: bool
+    backlog: Backlog = ""
+
+
+@record(frozen=True, slots=True)
+class ChunksUploaded:
+    """No chunk of the stream waits any more."""
+
+    at: float
+
+
+@record(frozen=True, slots=True)
+class ChunkFailed:
+    """A chunk could not be uploaded. Unless this is `retryable`, all that wait are dropped."""
+
+    at: float
+    error: str
+    retryable: bool
+
+
+@record(frozen=True, slots=True)
+class Uploaded:
+    at: float
+
+
+@record(frozen=True, slots=True)
+class UploadFailed:
+    at: float
+    error: str
+    retryable: bool
+
+
+@record(frozen=True, slots=True)
+class Acked:
+    at: float
+
+
+@record(frozen=True, slots=True)
+class Tick:
+    at: float
+
+
+Event: TypeAlias = (
+    RoomAhead
+    | Next
+    | Withdrawn
+    | HandBack
+    | Fetched
+    | FetchFailed
+    | Begun
+    | Done
+    | HandlerFailed
+    | Stop
+    | LeaseLost
+    | Dropped
+    | WorkerGone
+    | ChunksUploaded
+    | ChunkFailed
+    | Uploaded
+    | UploadFailed
+    | Acked
+    | Tick
+)
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+@record(frozen=True, slots=True)
+class Fetch:
+    pass
+
+
+@record(frozen=True, slots=True)
+class SendRun:
+    """It begins."""
+
+
+@record(frozen=True, slots=True)
+class SendAhead:
+    """Put its run into the worker's socket; it does not begin."""
+
+
+@record(frozen=True, slots=True)
+class Begin:
+    """It begins; its run was sent ahead."""
+
+
+@record(frozen=True, slots=True)
+class Withdraw:
+    """Takes back what is in the worker's socket. Those that the worker has not begun are `Withdrawn`."""
+
+
+@record(frozen=True, slots=True)
+class SendCancel:
+    reason: str
+
+
+@record(frozen=True, slots=True)
+class TerminateWorker:
+    why: str
+
+
+@record(frozen=True, slots=True)
+class ReleaseSlot:
+    """Its slot, or its position behind the one that runs, is free; its scratch folder is removed."""
+
+
+@record(frozen=True, slots=True)
+class ReportUploading:
+    """Tell control that the slot is free and the upload begun."""
+
+
+@record(frozen=True, slots=True)
+class ReportDelay:
+    """Tell control why the upload is late."""
+
+    why: str
+
+
+@record(frozen=True, slots=True)
+class Upload:
+    pass
+
+
+@record(frozen=True, slots=True)
+class StopTransfer:
+    """Chunks that wait are dropped."""
+
+
+@record(frozen=True, slots=True)
+class ReportOutcome:
+    verdict: Verdict
+
+
+@record(frozen=True, slots=True)
+class ReportReleased:
+    pass
+
+
+@record(frozen=True, slots=True)
+class Forget:
+    """Forget the attempt. `reports`: those in the outbox, too."""
+
+    reports: bool = False
+
+
+Command: TypeAlias = (
+    Fetch
+    | SendRun
+    | SendAhead
+    | Begin
+    | Withdraw
+    | SendCancel
+    | TerminateWorker
+    | ReleaseSlot
+    | ReportUploading
+    | ReportDelay
+    | Upload
+    | StopTransfer
+    | ReportOutcome
+    | ReportReleased
+    | Forget
+)

@@ -1,0 +1,168 @@
+"""Sends what followed attempts print, as it is printed, on a stream of its own.
+
+    wanted ──> it runs here: watched ──new lines──> LogLines ... ──it leaves its worker──> the last, `over`
+       └──> not yet: watched once it begins           └── no longer wanted: forgotten
+
+Nothing is queued here: lines are taken from the worker's log tail when the stream has room. A worker that
+prints faster than that loses lines, and the line numbers show how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from stoker.agent.host.logs import attempt_log
+from stoker.agent.host.logs.tail import TailListener
+from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
+from stoker.wire.messages import AttemptKey, LogLines, StreamHello
+from stoker.wire.streams import AgentLogs, HasLogs, NoLogs, StreamEnded
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 64 * 1024
+AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    """`position` is the next line's in the worker's log tail, `number` the one that it is sent with. They
+    differ where lines of other jobs are left out."""
+
+    attempt: RunningAttempt
+    printed: TailListener
+    stop: Callable[[], None]
+    position: int = 0
+    number: int = 0
+    more: bool = True
+
+
+class LogFollow:
+    """Lives as long as the agent; `run` for one session. `attempts` are those of this node. `wanted` are the
+    keys that control follows, `followed` those of them that run here."""
+
+    def __init__(self, attempts: Mapping[AttemptKey, RunningAttempt]) -> None:
+        self._attempts = attempts
+        self.wanted: frozenset[AttemptKey] = frozenset()
+        self.followed: dict[AttemptKey, _Followed] = {}
+        self._last: deque[LogLines] = deque()
+        self._wake = asyncio.Event()
+
+    # -- what control requests
+
+    def request(self, keys: Iterable[AttemptKey]) -> None:
+        self.wanted = frozenset(keys)
+        for key in self.followed.keys() - self.wanted:
+            self.followed.pop(key).stop()
+        for key in self.wanted - self.followed.keys():
+            if (attempt := self._attempts.get(key)) is not None:
+                self.begin(attempt)
+
+    # -- what attempts do
+
+    def begin(self, attempt: RunningAttempt) -> None:
+        printed = attempt.printed
+        if attempt.key in self.followed or printed is None:
+            return
+        followed = _Followed(attempt, printed, lambda: None)
+        followed.stop = printed.watch(lambda: self._on_lines(followed))
+        self.followed[attempt.key] = followed
+        self._wake.set()
+
+    def end(self, key: AttemptKey) -> None:
+        """To be called before the attempt leaves its worker."""
+        followed = self.followed.pop(key)
+        followed.stop()
+        while (lines := self._next(followed, whole=False)) is not None:
+            self._last.append(lines)
+        self._last.append(LogLines(None, *_about(followed), followed.number, (), over=True))
+        self._wake.set()
+
+    def _on_lines(self, followed: _Followed) -> None:
+        followed.more = True
+        self._wake.set()
+
+    # -- what is sent
+
+    def take(self) -> LogLines | None:
+        """The next message. Attempts take turns, so one that prints much does not delay the others."""
+        if self._last:
+            return self._last.popleft()
+        for key, followed in list(self.followed.items()):
+            if followed.more and (lines := self._next(followed)) is not None:
+                self.followed[key] = self.followed.pop(key)
+                return lines
+        return None
+
+    def _next(self, followed: _Followed, *, whole: bool = True) -> LogLines | None:
+        first, printed = followed.printed.after(followed.position, whole=whole)
+        batch = _fitting(printed)
+        followed.more = len(printed) > len(batch)
+        if not batch:
+            return None
+        number = followed.number + first - followed.position
+        attempt = followed.attempt
+        own = attempt_log.cleaned(attempt.own_lines(batch), attempt.worker.secrets)
+        followed.position, followed.number = first + len(batch), number + len(own)
+        return LogLines(None, *_about(followed), number, own)
+
+    # -- the stream
+
+    async def run(self, stream: HasLogs, hello: StreamHello) -> None:
+        """For one session, until it is cancelled. A stream that breaks is opened again; returns where control
+        has no streams of logs."""
+        while True:
+            try:
+                await self._once(await stream.open_logs(), hello)
+            except NoLogs:
+                log.info("this control follows no logs")
+                return
+            except StreamEnded as ended:
+                log.info("the stream of logs is over: %s", ended)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _once(self, stream: AgentLogs, hello: StreamHello) -> None:
+        reading = asyncio.create_task(self._read(stream), name="logs wanted")
+        writing = asyncio.create_task(self._write(stream, hello), name="log lines")
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stream.end("the session is over")
+            reading.cancel()
+            writing.cancel()
+            ends = await asyncio.gather(reading, writing, return_exceptions=True)
+            self.request(())
+            self._last.clear()
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _read(self, stream: AgentLogs) -> None:
+        while True:
+            self.request((await stream.receive()).attempts)
+
+    async def _write(self, stream: AgentLogs, hello: StreamHello) -> None:
+        await stream.send(LogLines(hello))
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (lines := self.take()) is not None:
+                await stream.send(lines)
+                await asyncio.sleep(0)  # others first: reports, frames
+
+
+def _fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The first lines that fit in one message, at least one."""
+    size = 0
+    for n, line in enumerate(lines):
+        size += 4 * min(len(line), attempt_log.LINE_MAX) + 8
+        if n and size > BATCH_BYTES:
+            return lines[:n]
+    return lines
+
+
+def _about(followed: _Followed) -> tuple[str, int]:
+    return followed.attempt.key.job, followed.attempt.key.attempt

@@ -1,0 +1,82 @@
+"""An attempt's transfers from and to the object store. Each returns an event for the attempt's machine.
+
+`agent.jobs.uploads.payloads` moves the payloads; whether a transfer is tried again is decided by
+`agent.jobs.attempts.attempt_machine`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from stoker.agent.alarm import loop_time
+from stoker.agent.interfaces import Objects
+from stoker.agent.jobs.attempts import events as ev
+from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
+from stoker.agent.jobs.uploads.payloads import deliver, fetch
+from stoker.outbound.errors import OutboundError
+
+log = logging.getLogger(__name__)
+
+Move: TypeAlias = Callable[[RunningAttempt, Objects], Awaitable[ev.Event]]
+
+
+class _NotReady(Exception):
+    """The attempt cannot begin. The text is for the caller."""
+
+
+async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
+    """Fetches its input, where that was too large for its Assign. Meanwhile the caller's own bucket is tried,
+    so that a bucket that refuses its files is found before the work."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_fetch_input(attempt, objects))
+            group.create_task(_try_bucket(attempt, objects))
+    except ExceptionGroup as failed:
+        return ev.FetchFailed(loop_time(), str(failed.exceptions[0]))
+    return ev.Fetched(loop_time())
+
+
+async def _fetch_input(attempt: RunningAttempt, objects: Objects) -> None:
+    ref, grant = attempt.assign.input_ref, attempt.assign.grant
+    if ref is None or grant is None:
+        return
+    with _explained(attempt, "the input could not be fetched"):
+        attempt.input = await fetch(ref, grant, objects)
+
+
+async def _try_bucket(attempt: RunningAttempt, objects: Objects) -> None:
+    if (own := attempt.assign.files_grant) is not None:
+        with _explained(attempt, "the bucket of s3Config cannot be used"):
+            await objects.try_bucket(own)
+
+
+@contextmanager
+def _explained(attempt: RunningAttempt, what: str) -> Iterator[None]:
+    """Raises _NotReady for what fails inside."""
+    try:
+        yield
+    except OutboundError as error:
+        raise _NotReady(f"{what}: {error}") from None
+    except Exception as error:
+        log.exception("%s: %s", attempt.key, what)
+        raise _NotReady(f"{what}: {error!r}") from None
+
+
+async def uploaded(attempt: RunningAttempt, objects: Objects) -> ev.Event:
+    """Its files and its output."""
+    grant = attempt.assign.grant
+    assert grant is not None
+    try:
+        await deliver(attempt.payload, grant, objects, attempt.assign.files_grant)
+    except OutboundError as error:
+        reason = f"the result could not be uploaded: {error}"
+        log.warning("job %s: %s", attempt.assign.job, reason)
+        return ev.UploadFailed(loop_time(), reason, error.retryable)
+    except Exception as error:
+        log.exception("uploading the result of %s failed", attempt.key)
+        return ev.UploadFailed(loop_time(), f"the result could not be uploaded: {error!r}", retryable=False)
+    return ev.Uploaded(loop_time())

@@ -1,0 +1,99 @@
+"""What a handler sends while its job runs: progress, chunks of its output, files, and requests for inputs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from stoker.agent import worker_frames
+from stoker.agent.interfaces import Inputs, Objects, Scratch
+from stoker.agent.jobs.attempts import events as ev
+from stoker.agent.jobs.attempts.chunk_stream import ChunkStream, StreamContext
+from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
+from stoker.agent.jobs.attempts.worker_events import (
+    checked_chunk,
+    checked_file,
+    discard,
+    is_large,
+    taken_frame,
+)
+from stoker.agent.jobs.inputs.fetches import Fetches
+from stoker.agent.jobs.reports.reports import Reports
+from stoker.wire.messages import Chunk, Progress
+from stoker.worker.frames import CHUNK_INLINE_MAX
+
+log = logging.getLogger(__name__)
+
+
+class Updates:
+    """`step` passes an event to the attempt's machine. `spawn` runs a coroutine in the agent's task group."""
+
+    def __init__(
+        self,
+        *,
+        reports: Reports,
+        objects: Objects,
+        scratch: Scratch,
+        inputs: Inputs,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        step: Callable[[RunningAttempt, ev.Event], None],
+    ) -> None:
+        self._reports = reports
+        self._objects = objects
+        self._scratch = scratch
+        self._inputs = inputs
+        self._spawn = spawn
+        self._step = step
+
+    def take(self, attempt: RunningAttempt, message: worker_frames.JobMessage) -> None:
+        """Raises HandlerViolation, BadOutput or BrokenProtocol; no descriptor of the message is open then."""
+        match message:
+            case worker_frames.Progress(body=body) if len(body) > CHUNK_INLINE_MAX:
+                log.warning("a progress value of %d bytes is left out; the limit is 1 MB", len(body))
+            case worker_frames.Progress(body=body):
+                self._reports.add(Progress(attempt.key.job, attempt.key.attempt, body))
+            case worker_frames.Chunk():
+                self._chunk(attempt, message)
+            case worker_frames.File():
+                files = attempt.payload.files
+                try:
+                    files[message.n] = checked_file(message, files, partial(self._scratch.check, attempt.key))
+                except BaseException:
+                    discard(attempt.worker, message)
+                    raise
+            case worker_frames.Fetch():
+                if attempt.fetches is None:
+                    private, own = attempt.assign.private_inputs, attempt.assign.grant
+                    send = attempt.worker.send
+                    attempt.fetches = Fetches(
+                        attempt.key, self._inputs, self._spawn, send, private=private, own=own
+                    )
+                attempt.fetches.begin(message)
+
+    def _chunk(self, attempt: RunningAttempt, chunk: worker_frames.Chunk) -> None:
+        large, grant = is_large(chunk), attempt.assign.grant
+        check = partial(self._scratch.check, attempt.key)
+        try:
+            body = checked_chunk(chunk, attempt.chunk_count, storable=grant is not None, check=check)
+        except BaseException:
+            discard(attempt.worker, chunk)
+            raise
+        attempt.chunk_count += 1
+        if large and attempt.stream is None:
+            assert grant is not None
+            context = StreamContext(
+                objects=self._objects,
+                spawn=self._spawn,
+                report=self._reports.add,
+                on_taken=lambda n: attempt.worker.send(taken_frame(attempt.key, n)),
+                hold=lambda paused: attempt.worker.hold(attempt.key, paused=paused),
+                on_event=lambda event: self._step(attempt, event),
+            )
+            attempt.stream = ChunkStream(attempt.key, grant, context)
+        if attempt.stream is not None:
+            attempt.stream.add(chunk.n, body, large=large)
+        elif isinstance(body, bytes):
+            self._reports.add(Chunk(attempt.key.job, attempt.key.attempt, chunk.n, body))

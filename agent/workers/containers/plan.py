@@ -1,0 +1,239 @@
+"""Plans a worker's container, decides whether this node can run it, and describes how it ended.
+
+Pure: takes facts of the node and a WorkerSpec, returns a ContainerPlan or a reason for refusing it.
+`agent.workers.containers.requests` turns a ContainerPlan into a request to docker or podman.
+
+- A python worker gets the worker package (read-only), the folder of its frame socket, and its scratch folder
+  under the same path as on the node, because the agent checks the paths of the files that it hands over.
+- A worker with weights gets the folder of weights, read-only, and its path in STOKER_WEIGHTS_DIR.
+- A protocol worker gets its environment and reaches the agent's worker protocol on the node's loopback.
+- Containers of both kinds share the node's network; a network of their own is not offered yet.
+- Process 1 is the engine's init: a program that is process 1 itself would not receive SIGTERM.
+- GPUs are requested by CDI name only. What an engine would silently leave out is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stoker.agent.host.storage.volumes import MOUNT_POINT, VOLUME_PATH
+from stoker.agent.workers.processes.exit_reasons import describe_exit
+from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
+
+AGENT_LABEL, WORKER_LABEL, POD_LABEL = "stoker.agent", "stoker.worker", "stoker.pod"
+INSIDE = "/stoker"
+NVIDIA_RUNTIME = "NVIDIA_VISIBLE_DEVICES"
+SOCKET = "frames.sock"
+WEIGHTS_DIR, WEIGHTS = "STOKER_WEIGHTS_DIR", "/stoker-weights"
+"""The variable with the path of the weights, and where they are in a container."""
+DOCKER_WITH_CDI = 25
+PODMAN_WITH_CDI = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What is known of the container engine.
+
+    cdi        whether devices can be requested by CDI name
+    why        why there is no engine; empty if there is one
+    elsewhere  there is an engine, but it does not see the agent's folders
+    """
+
+    name: str = ""
+    version: str = ""
+    cdi: bool = False
+    why: str = ""
+    elsewhere: bool = False
+
+    @property
+    def summary(self) -> str:
+        return f"{self.name} {self.version}" if self.name else f"none: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    """The limits of each container; None means no limit. `nproc` is set to what the host allows, because
+    podman's default of a million processes may exceed it."""
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    pids: int = 4096
+    nofile: int = 4096
+    nproc: int | None = None
+
+    def of(self, limits: WorkerLimits | None) -> ContainerLimits:
+        """Returns the endpoint's limits, with the node's where the endpoint sets none."""
+        if limits is None:
+            return self
+        return replace(
+            self,
+            memory_bytes=self.memory_bytes if limits.memory_bytes is None else limits.memory_bytes,
+            cpus=self.cpus if limits.cpus is None else limits.cpus,
+            pids=self.pids if limits.pids is None else limits.pids,
+            nofile=self.nofile if limits.files is None else limits.files,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """Paths on the engine's host, but for `scratch`, which is the agent's path of `scratch_source`. `volume`
+    and `weights` are empty if the endpoint has none."""
+
+    agent: str
+    frames: str
+    package: str
+    scratch: str
+    scratch_source: str
+    volume: str = ""
+    user: tuple[int, int] = (0, 0)
+    groups: tuple[int, ...] = ()
+    weights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlan:
+    """A container, independent of the engine. None means the image's own value. `devices` are CDI names."""
+
+    image: str
+    environment: Mapping[str, str]
+    labels: Mapping[str, str]
+    limits: ContainerLimits
+    entrypoint: tuple[str, ...] | None = None
+    command: tuple[str, ...] | None = None
+    user: str | None = None
+    groups: tuple[int, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+def facts(engine: EngineFacts) -> dict[str, str]:
+    """Returns the engine's facts for the node's record."""
+    return {"containers": engine.summary, "containers_cdi": "yes" if engine.cdi else "no"}
+
+
+def refusal(engine: EngineFacts, image: str, device: Device | None) -> str | None:
+    """Returns why this node cannot run the image, or None if it can."""
+    if not engine.name:
+        return f"image {image} needs a container engine; this node has none: {engine.why}"
+    if not is_gpu(device) or engine.cdi:
+        return None
+    need = {
+        "docker": f"docker {DOCKER_WITH_CDI} or newer with CDI switched on",
+        "podman": f"podman {PODMAN_WITH_CDI} or newer",
+    }[engine.name]
+    return f"GPUs come into containers by CDI, which needs {need}; this node has {engine.summary}"
+
+
+def major(version: str) -> int:
+    found = re.match(r"\d+", version)
+    return int(found[0]) if found else 0
+
+
+def plan(
+    spec: WorkerSpec,
+    device: Device | None,
+    image: str,
+    environment: Mapping[str, str],
+    paths: HostPaths,
+    limits: ContainerLimits,
+) -> ContainerPlan:
+    """`environment` holds the variables that the kind of worker adds; `limits` are the node's."""
+    made = ContainerPlan(
+        image,
+        {**({WEIGHTS_DIR: WEIGHTS} if paths.weights else {}), **_environment(spec, device, environment)},
+        {AGENT_LABEL: paths.agent, WORKER_LABEL: spec.worker},
+        limits.of(spec.limits),
+        binds=_binds(spec, paths),
+        devices=tuple(map(cdi_name, spec.devices)) if is_gpu(device) else (),
+    )
+    if spec.kind != "python":
+        return replace(made, entrypoint=spec.entrypoint or None, command=spec.command or None)
+    user = f"{paths.user[0]}:{paths.user[1]}"
+    return replace(made, entrypoint=_python_command(spec.command), command=(), user=user, groups=paths.groups)
+
+
+def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:
+    module = ("-P", "-m", "stoker.worker.runtime", "--connect", f"{INSIDE}/{SOCKET}")
+    return *(interpreter or ("python",)), *module
+
+
+def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, str]) -> dict[str, str]:
+    """Returns the container's variables. Only a container without GPUs gets CUDA_VISIBLE_DEVICES: CDI adds no
+    GPU but those that were requested. "void" stops NVIDIA's runtime, if that is the engine's default, from
+    adding all GPUs because the image requests them."""
+    last = {NVIDIA_RUNTIME: "void"} | ({} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""})
+    if spec.volume:
+        last[VOLUME_PATH] = MOUNT_POINT
+    if spec.kind != "python":
+        return {**added, **last}
+    declared = {**spec.env, **added}
+    search = [f"{INSIDE}/package", *filter(None, [declared.pop("PYTHONPATH", "")])]
+    return {**declared, "PYTHONPATH": ":".join(search), **last}
+
+
+def _binds(spec: WorkerSpec, paths: HostPaths) -> tuple[Bind, ...]:
+    shared = (Bind(paths.volume, MOUNT_POINT, read_only=False),) if spec.volume else ()
+    if paths.weights:
+        shared = (*shared, Bind(paths.weights, WEIGHTS, read_only=True))
+    if spec.kind != "python":
+        return shared
+    return (
+        Bind(paths.frames, INSIDE, read_only=True),
+        Bind(paths.package, f"{INSIDE}/package", read_only=True),
+        Bind(paths.scratch_source, paths.scratch, read_only=False),
+        *shared,
+    )
+
+
+def is_gpu(device: Device | None) -> bool:
+    return device is not None and device.kind != "cpu"
+
+
+def cdi_name(uuid: str) -> str:
+    return f"nvidia.com/gpu={uuid}"
+
+
+# -- its end
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerExit:
+    """How a container ended, as the engine reports it."""
+
+    code: int
+    oom_killed: bool = False
+    error: str = ""
+
+
+def describe_container_exit(
+    ended: ContainerExit, killed: str | None, *, terminated: bool, memory_bytes: int | None
+) -> tuple[int, str]:
+    """Returns the exit status in subprocess's form, and the reason. Engines report an end by signal n as
+    128 + n."""
+    status = _status(ended.code)
+    if (
+        killed is None
+        and status != 0
+        and (ended.oom_killed or (status == -signal.SIGKILL and memory_bytes is not None))
+    ):
+        sure = "killed: out of memory" if ended.oom_killed else "killed, likely out of memory"
+        limit = f" (limit {memory_bytes >> 20} MiB)" if memory_bytes is not None else ""
+        return status, f"{sure}{limit}"
+    if ended.error:
+        return status, f"the container did not run: {ended.error}"
+    return status, describe_exit(status, killed, terminated=terminated)
+
+
+def _status(code: int) -> int:
+    number = code - 128
+    return -number if 0 < number < signal.NSIG else code

@@ -1,0 +1,101 @@
+"""What the local spawner and the makers of its processes pass to each other, and a worker's open channels."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from stoker.agent.errors import SpawnFailed
+from stoker.agent.host.logs.tail import log_pipe
+from stoker.agent.host.sandbox.isolation import SandboxPlan
+
+
+class ChildProcess(Protocol):
+    """A process that only this one may wait for; `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is started instead of the python worker. `environment` is without the agent's marks. `Path()` as
+    `folder` is none: the program starts in its worker's home."""
+
+    command: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnRequest:
+    """What a new python worker is started with, by a spawner or by a zygote. `command` is what an interpreter
+    would run. `plan` is what it is shut in with, `cgroup` the file that puts a process into its cgroup, where
+    it has one."""
+
+    module: str
+    command: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+    socket: int
+    output: int
+    plan: SandboxPlan = field(default_factory=SandboxPlan)
+    cgroup: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ZygoteCommand:
+    """What a zygote is started with, apart from what its set declares."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    socket: int
+    output: int
+
+
+Fork = Callable[[SpawnRequest], ChildProcess]
+"""Makes a worker in another way than by starting an interpreter. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Of the worker's socket, where it has one, and of the pipe for what it prints."""
+
+    ours: socket.socket | None
+    theirs: socket.socket | None
+    log_read: int
+    log_write: int
+
+    def close_ours(self) -> None:
+        os.close(self.log_read)
+        if self.ours is not None:
+            self.ours.close()
+
+    def close_theirs(self) -> None:
+        os.close(self.log_write)
+        if self.theirs is not None:
+            self.theirs.close()
+
+
+def open_channels(*, frames: bool) -> Channels:
+    """Raises SpawnFailed."""
+    try:
+        ours, theirs = socket.socketpair() if frames else (None, None)
+    except OSError as error:
+        raise SpawnFailed(f"no socket for a worker: {error.strerror}") from None
+    try:
+        log_read, log_write = log_pipe()
+    except OSError as error:
+        for end in (ours, theirs):
+            if end is not None:
+                end.close()
+        raise SpawnFailed(f"no pipe for a worker: {error.strerror}") from None
+    return Channels(ours, theirs, log_read, log_write)

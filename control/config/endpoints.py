@@ -1,0 +1,43 @@
+"""The endpoints that exist now, by id and by alias. A cache of the store's rows; it decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from stoker.control.errors import BadRequest, NotFound
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint
+
+
+class Endpoints:
+    """`by_id` is replaced by each change, so that an iteration over it sees one state."""
+
+    def __init__(self, aliases: Mapping[str, str]) -> None:
+        self._aliases = dict(aliases)
+        self.by_id: Mapping[str, Endpoint] = {}
+
+    def load(self, endpoints: Iterable[Endpoint]) -> None:
+        self.by_id = {endpoint.id: endpoint for endpoint in endpoints}
+
+    def put(self, endpoint: Endpoint) -> None:
+        """New, or changed."""
+        self.by_id = {**self.by_id, endpoint.id: endpoint}
+
+    def drop(self, endpoint: str) -> None:
+        self.by_id = {name: one for name, one in self.by_id.items() if name != endpoint}
+
+    def named(self, endpoint: str) -> Endpoint | None:
+        """Anybody's endpoint under this id or alias."""
+        return self.by_id.get(self._aliases.get(endpoint, endpoint))
+
+    def find(self, account: str, endpoint: str, *, of_queue: bool = True) -> Endpoint:
+        """The caller's endpoint under this id or alias. `of_queue`: it must take jobs. Raises NotFound and
+        BadRequest."""
+        found = self.by_id.get(self._aliases.get(endpoint, endpoint))
+        if found is None or found.account != account:
+            raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it belongs to another account")
+        if of_queue and found.type == LOAD_BALANCER:
+            raise BadRequest(
+                f"not allowed for QB API: endpoint {endpoint} is load-balancing and takes no jobs; its"
+                f" workers serve the other paths below /v2/{endpoint}/"
+            )
+        return found

@@ -1,0 +1,213 @@
+"""One request, as the operations see it: its parameters, caller, endpoint and body.
+
+Reads straight from the ASGI scope: a request object costs as much as all of this. A body is read in
+parts and refused as soon as it is over its limit, so that no more than the limit is ever in memory.
+
+A caller whose answer takes long is watched, and ends its admission when it leaves. A submission goes on then,
+as it may be half stored; what only reads ends with its caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.types import Message, Receive, Scope
+
+from stoker.control.auth.rate_limits import Admission
+from stoker.control.errors import BadRequest, TooLarge, Unauthorized, UnsupportedEncoding
+from stoker.control.http.calls.answers import Headers
+from stoker.control.http.calls.ignored import HEADER, header_value, refusal, strict
+from stoker.control.http.calls.query_parameters import MILLISECONDS, TTL_MS, WAIT_MS, whole_number
+from stoker.control.rules.access import Caller
+from stoker.control.rules.json_size import refuse_many_parts
+from stoker.control.rules.types import Endpoint
+from stoker.outbound.run_in_thread import run_in_thread
+
+T = TypeVar("T")
+
+IGNORED_BODY_BYTES = 64 * 1024
+
+WATCH_AFTER_S = 1.0
+"""A watch costs a task: an answer that comes at once is to go without."""
+
+BESIDE_BYTES = 256 * 1024
+"""A body above this is read in a thread."""
+
+_LENGTH_DIGITS = 20
+
+NOT_COMPRESSED = ("", "identity")
+COMPRESSED = ("gzip", "x-gzip", "deflate")
+
+
+class CallerLeft(Exception):
+    """The connection closed before the request was complete: there is no caller to answer."""
+
+
+@dataclass(slots=True)
+class Call:
+    """`caller` and `endpoint` are set once they were found; `admission` counts it as a request in progress.
+    `query` holds the query's parameters, each with all its values: of a call that was admitted. `ignored` is
+    the header of the answer which names what in the request means nothing here."""
+
+    scope: Scope
+    receive: Receive
+    job: str
+    caller: Caller = field(init=False)
+    endpoint: Endpoint = field(init=False)
+    query: Mapping[str, list[str]] = field(default_factory=dict)
+    admission: Admission | None = None
+    left: bool = False
+    ignored: Headers = ()
+
+    async def next_message(self) -> Message:
+        """The next message. Once the caller has left, every call returns the disconnect."""
+        if self.left:
+            return {"type": "http.disconnect"}
+        message = await self.receive()
+        self.left = message["type"] == "http.disconnect"
+        return message
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of this lower-case name."""
+        for key, value in self.scope["headers"]:
+            if key == name:
+                return str(value, "latin-1")
+        return None
+
+    def wait_s(self, default_ms: int) -> float:
+        """`?wait=` in milliseconds, as seconds."""
+        requested_ms = whole_number(self.query, "wait", WAIT_MS, MILLISECONDS) if self.query else None
+        return (requested_ms or default_ms) / 1000
+
+    def ttl_ms(self) -> int | None:
+        """`?ttl=`, where it was sent."""
+        return whole_number(self.query, "ttl", TTL_MS, MILLISECONDS)
+
+    def note_ignored(self, names: Sequence[str]) -> None:
+        """Raises BadRequest if the caller wants such names refused."""
+        if strict(str(value, "latin-1") for key, value in self.scope["headers"] if key == b"prefer"):
+            raise BadRequest(refusal(names))
+        self.ignored = ((HEADER, header_value(names).encode("ascii")),)
+
+    async def body(self, limit: int) -> bytes:
+        """The body, decompressed if it is said to be compressed; neither may be over the limit."""
+        encoding, declared = self.header(b"content-encoding"), self.header(b"content-length")
+        if declared is None or not declared.isdecimal():
+            pass
+        elif len(declared) > _LENGTH_DIGITS or int(declared) > limit:
+            raise _too_large(limit, f"it is declared as {declared[:_LENGTH_DIGITS]} bytes")
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise CallerLeft
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise _too_large(limit, "more was sent")
+            more = message.get("more_body", False)
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return body if encoding is None else await decoded(body, encoding, limit)
+
+    async def watched(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
+        """The same answer. A caller that leaves ends its admission early, and `hold`, if one is given. The
+        body must have been read."""
+        watch: asyncio.Task[None] | None = None
+
+        def begin() -> None:
+            nonlocal watch
+            watch = asyncio.create_task(self._watch(hold), name="watch a caller")
+
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, begin)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            if watch is not None:
+                watch.cancel()
+                await asyncio.wait((watch,))
+
+    async def while_connected(self, answer: Awaitable[T]) -> T:
+        """For what changes nothing: it is ended when the caller leaves, and CallerLeft raised."""
+        hold = asyncio.timeout(None)
+        try:
+            async with hold:
+                return await self.watched(answer, hold)
+        except TimeoutError:
+            if hold.expired():
+                raise CallerLeft from None
+            raise
+
+    async def _watch(self, hold: asyncio.Timeout | None) -> None:
+        while not self.left:
+            await self.next_message()
+        if self.admission is not None:
+            self.admission.leave()
+        if hold is not None:
+            hold.reschedule(asyncio.get_running_loop().time())
+
+
+async def decoded(body: bytes, encoding: str, limit: int) -> bytes:
+    """Returns the body without its Content-Encoding. Raises BadRequest, TooLarge, UnsupportedEncoding."""
+    name = encoding.strip().lower()
+    if name in NOT_COMPRESSED or not body:
+        return body
+    if name not in COMPRESSED:
+        raise UnsupportedEncoding(
+            f"Content-Encoding is {encoding[:100]}; the body may be compressed with gzip, or not at all"
+        )
+    return await asyncio.to_thread(decompressed, body, limit)
+
+
+def decompressed(body: bytes, limit: int) -> bytes:
+    """Returns the content of a body in the formats gzip or zlib. Raises BadRequest and TooLarge."""
+    reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # by its first bytes
+    try:
+        content = reader.decompress(body, limit + 1)
+    except zlib.error:
+        raise BadRequest(
+            "Content-Encoding says that the body is compressed, and it is not, or is damaged"
+        ) from None
+    if len(content) > limit:
+        raise _too_large(limit, "it is larger once it is decompressed")
+    if not reader.eof or reader.unused_data:
+        what = "ends early" if not reader.eof else "goes on after its end"
+        raise BadRequest(f"the body is compressed, as Content-Encoding says, and {what}")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class BodyReader:
+    """Reads large JSON bodies beside the loop, one at a time: each step of a parser holds the interpreter,
+    and several threads would hold it one after the other."""
+
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self, parse: Callable[[bytes], T], body: bytes) -> T:
+        """What `parse` returns or raises. Raises BadRequest for a body of too many parts."""
+        if len(body) <= BESIDE_BYTES:
+            return parse(body)
+
+        def bounded() -> T:
+            refuse_many_parts(body)
+            return parse(body)
+
+        async with self._turn:
+            return await run_in_thread("read a body", bounded)
+
+
+def may_not(call: Call, *, write: bool) -> Unauthorized:
+    """The key has no right to do this at the endpoint."""
+    what, named = "change anything" if write else "look", call.scope["path"].split("/")[2]
+    return Unauthorized(
+        f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"
+    )
+
+
+def _too_large(limit: int, found: str) -> TooLarge:
+    return TooLarge(f"the body must be at most {limit} bytes; {found}")

@@ -1,0 +1,217 @@
+"""`/v2/{endpoint}/openai/...`: an endpoint behind the official OpenAI clients.
+
+    queue endpoint      any path    ─> a job that holds route and body; its output, or its chunks as events
+    hosted image model  /v1/images/generations ─> a job for each image;  /v1/models ─> the model
+    hosted video model  /v1/videos  ─> `videos`
+
+Except for a video, the job belongs to its caller: one that leaves cancels it, since no other caller has its
+id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic_core import from_json, to_json
+
+from stoker.control.errors import ControlError, NotFound, Unavailable
+from stoker.control.http.calls.answers import Answer, json_answer
+from stoker.control.http.calls.answers import error_answer as api_error_answer
+from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, BodyReader, Call
+from stoker.control.http.calls.event_stream import EventAnswer
+from stoker.control.http.calls.settings import ApiSettings
+from stoker.control.http.calls.videos import VideosOperation
+from stoker.control.http.openai import answers, images
+from stoker.control.http.openai.requests import OpenAIRequest, parse_request
+from stoker.control.plane import Plane
+from stoker.control.rules.job_states import JobState
+from stoker.control.rules.streams import StreamEvent
+from stoker.control.rules.submissions import parse_submission
+from stoker.control.rules.types import Endpoint, JobView
+from stoker.wire.messages import Ref
+from stoker.wire.names import attempt_prefix
+
+MODELS = "/v1/models"
+NOT_AGAIN = ((b"x-should-retry", b"false"),)
+"""The official clients send a request again after a 5xx; a handler that raised would raise again."""
+
+IMAGE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """A job's end, and the chunks of its last attempt."""
+
+    view: JobView
+    chunks: list[Any]
+
+    @property
+    def output(self) -> Any:
+        """A generator that is not marked as aggregate has chunks instead of an output."""
+        return (
+            self.chunks
+            if self.view.output is None and self.chunks
+            else from_json(self.view.output or b"null")
+        )
+
+
+class OpenAIOperation:
+    def __init__(self, plane: Plane, settings: ApiSettings, reader: BodyReader) -> None:
+        self._plane = plane
+        self._settings = settings
+        self._reader = reader
+        self._videos = VideosOperation(plane, settings.file_bytes, reader)
+
+    async def handle(self, call: Call) -> Answer | EventAnswer[bytes]:
+        if self._videos.serves(call):
+            return await self._videos.handle(call)
+        method = call.scope["method"]
+        body = await call.body(IGNORED_BODY_BYTES if method == "GET" else self._settings.run_body_bytes)
+        parse = partial(parse_request, method, call.job, call.header(b"content-type"))
+        request = await self._reader.read(parse, body)
+        if call.endpoint.hosted:
+            return await call.while_connected(self._hosted(call, request))
+        if request.streams:
+            return await self._stream(call, request)
+        return _answer(await call.while_connected(self._finish(call, request.job_input)))
+
+    async def _hosted(self, call: Call, request: OpenAIRequest) -> Answer:
+        if request.route == MODELS:
+            return json_answer({"object": "list", "data": [_model(call.endpoint)]})
+        properties = (call.endpoint.run.schema or {}).get("properties", {})
+        if request.route != images.ROUTE or request.body is None or "image_format" not in properties:
+            raise NotFound(f"{call.scope['method']} {request.route} is not served by {call.endpoint.id}")
+        return await self._images(call, images.parse_images(request.body))
+
+    async def _images(self, call: Call, request: images.ImagesRequest) -> Answer:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(self._finish(call, one)) for one in request.inputs]
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finished = [task.result() for task in running]
+        for one in finished:
+            if one.view.state is not JobState.COMPLETED:
+                return _answer(one)
+        data = [await self._image(one, as_base64=request.as_base64) for one in finished]
+        return json_answer({"created": int(finished[0].view.created_at), "data": data})
+
+    async def _image(self, finished: FinishedJob, *, as_base64: bool) -> dict[str, Any]:
+        output = finished.output
+        if not as_base64:
+            return {"url": output["image_url"], "seed": output["seed"]}
+        key = _key_of(output["image_url"], finished.view)
+        data = await self._plane.artifacts.get(Ref(key, IMAGE_BYTES, ""))
+        return {"b64_json": base64.b64encode(data).decode(), "seed": output["seed"]}
+
+    async def _finish(self, call: Call, job_input: Mapping[str, Any]) -> FinishedJob:
+        chunks: list[Any] = []
+        async with aclosing(self._events(call, job_input)) as events:
+            async for event in events:
+                match event.kind:
+                    case "chunk":
+                        chunks.append(from_json(event.value))
+                    case "reset":
+                        chunks.clear()
+                    case "end" if event.view is not None:
+                        return FinishedJob(event.view, chunks)
+        raise Unavailable("the service is stopping; ask again")
+
+    async def _stream(self, call: Call, request: OpenAIRequest) -> Answer | EventAnswer[bytes]:
+        """Until the first chunk, a failure has a status of its own; later it is an event."""
+        events = self._events(call, request.job_input)
+        first = await call.while_connected(_first_chunk(events))
+        if first is None:
+            raise Unavailable("the service is stopping; ask again")
+        if first.view is not None and first.view.state is not JobState.COMPLETED:
+            await events.aclose()
+            return _answer(FinishedJob(first.view, []))
+        return EventAnswer(_texts(first, events), self._settings.keepalive_s, bytes)
+
+    async def _events(self, call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
+        """A new job's events to its end. Closing it earlier cancels the job."""
+        submission = parse_submission(to_json({"input": job_input}))
+        view = await self._plane.commands.submit(call.endpoint, submission, sync=True)
+        ended = False
+        try:
+            following = self._plane.queries.follow(call.endpoint, view.id, None)
+            async with aclosing(following) as events:
+                async for event in events:
+                    ended = event.kind == "end"
+                    yield event
+        finally:
+            if not ended:
+                with suppress(ControlError):  # it was deleted, or the store is down: its ttl ends it
+                    await self._plane.commands.cancel(call.endpoint, view.id)
+
+
+async def _first_chunk(events: AsyncGenerator[StreamEvent, None]) -> StreamEvent | None:
+    """The first chunk, or the end of a job without one; None where the service stops."""
+    async for event in events:
+        if event.kind in ("chunk", "end"):
+            return event
+    return None
+
+
+async def _texts(
+    first: StreamEvent, events: AsyncGenerator[StreamEvent, None]
+) -> AsyncGenerator[bytes, None]:
+    """What a caller is sent. An attempt that was lost has sent chunks that cannot be taken back: the stream
+    ends with an error instead of beginning again."""
+    event: StreamEvent | None = first
+    text = b""
+    async with aclosing(events):
+        while event is not None:
+            if event.kind == "chunk":
+                text = answers.event(from_json(event.value))
+                yield text
+            elif event.kind == "reset":
+                yield answers.event(answers.error_body(502, "the worker was lost; send the request again"))
+                return
+            elif event.view is not None:
+                yield _last_text(event.view, text)
+                return
+            event = await anext(events, None)
+    yield answers.event(answers.error_body(503, "the service is stopping; send the request again"))
+
+
+def _last_text(view: JobView, before: bytes) -> bytes:
+    """What ends a stream, after the events `before`: an error, or `[DONE]` if that was not sent."""
+    if view.state is not JobState.COMPLETED:
+        return answers.event(answers.failed(view)[1])
+    output = b""
+    if not before and view.output is not None:
+        output = answers.event(answers.completed(from_json(view.output))[1])
+    return output if before.endswith(answers.DONE) else output + answers.DONE
+
+
+def _answer(finished: FinishedJob) -> Answer:
+    """A whole number in an output may be larger than orjson writes."""
+    if finished.view.state is JobState.COMPLETED:
+        status, body = answers.completed(finished.output)
+        return Answer(to_json(body), status)
+    status, body = answers.failed(finished.view)
+    return Answer(to_json(body), status, NOT_AGAIN)
+
+
+def error_answer(error: ControlError) -> Answer:
+    """Every refusal, in the shape of the OpenAI API."""
+    answer = api_error_answer(error)
+    return replace(answer, body=to_json(answers.error_body(answer.status, str(error))))
+
+
+def _model(endpoint: Endpoint) -> dict[str, Any]:
+    return {"id": endpoint.id, "object": "model", "created": int(endpoint.created_at), "owned_by": "stoker"}
+
+
+def _key_of(url: str, view: JobView) -> str:
+    """The object's key, which is the end of its URL's path."""
+    path, prefix = unquote(urlsplit(url).path), attempt_prefix(view.endpoint, view.id, view.attempt)
+    return path[path.index(prefix) :]

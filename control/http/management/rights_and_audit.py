@@ -1,0 +1,113 @@
+"""The outermost layer of the management API: checks the key and its rights, and writes the audit log.
+
+    documentation? ─yes─> inside    key? ─no─> 401    begins a line, if the request changes something
+    allowed? ─no─> 401              inside ──> ends the line ──> answer
+
+An answer is sent when its line is complete. If the end of the line cannot be stored, the begun line stays,
+and the rest is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker.control.errors import ControlError, Unauthorized
+from stoker.control.http.management.operations.caller import READING, known
+from stoker.control.http.management.refusals import refused
+from stoker.control.plane import Plane
+from stoker.control.resources.audit import Audit
+from stoker.control.rules.access import Caller
+
+log = logging.getLogger(__name__)
+
+OPEN = ("/openapi.json", "/docs")
+"""The paths that need no key: the documentation."""
+
+
+class Audited:
+    def __init__(self, plane: Plane, inside: ASGIApp) -> None:
+        self._plane = plane
+        self._inside = inside
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if scope["type"] != "http" or path.removeprefix(scope.get("root_path", "")) in OPEN:
+            await self._inside(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        line = _Line(self._plane.management.audit, request.method, path, send)
+        try:
+            request.state.caller = line.caller = await known(request)
+            await line.begin(line.caller)
+            _check_right(line.caller, request.method, path.removeprefix(scope.get("root_path", "")))
+        except ControlError as error:
+            await refused(error)(scope, receive, line.send)
+            return
+        await self._inside(scope, receive, line.send)
+
+
+def _check_right(caller: Caller, method: str, path: str) -> None:
+    writes = method not in READING
+    if caller.access.scope == "pod":
+        if not caller.access.is_own_pod(method, path):
+            raise Unauthorized(f"this key is of pod {caller.access.pod}: it may read and stop that, no more")
+    elif not caller.access.may(write=writes):
+        what = "change anything" if writes else "look at anything"
+        raise Unauthorized(f"this key may not {what} here; `stoker key create` makes one that may")
+
+
+class _Line:
+    """The audit line of one call. `send` holds the start of the answer back until the line is written."""
+
+    def __init__(self, audit: Audit, method: str, path: str, send: Send) -> None:
+        self.caller: Caller | None = None
+        self._audit = audit
+        self._method = method
+        self._path = path
+        self._send = send
+        self._number: int | None = None
+        self._start: Message | None = None
+
+    async def begin(self, caller: Caller) -> None:
+        if self._method not in READING:
+            self._number = await self._audit.begin(caller, self._method, self._path)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if self._start is not None:
+            start, self._start = self._start, None
+            await self._end(start["status"], message.get("body", b""))
+            await self._send(start)
+        await self._send(message)
+
+    async def _end(self, status: int, body: bytes) -> None:
+        message = _message(body) if status >= 400 else ""
+        try:
+            if self._number is not None:
+                await self._audit.end(self._number, status, message)
+            elif status == 401:
+                await self._audit.refused(self.caller, self._method, self._path, status, message)
+        except ControlError as error:
+            who = self.caller.key if self.caller else "unknown"
+            log.error(
+                "not in the audit log: %s %s by key %s, answered %d: %s",
+                self._method,
+                self._path,
+                who,
+                status,
+                error,
+            )
+
+
+def _message(body: bytes) -> str:
+    """Returns the message of an error's body."""
+    try:
+        return str(orjson.loads(body)["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return ""

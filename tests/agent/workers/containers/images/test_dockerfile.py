@@ -1,0 +1,94 @@
+"""The agent's image, as far as it can be read: its base, what it copies and installs, and what it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from stoker.cli.main import app
+
+ROOT = Path(__file__).parents[5]
+TEXT = (ROOT / "Dockerfile.cuda").read_text(encoding="utf-8")
+STEPS = [line.split(" ", 1) for line in TEXT.replace("\\\n", " ").splitlines() if re.match(r"[A-Z]+ ", line)]
+
+
+def of(word: str) -> list[str]:
+    return [rest.strip() for step, rest in STEPS if step == word]
+
+
+def test_the_base_can_be_another() -> None:
+    assert [word for word, _ in STEPS[:2]] == ["ARG", "FROM"]
+    name, _, image = of("ARG")[0].partition("=")
+    assert of("FROM")[0] == f"${{{name}}} AS python"
+    assert re.fullmatch(r"nvidia/cuda:[\w.]+-base-\w+\.?\w*", image), "pinned, and without what only compiles"
+
+
+def test_what_it_installs_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installs = of("RUN")[-1]
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", installs)
+    assert set(extras.split(",")) == {"agent", "models"} < set(project["optional-dependencies"])
+    (constraints,) = re.findall(r"-c (\S+)", installs)
+    assert (ROOT / constraints).is_file()
+
+
+def test_torch_is_pinned_as_it_is_tested_and_can_be_another() -> None:
+    arguments = dict(arg.split("=", 1) for arg in of("ARG")[1:])
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert f"torch=={arguments['TORCH']}" in constraints
+    (changed,) = re.findall(r'sed -i "s/(.*)/(.*)/" constraints.txt', of("RUN")[-1])
+    assert [bool(re.fullmatch(changed[0], line)) for line in constraints].count(True) == 1
+    assert changed[1] == "torch==${TORCH}"
+    assert "--extra-index-url ${TORCH_INDEX}" in of("RUN")[-1]
+
+
+def test_its_command_imports_nothing_of_what_only_control_needs() -> None:
+    """Before it looks at anything: no host with an agent alone has these packages."""
+    code = (
+        "import sys, stoker.cli.main as m\n"
+        "m._prepare_process()\n"
+        "import stoker.cli.agent.process\n"
+        "print([n for n in sys.modules if n.startswith('stoker.control')"
+        " or n in ('orjson', 'fastapi', 'sqlalchemy', 'cryptography', 'jsonschema')])"
+    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_only_what_is_named_is_sent_to_the_engine() -> None:
+    """Whatever else lies in a checkout may be a key."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in lines if not line.startswith("#")]
+    assert rules[0] == "*"
+    named = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    parts = {
+        os.readlink(path).split("/")[2] for path in (ROOT / "src" / "stoker").iterdir() if path.is_symlink()
+    }
+    files = {"pyproject.toml", "constraints.txt", "src", project["readme"], *project["license-files"]}
+    made_here = {"models/talking_video/safety_tiny/model.safetensors"}
+    assert all((ROOT / name).is_file() for name in made_here)
+    assert named == parts | files | made_here
+
+
+def test_what_it_runs_is_a_command_of_ours() -> None:
+    program, command, *options = json.loads(of("ENTRYPOINT")[0])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert program in project["scripts"]
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    flags, folders = options[::2], options[1::2]
+    assert flags == ["--data-dir"]
+    assert all(flag in result.output for flag in flags)
+    assert folders == of("VOLUME"), "what it keeps outlives the container"
+    assert f"STOKER_WEIGHTS_DIR={folders[0]}/weights" in of("ENV")[0].split(), "weights, too"

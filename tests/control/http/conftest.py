@@ -1,0 +1,33 @@
+"""The application over a plane in memory, called without a network."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+# Tests have no packages here: the plane in memory is found beside this file.
+from fake_plane import KEY, FakePlane
+from starlette.types import ASGIApp
+
+from stoker.control.http.calls.app import make_app
+from stoker.control.http.calls.settings import ApiSettings
+
+
+@pytest.fixture
+def plane() -> FakePlane:
+    return FakePlane()
+
+
+@pytest.fixture
+def app(plane: FakePlane) -> ASGIApp:
+    return make_app(plane, ApiSettings())
+
+
+@pytest.fixture
+async def http(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as client:
+        yield client
