@@ -24,7 +24,7 @@ import httpx
 from dispatch_services import ROOT, stoker, worktree
 
 INSIDE = Path(__file__).resolve().parent / "hops_inside"
-FUNCTIONS, FILES = 130, 45
+FUNCTIONS, FILES = 136, 47
 ROLES = ("control", "agent", "workers")
 QUIET_S = 0.3  # between requests: the work after a response is done by then
 
