@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoker.agent.host.logs.tail import LogTail
+from stoker.outbound.wait_rule import NOBODY, Waiter
 from stoker.wire.messages import Artifact, AttemptKey, Device, Grant, Ref, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -153,13 +154,15 @@ class InputRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """`private`: jobs may reach private addresses. `account`: the account of the job."""
+    """`private`: jobs may reach private addresses. `whose`: whose job it is. `own`: the URL is in the
+    platform's own store."""
 
     url: str
     max_bytes: int
     timeout_s: float
     private: bool
-    account: str = ""
+    whose: Waiter = NOBODY
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,9 @@ RESTART_S = 60.0
 LEASE_CHECK_S = 1.0
 """The host may have slept meanwhile, which no timer of the loop notices."""
 
+OTHERS_S = 2.0
+"""How long the end of the agent waits for uploads to buckets of callers, once nothing else runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
@@ -268,7 +271,8 @@ class Agent:
         self.attempts.closed = why
         self.reports.save()
         self.workers.drain_all(why)
-        await self._settled(lambda: not self.attempts.held(), settings.grace_s)
+        await self._settled(lambda: not self.attempts.holds_exit(), settings.grace_s)
+        await self._settled(lambda: not self.attempts.held(), min(settings.grace_s, OTHERS_S))
         self.attempts.stop_all(why)
         ladder = settings.stop_ladder
         await self._settled(lambda: not self.attempts.held(), settings.cancel_s + ladder.term_s + 1.0)

@@ -45,7 +45,7 @@ class DataFolder:
         folder = cls(root.absolute())
         try:
             folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in (folder.agent, folder.logs):
+            for path in (folder.agent, folder.logs, folder.spool):
                 path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise CliError(f"the data folder {root} cannot be made: {error.strerror}") from error
@@ -62,6 +62,11 @@ class DataFolder:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def spool(self) -> Path:
+        """Control's temporary files: bodies of requests and of webhooks. They have no names."""
+        return self.root / "spool"
 
     @property
     def api_key(self) -> Path:

@@ -5,6 +5,7 @@ ControlError
  │   └─ InvalidInput    a hosted model's input, found wrong before queuing: body {id, status: FAILED, error}
  ├─ Unauthorized 401    no key, a wrong one, a revoked one
  ├─ NotFound 404        no such endpoint; no such job, or its time has passed
+ ├─ BodyTooSlow 408     a body that was not whole within its deadline
  ├─ TooLarge 413        a body over its limit
  ├─ UnsupportedEncoding 415   a body that is compressed in another way than gzip
  ├─ KeyReused 422       an idempotency key that came with another request before
@@ -46,6 +47,13 @@ class NotFound(ControlError):
     title = "Not Found"
 
 
+class BodyTooSlow(ControlError):
+    """The connection is closed after it: the rest of the body may still come."""
+
+    status = 408
+    title = "Request Timeout"
+
+
 class TooLarge(ControlError):
     status = 413
     title = "Payload Too Large"
@@ -62,14 +70,18 @@ class KeyReused(ControlError):
 
 
 class TooMany(ControlError):
-    """`limit` requests per window, or at once where `window_s` is None; `retry_after` is in seconds."""
+    """`limit` requests per window, or at once where `window_s` is None; `retry_after` is in seconds.
+    `of_bytes`: the limit is of bytes, not of requests."""
 
     status = 429
     title = "Too Many Requests"
 
-    def __init__(self, message: str, *, limit: int, window_s: int | None, retry_after: int) -> None:
+    def __init__(
+        self, message: str, *, limit: int, window_s: int | None, retry_after: int, of_bytes: bool = False
+    ) -> None:
         super().__init__(message)
         self.limit, self.window_s, self.retry_after = limit, window_s, retry_after
+        self.of_bytes = of_bytes
 
 
 class Unavailable(ControlError):

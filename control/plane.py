@@ -127,7 +127,7 @@ class Plane:
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
         )
-        self.webhooks = Webhooks(commits, self.queries, post, changes.webhook_due, clock)
+        self.webhooks = Webhooks(commits, self.queries, post, changes.webhook_due, clock, settings.spool)
         self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
         self.commands = JobCommands(
             settings,

@@ -19,11 +19,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import httpx
 
@@ -31,11 +32,13 @@ from stoker.outbound.content_encoding import NotUnpacked, Unpacking, unpacking_o
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.lookups import Lookups
 from stoker.outbound.refused_addresses import malformed, redacted_url, refusal
+from stoker.outbound.wait_rule import NOBODY, Waiter
 
-Resolver = Callable[[str, int, str], Awaitable[Sequence[str]]]
-"""Maps host, port and the requesting account to addresses as text. Raises OSError if the name has none."""
+Resolver = Callable[[str, int, Waiter], Awaitable[Sequence[str]]]
+"""Maps host, port and the caller to addresses as text. Raises OSError if the name has none."""
 
 _ADDRESSES_TRIED = 4
+_CHUNK_BYTES = 64 * 1024
 _NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _NOT_MODIFIED = 304
 
@@ -86,7 +89,7 @@ class Fetched:
 
 
 class Guard:
-    """Fetches and posts. The `account` of each call is the one that `outbound.lookups` counts lookups for."""
+    """Fetches and posts. `whose` is the caller that `outbound.lookups` counts lookups for."""
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class Guard:
 
     async def check(self, url: str) -> None:
         """Raise UrlRefused if `url` may not be used, as far as is known now. Opens no connection."""
-        await self._vet(url, "")
+        await self._vet(url, NOBODY)
 
     async def fetch_to(
         self,
@@ -111,7 +114,7 @@ class Guard:
         *,
         conditions: Mapping[str, str] | None = None,
         on_head: Callable[[ResponseHead], None] | None = None,
-        account: str = "",
+        whose: Waiter = NOBODY,
     ) -> Fetched:
         """Write the body of `url` to `file`. After an error, the bytes written so far are of no use.
 
@@ -119,7 +122,7 @@ class Guard:
         `unchanged`; then nothing is written. `on_head` is called before the body is read, and may raise.
         """
         limits = limits or FetchLimits()
-        request = _Request(file, limits, conditions or {}, on_head or _ignore, account)
+        request = _Request(file, limits, conditions or {}, on_head or _ignore, whose)
         try:
             async with asyncio.timeout(limits.timeout_s):
                 return await self._follow(url, request)
@@ -130,17 +133,18 @@ class Guard:
     async def post_json(
         self,
         url: str,
-        body: bytes,
+        body: bytes | BinaryIO,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
-        account: str = "",
+        whose: Waiter = NOBODY,
     ) -> int:
-        """Post JSON text and return the status. The body is not read, and a redirect is not followed."""
+        """Post JSON text, which may be in a file, and return the status. The response's body is not read, and
+        a redirect is not followed."""
         sent = {**(headers or {}), "Content-Type": "application/json"}
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._exchange("POST", url, sent, body, account) as response,
+                self._exchange("POST", url, sent, body, whose) as response,
             ):
                 return response.status_code
         except TimeoutError:
@@ -151,7 +155,7 @@ class Guard:
         most = request.limits.redirects
         for hops in range(most + 1):
             async with self._exchange(
-                "GET", url, headers, None, request.account, request.limits.silence_s
+                "GET", url, headers, None, request.whose, request.limits.silence_s
             ) as response:
                 if not response.has_redirect_location:
                     return await _receive(_head_of(url, hops, response), response, request)
@@ -160,7 +164,7 @@ class Guard:
             f"{redacted_url(url)} was not fetched: more than {most} redirects", reason="redirect"
         )
 
-    async def _vet(self, url: str, account: str) -> tuple[httpx.URL, Sequence[str]]:
+    async def _vet(self, url: str, whose: Waiter) -> tuple[httpx.URL, Sequence[str]]:
         """The parsed URL, and the only addresses that may be connected to for it."""
         if why := malformed(url):
             raise UrlRefused(why, "malformed" if url.lower().startswith(("http:", "https:")) else "scheme")
@@ -171,7 +175,7 @@ class Guard:
             raise UrlRefused("the URL is refused: it cannot be read as one", "malformed") from None
         port = parsed.port or (443 if parsed.scheme == "https" else 80)
         try:
-            addresses = tuple(await self._resolver(host, port, account))
+            addresses = tuple(await self._resolver(host, port, whose))
         except (OSError, UnicodeError):  # UnicodeError: a label that is empty, or over 63 characters
             raise FetchFailed(
                 f"{redacted_url(url)} cannot be reached: its host name has no address"
@@ -192,13 +196,13 @@ class Guard:
         method: str,
         url: str,
         headers: Mapping[str, str],
-        body: bytes | None,
-        account: str,
+        body: bytes | BinaryIO | None,
+        whose: Waiter,
         silence_s: float | None = None,
     ) -> AsyncIterator[httpx.Response]:
         """One request to a checked address. Each uses a new client: a pooled connection is found by its
         address only, so a second name at the same address would reuse the first name's TLS session."""
-        parsed, addresses = await self._vet(url, account)
+        parsed, addresses = await self._vet(url, whose)
         tls = self._trust() if parsed.scheme == "https" else _NO_AUTHORITIES
         client = httpx.AsyncClient(verify=tls, trust_env=False, timeout=httpx.Timeout(None, read=silence_s))
         async with client:
@@ -224,7 +228,7 @@ class _Request:
     limits: FetchLimits
     conditions: Mapping[str, str]
     on_head: Callable[[ResponseHead], None]
-    account: str
+    whose: Waiter
 
 
 def _ignore(_head: ResponseHead) -> None:
@@ -241,7 +245,7 @@ async def _send_to_first(
     url: httpx.URL,
     addresses: Sequence[str],
     headers: Mapping[str, str],
-    body: bytes | None,
+    body: bytes | BinaryIO | None,
 ) -> httpx.Response:
     """Send to the first address that accepts a connection. After a connection, nothing is sent twice."""
     failure: httpx.ConnectError | None = None
@@ -260,15 +264,27 @@ def _pinned(
     url: httpx.URL,
     address: str,
     headers: Mapping[str, str],
-    body: bytes | None,
+    body: bytes | BinaryIO | None,
 ) -> httpx.Request:
     """A request that goes to `address` and names the URL's host in its Host header and in TLS."""
     own = {**headers, "Host": url.netloc.decode("ascii"), "User-Agent": "stoker"}
-    request = client.build_request(method, url.copy_with(host=address), headers=own, content=body)
+    content: bytes | AsyncIterator[bytes] | None
+    if not (body is None or isinstance(body, bytes)):
+        own["Content-Length"] = str(body.seek(0, os.SEEK_END))
+        content = _read(body)
+    else:
+        content = body
+    request = client.build_request(method, url.copy_with(host=address), headers=own, content=content)
     host = url.raw_host.decode("ascii")
     if not _is_address(host.strip("[]")):
         request.extensions["sni_hostname"] = host
     return request
+
+
+async def _read(file: BinaryIO) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while chunk := file.read(_CHUNK_BYTES):
+        yield chunk
 
 
 def _head_of(url: str, hops: int, response: httpx.Response) -> ResponseHead:

@@ -1,8 +1,8 @@
 """Resolves host names to addresses with the system's resolver, in threads.
 
 A name server that does not answer blocks a thread until the system gives up, which is later than the caller
-does. So the threads are few and shared by account and name (`outbound.fair_shares`) until they have really
-ended. They are daemon threads: the process can exit while they run.
+does. So the threads are few, shared by the rule of waits (`outbound.wait_rule`), and held until they have
+really ended. They are daemon threads: the process can exit while they run.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 
-from stoker.outbound.fair_semaphore import FairSemaphore
-
-AT_ONCE = 64
+from stoker.outbound.wait_rule import LOOKUPS, Waiter
+from stoker.outbound.waits import Waits, WaitTooLong
 
 LookUp = Callable[[str, int], Sequence[str]]
 """Maps host and port to addresses as text; may take long. Raises OSError if the name has none."""
@@ -28,9 +27,12 @@ class Lookups:
 
     def __init__(self, look_up: LookUp = system) -> None:
         self._look_up = look_up
-        self._semaphore = FairSemaphore(AT_ONCE)
+        self._waits = Waits(LOOKUPS)
 
-    async def __call__(self, host: str, port: int, account: str) -> Sequence[str]:
-        return await self._semaphore.run_in_thread(
-            (account, host), f"look up {host}", lambda: self._look_up(host, port)
-        )
+    async def __call__(self, host: str, port: int, whose: Waiter) -> Sequence[str]:
+        try:
+            return await self._waits.run(
+                whose.at(host), f"look up {host}", lambda: self._look_up(host, port), LOOKUPS.within_s()
+            )
+        except WaitTooLong as error:
+            raise OSError(str(error)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from typing import BinaryIO
 
 from stoker.control.errors import ControlError
 from stoker.control.jobs.artifacts import Blobs, as_control_error, grant_for
@@ -28,6 +29,10 @@ class MemoryArtifacts:
         await self._called()
         self.blobs[self._config.bucket, key] = data
         return Ref(key, len(data), hashlib.sha256(data).hexdigest())
+
+    async def put_file(self, key: str, file: BinaryIO, media_type: str) -> Ref:
+        file.seek(0)
+        return await self.put_bytes(key, file.read(), media_type)
 
     async def get(self, ref: Ref) -> bytes:
         await self._called()

@@ -760,7 +760,7 @@ class SignAnswer(_message.Message):
     def __init__(self, number: _Optional[int] = ..., refusal: _Optional[str] = ..., retryable: _Optional[bool] = ..., signed: _Optional[_Iterable[_Union[Signed, _Mapping]]] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("endpoint_url", "public_endpoint", "region", "bucket", "prefix", "access_id", "access_secret", "guarded", "account", "job", "attempt")
+    __slots__ = ("endpoint_url", "public_endpoint", "region", "bucket", "prefix", "access_id", "access_secret", "guarded", "account", "job", "attempt", "key", "endpoint")
     ENDPOINT_URL_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
@@ -772,6 +772,8 @@ class Grant(_message.Message):
     ACCOUNT_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     endpoint_url: str
     public_endpoint: str
     region: str
@@ -783,7 +785,9 @@ class Grant(_message.Message):
     account: str
     job: str
     attempt: int
-    def __init__(self, endpoint_url: _Optional[str] = ..., public_endpoint: _Optional[str] = ..., region: _Optional[str] = ..., bucket: _Optional[str] = ..., prefix: _Optional[str] = ..., access_id: _Optional[str] = ..., access_secret: _Optional[str] = ..., guarded: _Optional[bool] = ..., account: _Optional[str] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+    key: str
+    endpoint: str
+    def __init__(self, endpoint_url: _Optional[str] = ..., public_endpoint: _Optional[str] = ..., region: _Optional[str] = ..., bucket: _Optional[str] = ..., prefix: _Optional[str] = ..., access_id: _Optional[str] = ..., access_secret: _Optional[str] = ..., guarded: _Optional[bool] = ..., account: _Optional[str] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., key: _Optional[str] = ..., endpoint: _Optional[str] = ...) -> None: ...
 
 class Price(_message.Message):
     __slots__ = ("metric", "nano_usd")

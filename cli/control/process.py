@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
+from typing import BinaryIO
 
 import uvloop
 from starlette.types import ASGIApp
@@ -60,12 +61,10 @@ from stoker.control.store.resources import keys
 from stoker.outbound.guard import Guard
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStoreConfig
+from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
 
 log = logging.getLogger(__name__)
-
-WEBHOOK_S = 10.0
-"""How long a receiver of a webhook may take to respond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +140,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             prices=device_prices(config),
             gateway_ways=config.gateway_ways,
             network_namespace=network_namespace(),
+            spool=str(folder.spool),
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
@@ -166,7 +166,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             stack.callback(gateways[0].connections.close)
             return gateways[0]
 
-        app = make_app(plane, _api_settings(config), make_management_app(plane), gateway)
+        app = make_app(plane, _api_settings(config, folder), make_management_app(plane), gateway)
         behind_proxy = options.behind_proxy or config.behind_proxy
         proxies = Proxies.parse(config.trusted_proxies) if behind_proxy else None
         http = await serve_http(
@@ -190,19 +190,20 @@ def _poster(config: Config) -> Post:
     """Posts webhooks through the guard."""
     guard = Guard(allow_private=config.allow_private_addresses)
 
-    async def post(url: str, body: bytes, headers: Mapping[str, str], account: str) -> int:
-        return await guard.post_json(url, body, headers, WEBHOOK_S, account)
+    async def post(url: str, body: bytes | BinaryIO, headers: Mapping[str, str], whose: Waiter) -> int:
+        return await guard.post_json(url, body, headers, WEBHOOKS.within_s(), whose)
 
     return post
 
 
-def _api_settings(config: Config) -> ApiSettings:
+def _api_settings(config: Config, folder: DataFolder) -> ApiSettings:
     limits = config.rate_limits
     return ApiSettings(
         rate_limits=limits.enabled,
         requests_per_worker=limits.requests_per_worker,
         cors_origins=config.cors.origins,
         gateway_domain=config.gateway_domain,
+        spool=str(folder.spool),
     )
 
 

@@ -51,6 +51,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "requests": Limit(10, 2),
         "purge-queue": Limit(2, None),
         "openai": _POLLS,
+        "files": Limit(200, None),
     }
 )
 """What is not named here is not limited."""

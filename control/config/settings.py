@@ -19,6 +19,7 @@ class PlaneSettings:
     `weights`: what nodes fetch for each entry of this installation's lock file, by its name.
     `prices` apply to every endpoint's jobs; `price_list` is used for bills. `gateway_ways`: those in which
     http workers may be reached. `network_namespace`: the one that control is in, if that is known.
+    `spool`: the folder of temporary files; None: the system's.
     """
 
     beat_s: float = 5.0
@@ -39,3 +40,4 @@ class PlaneSettings:
     prices: tuple[Price, ...] = ()
     gateway_ways: tuple[Way, ...] = WAYS
     network_namespace: str = ""
+    spool: str | None = None

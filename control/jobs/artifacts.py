@@ -1,7 +1,7 @@
 """Control's way to the object store: spilled inputs and outputs, requests signed for agents, and deleting.
 
-`S3Artifacts` runs the synchronous store of `outbound` on two threads. What the store refuses is raised as one
-of control's own errors:
+`S3Artifacts` runs the synchronous store of `outbound` on a few daemon threads, whose calls end with control
+at the latest. What the store refuses is raised as one of control's own errors:
 
     down, full, or refusing us   -> Unavailable 503   nothing was accepted; its message says which
     no such object               -> NotFound 404      past its retention, or deleted by hand
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from io import BytesIO
+from typing import BinaryIO, Protocol, TypeVar
 
 from stoker.control.errors import ControlError, NotFound, Unavailable
 from stoker.outbound.errors import (
@@ -24,7 +26,10 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     OutboundError,
 )
+from stoker.outbound.line import LineEnded
 from stoker.outbound.s3.objects import ObjectHeaders, ObjectStore, ObjectStoreConfig, refuse_short_credentials
+from stoker.outbound.wait_rule import NOBODY, WaitRule
+from stoker.outbound.waits import Waits, WaitTooLong
 from stoker.wire.messages import Grant, Ref, Signed, Wanted
 
 log = logging.getLogger(__name__)
@@ -33,6 +38,12 @@ T = TypeVar("T")
 Blobs = MutableMapping[tuple[str, str], bytes]
 
 _RETRY_AFTER_S = 5
+
+WITHIN_S = 600.0
+"""How long one call to the store may take: the deletion of a thousand files, for instance."""
+
+CLOSE_S = 2.0
+"""How long `close` waits for calls to finish, and then for their threads to end."""
 
 SIGNED_S = 3600
 """How long an agent's request may begin after it was signed. Each try is signed again."""
@@ -44,6 +55,9 @@ class Artifacts(Protocol):
     grant: Grant
 
     async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref: ...
+
+    async def put_file(self, key: str, file: BinaryIO, media_type: str) -> Ref:
+        """The whole file; its position does not matter."""
 
     async def get(self, ref: Ref) -> bytes:
         """At most as many bytes as the ref says. One without a digest is not compared."""
@@ -66,27 +80,41 @@ class Artifacts(Protocol):
 
 
 class S3Artifacts:
-    def __init__(self, config: ObjectStoreConfig, threads: int = 2) -> None:
+    def __init__(self, config: ObjectStoreConfig, threads: int = 4) -> None:
         refuse_short_credentials(config)
         self.grant = grant_for(config)
         self._store = ObjectStore(config)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="artifacts")
+        self._waits = Waits(WaitRule(slots=threads, leaves=threads + 1, first_s=WITHIN_S))
         self._signing = ThreadPoolExecutor(1, thread_name_prefix="signing")  # waits for no store
-        self._running: set[Future[Any]] = set()
 
     async def start(self) -> None:
         """Make the bucket if need be and prove that it can be written. Raises an OutboundError.
 
         A full one is only logged: what needs no room goes on, and results wait for room.
         """
-        await self._on_thread(self._store.ensure_bucket)
+        await self._waiting(self._store.ensure_bucket)
         try:
-            await self._on_thread(self._store.check)
+            await self._waiting(self._store.check)
         except ObjectStoreFull as full:
             log.error("%s; inputs over 1 MB are refused until there is room", full)
 
     async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref:
         stored = await self._run(lambda: self._store.put_bytes(key, data, media_type))
+        return Ref(stored.key, stored.size, stored.sha256)
+
+    async def put_file(self, key: str, file: BinaryIO, media_type: str) -> Ref:
+        if isinstance(file, BytesIO):
+            return await self.put_bytes(key, file.getvalue(), media_type)
+        within_s = self._waits.rule.within_s()
+        putting = self._waits.with_file(
+            NOBODY,
+            "artifacts",
+            file.fileno(),
+            lambda own: self._store.put_file(key, own, media_type),
+            within_s,
+        )
+        with _as_control_errors():
+            stored = await putting
         return Ref(stored.key, stored.size, stored.sha256)
 
     async def get(self, ref: Ref) -> bytes:
@@ -96,7 +124,9 @@ class S3Artifacts:
         return await self._run(lambda: self._store.presign_get(ref.key))
 
     async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
-        return await self._run(lambda: tuple(sign(self._store, one) for one in wanted), self._signing)
+        signing = self._signing.submit(lambda: tuple(sign(self._store, one) for one in wanted))
+        with _as_control_errors():
+            return await asyncio.wrap_future(signing)
 
     async def delete(self, key: str) -> None:
         await self._run(lambda: self._store.delete_keys([key]))
@@ -105,24 +135,27 @@ class S3Artifacts:
         await self._run(lambda: self._store.delete_prefix(prefix))
 
     async def close(self) -> None:
-        """Waits for what is running."""
-        self._pool.shutdown(wait=False)
-        await asyncio.gather(*(asyncio.wrap_future(f) for f in tuple(self._running)), return_exceptions=True)
-        self._pool.shutdown()  # its threads are idle now, and end at once
+        """Waits a moment for what is running, and ends it then."""
+        await self._waits.close(CLOSE_S, finish_s=CLOSE_S)
         self._signing.shutdown()
         self._store.close()
 
-    async def _run(self, call: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
-        try:
-            return await self._on_thread(call, pool)
-        except OutboundError as error:
-            raise as_control_error(error) from error
+    async def _run(self, call: Callable[[], T]) -> T:
+        with _as_control_errors():
+            return await self._waiting(call)
 
-    async def _on_thread(self, call: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
-        running = (pool or self._pool).submit(call)
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
-        return await asyncio.wrap_future(running)
+    async def _waiting(self, call: Callable[[], T]) -> T:
+        return await self._waits.run(NOBODY, "artifacts", call, self._waits.rule.within_s())
+
+
+@contextmanager
+def _as_control_errors() -> Iterator[None]:
+    try:
+        yield
+    except OutboundError as error:
+        raise as_control_error(error) from error
+    except (WaitTooLong, LineEnded) as error:
+        raise Unavailable(f"the object store did not do it: {error}", _RETRY_AFTER_S) from error
 
 
 def grant_for(config: ObjectStoreConfig) -> Grant:

@@ -87,13 +87,23 @@ class JobCommands:
 
     # -- new jobs
 
-    async def submit(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> JobView:
+    async def submit(
+        self, endpoint: Endpoint, submission: Submission, *, sync: bool, key: str = ""
+    ) -> JobView:
+        """`key`: the id of the API key that submits it."""
         if self.closed:
             raise _stopping()
-        return (await self._accept(endpoint, await self._new_job(endpoint, submission, sync=sync))).view
+        new = await self._new_job(endpoint, submission, key, sync=sync)
+        return (await self._accept(endpoint, new)).view
 
     async def run_sync(
-        self, endpoint: Endpoint, submission: Submission, seconds: float, *, must_end: bool = False
+        self,
+        endpoint: Endpoint,
+        submission: Submission,
+        seconds: float,
+        *,
+        must_end: bool = False,
+        key: str = "",
     ) -> JobView:
         """Submits and waits: the terminal view, or the current one after `seconds`. A job that must end by
         then is stopped and has timed out.
@@ -104,7 +114,7 @@ class JobCommands:
         if self.closed:
             raise _stopping()
         deadline = asyncio.get_running_loop().time() + seconds
-        new = await self._new_job(endpoint, submission, sync=True)
+        new = await self._new_job(endpoint, submission, key, sync=True)
         with self._waiters.end_of(new.id) as ended:
             accepted = await self._accept(endpoint, new)
             del submission, new
@@ -194,7 +204,7 @@ class JobCommands:
             store.forget_orphans(conn, [new.input_ref.key])
         return submitted
 
-    async def _new_job(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> NewJob:
+    async def _new_job(self, endpoint: Endpoint, submission: Submission, key: str, *, sync: bool) -> NewJob:
         settings = self._settings
         if submission.webhook or submission.s3:
             refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
@@ -221,6 +231,7 @@ class JobCommands:
             input_ref=ref,
             s3=submission.s3,
             once=submission.once,
+            api_key=key,
         )
 
     async def _spill(self, key: str, data: bytes, now: float) -> Ref:

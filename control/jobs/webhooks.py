@@ -9,16 +9,23 @@ note sends that delivery once more, under the same id. While the store takes not
 be noted, and is not sent again. The way out is the guard's (`outbound.guard`): it
 refuses private addresses, pins what it resolved and follows no redirect. A delivery that fails changes
 nothing about its job.
+
+Deliveries under way share slots by the rule of waits (`outbound.wait_rule`): receivers that never answer
+leave slots for those of other callers. One with a spilled payload is in memory only while it is put
+together: it is sent from a file, so that a receiver that hangs holds no memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from typing import BinaryIO
 
 from standardwebhooks import Webhook
 
@@ -30,21 +37,20 @@ from stoker.control.rules.types import Delivery
 from stoker.control.rules.webhook_retries import is_delivered
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.outbound.fair_semaphore import FairSemaphore
-from stoker.outbound.fair_shares import Requester, SlotsInUse, account_is_full, admits
+from stoker.outbound.wait_rule import OTHERS, WEBHOOKS, Group, Held, Waiter, take
 
 log = logging.getLogger(__name__)
 
-Post = Callable[[str, bytes, Mapping[str, str], str], Awaitable[int]]
-"""URL, JSON text, headers and the account, to the answer's status. Raises OutboundError where there
-was none."""
-
-AT_ONCE = 64
-"""Deliveries under way: a receiver that does not answer holds one of them for ten seconds. They are shared
-by account and receiver (`outbound.fair_shares`), so receivers that never answer leave slots for the rest."""
+Post = Callable[[str, bytes | BinaryIO, Mapping[str, str], Waiter], Awaitable[int]]
+"""URL, JSON text (or a file of it), headers and the caller of the job, to the answer's status. Raises
+OutboundError where there was none."""
 
 LARGE_AT_ONCE = 4
-"""Of those with a spilled payload: each is in memory several times over, and may have 40 MB."""
+"""Deliveries with a spilled payload that are put together at once: each is in memory several times over, and
+may have 40 MB."""
+
+LOOKED_UP = 32
+"""The most deliveries that one look at the store begins."""
 
 LOOK_S = 5.0
 STORE_RETRY_S = 2.0
@@ -61,13 +67,16 @@ class Webhooks:
         post: Post,
         wake: asyncio.Event,
         clock: Callable[[], float],
+        spool: str | None = None,
     ) -> None:
+        """`spool`: the folder for large bodies; None: the system's for temporary files."""
         self._commits = commits
         self._queries = queries
         self._post = post
         self._clock = clock
-        self._under_way: dict[str, Requester] = {}
-        self._large = FairSemaphore(LARGE_AT_ONCE)
+        self._under_way: dict[str, Waiter] = {}
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._spool = spool
         self._secret = ""
         self._wake = wake
 
@@ -96,18 +105,15 @@ class Webhooks:
         for delivery in due:
             self._under_way[delivery.id] = delivery.whose
             tasks.create_task(self._deliver(delivery), name=f"webhook {delivery.id}")
+        if len(due) == LOOKED_UP:
+            return 0.0
         if next_at is None or next_at <= now:  # those that are under way look again when they are done
             return LOOK_S
         return min(next_at - now, LOOK_S)
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
-            if delivery.input_ref is None and delivery.view.output_ref is None:
-                delivered = await self._tried(delivery)
-            else:
-                async with self._large.slot(delivery.whose):
-                    delivered = await self._tried(delivery)
-            await self._note(delivery, delivered)
+            await self._note(delivery, await self._tried(delivery))
         finally:
             del self._under_way[delivery.id]
             self._wake.set()
@@ -119,8 +125,7 @@ class Webhooks:
         resolved. So no row stays without end.
         """
         try:
-            body = await self._body(delivery)
-            headers = await self._headers(delivery.id, body)
+            body, headers = await self._ready(delivery)
         except Unavailable as error:
             log.error("webhook %s of job %s waits: %s", delivery.id, delivery.view.id, error)
             return None
@@ -128,7 +133,8 @@ class Webhooks:
             log.error("webhook %s of job %s: %r", delivery.id, delivery.view.id, error)
             return False
         try:
-            status = await self._post(delivery.url, body, headers, delivery.whose[0])
+            with _closing(body):
+                status = await self._post(delivery.url, body, headers, delivery.whose)
         except Exception as error:
             result = str(error) or repr(error)
         else:
@@ -162,6 +168,19 @@ class Webhooks:
                 logged = True
             await asyncio.sleep(STORE_RETRY_S)
 
+    async def _ready(self, delivery: Delivery) -> tuple[bytes | BinaryIO, dict[str, str]]:
+        """The body and its headers. A large body is in a file."""
+        if delivery.input_ref is None and delivery.view.output_ref is None:
+            body = await self._body(delivery)
+            return body, await self._headers(delivery.id, body)
+        async with self._large:
+            body = await self._body(delivery)
+            headers = await self._headers(delivery.id, body)
+            file: BinaryIO = tempfile.TemporaryFile(dir=self._spool)  # noqa: SIM115
+            file.write(body)
+            file.seek(0)
+            return file, headers
+
     async def _body(self, delivery: Delivery) -> bytes:
         """Raises NotFound where a part of it has been lost from the object store."""
         view = await self._queries.whole(delivery.view)
@@ -182,20 +201,33 @@ class Webhooks:
         }
 
 
-def _shared_out(conn: Conn, now: float, under_way: dict[str, Requester]) -> list[Delivery]:
-    """The due deliveries that get a free slot. `under_way`: the requester of each that has one, by id."""
-    due: list[Delivery] = []
-    while len(under_way) < AT_ONCE:
-        delivery = store.due_webhook(conn, now, under_way, partial(full, Counter(under_way.values())))
+@contextmanager
+def _closing(body: bytes | BinaryIO) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if not isinstance(body, bytes):
+            body.close()
+
+
+def _shared_out(conn: Conn, now: float, under_way: dict[str, Waiter]) -> list[Delivery]:
+    """The due deliveries that get a free slot. `under_way`: whose each is that has one, by id."""
+    due, held = list[Delivery](), Counter[Group]()
+    for whose in under_way.values():
+        take(held, whose.group)
+    while len(due) < LOOKED_UP:
+        delivery = store.due_webhook(conn, now, under_way, partial(left_out, held))
         if delivery is None:
             break
         under_way[delivery.id] = delivery.whose
+        take(held, delivery.whose.group)
         due.append(delivery)
     return due
 
 
-def full(in_use: SlotsInUse, account: str) -> list[str] | None:
-    """The receivers that get no further slot for this account now; None: no receiver gets one."""
-    if account_is_full(in_use, account, AT_ONCE):
-        return None
-    return [host for one, host in in_use if one == account and not admits(in_use, (one, host), AT_ONCE)]
+def left_out(held: Held, account: str) -> list[Group] | None:
+    """The keys of the account, their endpoints and receivers that get no further slot now; None: nobody of
+    the account gets one."""
+    within = (OTHERS, account)
+    full = WEBHOOKS.full_groups(held, within)
+    return None if full is None else [group[len(within) :] for group in full]

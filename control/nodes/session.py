@@ -351,16 +351,18 @@ class Assigner:
                 self._artifacts.grant,
                 prefix=prefix,
                 account=claimed.account,
+                key=claimed.api_key,
+                endpoint=claimed.endpoint,
                 job=claimed.job,
                 attempt=claimed.attempt,
             ),
             prices=worker.prices if worker else (),
-            files_grant=self._own_grant(claimed.s3, prefix, claimed.account) if claimed.s3 else None,
+            files_grant=self._own_grant(claimed.s3, prefix, claimed) if claimed.s3 else None,
             private_inputs=self._settings.allow_private_addresses,
         )
         session.assign(assign)
 
-    def _own_grant(self, own: S3Config, prefix: str, account: str) -> Grant:
+    def _own_grant(self, own: S3Config, prefix: str, claimed: Claimed) -> Grant:
         """The caller's own bucket. The caller chose its address: only the operator may allow private ones."""
         folder = f"{own.object_path.strip('/')}/" if own.object_path.strip("/") else ""
         return Grant(
@@ -372,5 +374,7 @@ class Assigner:
             access_id=own.access_id,
             access_secret=own.access_secret,
             guarded=not self._settings.allow_private_addresses,
-            account=account,
+            account=claimed.account,
+            key=claimed.api_key,
+            endpoint=claimed.endpoint,
         )

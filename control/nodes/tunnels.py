@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.outbound.wait_rule import TUNNELS
+from stoker.outbound.waits import Waits
 from stoker.wire.messages import StreamHello
 from stoker.wire.streams import StreamEnded, TunnelStream
 from stoker.wire.tunnel.tunnel import Tunnel
@@ -35,6 +37,7 @@ class Tunnels:
         self._cluster = cluster
         self._look = look
         self._tunnels: dict[str, tuple[TunnelStream, Tunnel]] = {}
+        self._waits: dict[str, Waits] = {}
 
     def of(self, node: str) -> Tunnel | None:
         return self._tunnels[node][1] if node in self._tunnels else None
@@ -44,6 +47,10 @@ class Tunnels:
         for node in nodes:
             if node in self._tunnels:
                 self._tunnels[node][0].end("its credential was revoked")
+
+    def waits(self, node: str) -> Waits | None:
+        """How the connections in the node's tunnel are shared by their callers; None if it has no tunnel."""
+        return self._waits[node] if node in self._tunnels else None
 
     async def serve(self, stream: TunnelStream, peer: str, token: str) -> None:
         """One stream of one node, from its Hello to its end."""
@@ -61,6 +68,7 @@ class Tunnels:
         tunnel = Tunnel(stream)
         earlier = self._tunnels.get(hello.node)
         self._tunnels[hello.node] = stream, tunnel
+        self._waits[hello.node] = Waits(TUNNELS)
         if earlier is not None:
             earlier[0].end("a newer tunnel took over")
         self._note(hello)
@@ -70,7 +78,7 @@ class Tunnels:
             log.info("the tunnel of node %s is over: %s", hello.node, ended)
         finally:
             if self.of(hello.node) is tunnel:
-                del self._tunnels[hello.node]
+                del self._tunnels[hello.node], self._waits[hello.node]
             self._note(hello)
 
     def _unwanted(self, node: str) -> str | None:

@@ -16,6 +16,7 @@ from stoker.control.rules.needs import Needs
 from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.submissions import Once, S3Config
+from stoker.outbound.wait_rule import Waiter
 from stoker.wire.messages import Artifact, AttemptKey, LockedWeights, Price, Ref, RegistryAuth, WorkerLimits
 from stoker.wire.records import record
 
@@ -130,6 +131,8 @@ class JobView:
 
 @record(frozen=True, slots=True)
 class NewJob:
+    """A job that is to be stored. `api_key`: the id of the key that submitted it."""
+
     id: str
     account: str
     endpoint: str
@@ -146,6 +149,7 @@ class NewJob:
     input_ref: Ref | None = None
     s3: S3Config | None = None
     once: Once | None = None
+    api_key: str = ""
 
 
 @record(frozen=True, slots=True)
@@ -175,6 +179,7 @@ class Claimed:
     input: bytes | None
     input_ref: Ref | None
     s3: S3Config | None
+    api_key: str = ""
 
 
 @record(frozen=True, slots=True)
@@ -312,11 +317,11 @@ class UploadedFile:
 @record(frozen=True, slots=True)
 class Delivery:
     """A webhook that is due: the job's record as it was when it ended, and its input. `id` stays the same.
-    `whose`: the account of its job, and the host that receives it."""
+    `whose`: the caller of its job, and the host that receives it."""
 
     id: str
     url: str
-    whose: tuple[str, str]
+    whose: Waiter
     tries: int
     view: JobView
     input: bytes | None

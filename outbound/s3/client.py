@@ -19,7 +19,7 @@ from botocore.configprovider import ConfigValueStore, ConstantProvider
 from botocore.loaders import Loader
 from botocore.session import Session
 
-from stoker.outbound.s3.peers import refuse_private_peers
+from stoker.outbound.s3.peers import use_own_connections
 
 _opening = threading.Lock()  # a session is not thread-safe; the clients that it makes are
 
@@ -73,8 +73,7 @@ def open_client(
             config=config,
         )
     client.meta.events.register_last("before-parameter-build.s3", _follow_no_region)
-    if not allow_private:
-        refuse_private_peers(client)
+    use_own_connections(client, allow_private=allow_private)
     return client
 
 
@@ -85,12 +84,11 @@ def _follow_no_region(context: dict[str, Any], **_: object) -> None:
 
 
 def transfer_config(part_bytes: int) -> TransferConfig:
-    """Uploads files larger than one part in parts, in order, three at once: servers may buffer early
-    parts."""
+    """Uploads files larger than one part in parts, one after the other, in the caller's thread: boto3's own
+    threads could not be ended, and the process would wait for them when it exits."""
     return TransferConfig(
         multipart_threshold=part_bytes + 1,
         multipart_chunksize=part_bytes,
-        max_concurrency=3,
-        use_threads=True,
+        use_threads=False,
         preferred_transfer_client="classic",
     )

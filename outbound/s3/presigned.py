@@ -25,6 +25,7 @@ from botocore.exceptions import ClientError
 from stoker.outbound.errors import FileChanged, ObjectDamaged, ObjectStoreDown, TooLarge
 from stoker.outbound.s3.answers import explain
 from stoker.outbound.s3.file_body import UploadStopped
+from stoker.outbound.s3.line_transport import LineTransport
 
 _CHUNK_BYTES = 1 << 20
 _ERROR_MAX_BYTES = 64 << 10
@@ -149,7 +150,9 @@ class SignedRequests:
             if self._opened is None:
                 cafile = os.environ.get("SSL_CERT_FILE")
                 tls = ssl.create_default_context(cafile=cafile) if cafile else True
-                self._opened = httpx.Client(verify=tls, trust_env=False, timeout=self._timeout)
+                self._opened = httpx.Client(
+                    transport=LineTransport(tls), trust_env=False, timeout=self._timeout
+                )
             return self._opened
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pytest
 from memory_store import memory_store
@@ -24,6 +24,7 @@ from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_join_token, create_key
+from stoker.outbound.wait_rule import Waiter
 from stoker.testing.inline_committer import InlineCommitter
 from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import HeldWorker
@@ -79,6 +80,11 @@ def endpoint(name: str = "echo", **changes: object) -> Endpoint:
     return Endpoint(id=name, name=name, version=1, **fields)  # type: ignore[arg-type]
 
 
+def text_of(body: bytes | BinaryIO) -> bytes:
+    """The body of a webhook, which is in a file if it is large."""
+    return body if isinstance(body, bytes) else body.read()
+
+
 class World:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -94,9 +100,9 @@ class World:
         self.posted: list[tuple[float, str, Any, dict[str, str]]] = []
         self.answers: list[int | Exception] = []
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], account: str) -> int:
+    async def post(self, url: str, body: bytes | BinaryIO, headers: Mapping[str, str], _whose: Waiter) -> int:
         """A receiver of webhooks: what it got is in `posted`, what it answers comes from `answers`."""
-        self.posted.append((self.now(), url, json.loads(body), dict(headers)))
+        self.posted.append((self.now(), url, json.loads(text_of(body)), dict(headers)))
         await asyncio.sleep(0)
         answer = self.answers.pop(0) if self.answers else 200
         if isinstance(answer, Exception):

@@ -24,6 +24,7 @@ from stoker.outbound.errors import (
 )
 from stoker.outbound.s3.connections import Found
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.wait_rule import WaitRule
 from stoker.testing.fake_objects import FakeObjects
 from stoker.wire.messages import Artifact, Grant, Ref, Signed, Wanted
 
@@ -196,7 +197,7 @@ def blocked() -> type[Blocked]:
 async def test_a_cancelled_upload_stores_nothing(
     own: Grant, store: ObjectStore, blocked: type[Blocked]
 ) -> None:
-    objects = S3Objects(Nobody(), 1, blocked)
+    objects = S3Objects(Nobody(), WaitRule(slots=1), blocked)
     fd = memory(b"x")
     running = asyncio.create_task(objects.put_file(own, f"{PREFIX}0-a", fd, "text/plain", "a"))
     waiting = asyncio.create_task(objects.put_file(own, f"{PREFIX}1-b", fd, "text/plain", "b"))
@@ -206,7 +207,7 @@ async def test_a_cancelled_upload_stores_nothing(
     await asyncio.gather(running, waiting, return_exceptions=True)
     assert running.cancelled()
     assert waiting.cancelled()
-    assert len(objects._calls._running) == 1, "the other one never began"
+    assert len(objects._calls._waits._running) == 1, "the other one never began"
     os.close(fd)
     blocked.let_go.set()
     await objects.close()
@@ -216,7 +217,7 @@ async def test_a_cancelled_upload_stores_nothing(
 async def test_closing_stops_what_is_uploading(
     own: Grant, store: ObjectStore, blocked: type[Blocked]
 ) -> None:
-    objects = S3Objects(Nobody(), 1, blocked)
+    objects = S3Objects(Nobody(), WaitRule(slots=1), blocked)
     fd = memory(b"x")
     running = asyncio.create_task(objects.put_file(own, f"{PREFIX}0-a", fd, "text/plain", "a"))
     await asyncio.to_thread(blocked.begun.wait)

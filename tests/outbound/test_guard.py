@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.guard import FetchLimits, Guard
+from stoker.outbound.wait_rule import Waiter
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 
@@ -29,7 +30,7 @@ class Names:
         self.answers = {f"{name}.test": list(addresses) for name, addresses in answers.items()}
         self.lookups: list[str] = []
 
-    async def __call__(self, host: str, port: int, account: str) -> Sequence[str]:
+    async def __call__(self, host: str, port: int, whose: Waiter) -> Sequence[str]:
         self.lookups.append(host)
         addresses = self.answers.get(host, [[host]])
         if not addresses:
@@ -184,7 +185,7 @@ async def test_a_server_that_never_answers_is_left_at_the_time_limit(http: Any) 
 
 
 async def test_a_resolver_that_never_answers_is_left_at_the_time_limit() -> None:
-    async def never(host: str, port: int, account: str) -> Sequence[str]:
+    async def never(host: str, port: int, whose: Waiter) -> Sequence[str]:
         await asyncio.Event().wait()
         return []
 

@@ -13,6 +13,7 @@ import pytest
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.guard import FetchLimits, Guard, ResponseHead
 from stoker.outbound.refused_addresses import forbidden
+from stoker.outbound.wait_rule import Waiter
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
@@ -64,7 +65,7 @@ async def test_a_redirect_to_a_rebound_name_goes_to_the_address_that_was_judged(
     """Each hop asks once: the second answer for the same name is judged for the second hop."""
     lookups: list[str] = []
 
-    async def rebinding(host: str, port: int, account: str) -> Sequence[str]:
+    async def rebinding(host: str, port: int, whose: Waiter) -> Sequence[str]:
         lookups.append(host)
         return ["127.0.0.1"] if len(lookups) == 1 else ["169.254.169.254"]
 

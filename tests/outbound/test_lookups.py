@@ -12,7 +12,10 @@ import pytest
 
 from stoker.outbound.errors import FetchFailed
 from stoker.outbound.guard import FetchLimits, Guard
-from stoker.outbound.lookups import AT_ONCE, Lookups
+from stoker.outbound.lookups import Lookups
+from stoker.outbound.wait_rule import LOOKUPS, Waiter
+
+AT_ONCE = LOOKUPS.slots
 
 
 class NameServer:
@@ -35,16 +38,18 @@ class NameServer:
 async def test_names_of_one_account_that_nobody_answers_for_hold_no_other_account_up() -> None:
     names = NameServer()
     lookups = Lookups(names.look_up)
-    lookups_running = [asyncio.create_task(lookups(f"{n}.slow.test", 80, "a")) for n in range(3 * AT_ONCE)]
+    lookups_running = [
+        asyncio.create_task(lookups(f"{n}.slow.test", 80, Waiter("a"))) for n in range(3 * AT_ONCE)
+    ]
     try:
-        assert await lookups("good.test", 80, "b") == ["192.0.2.1"]
+        assert await lookups("good.test", 80, Waiter("b")) == ["192.0.2.1"]
         await asyncio.to_thread(names.some_hang.wait)
         assert names.hanging <= AT_ONCE // 2
         for task in lookups_running:
             task.cancel()
         await asyncio.wait(lookups_running)
-        again = [asyncio.create_task(lookups(f"{n}.slower.test", 80, "a")) for n in range(AT_ONCE)]
-        assert await lookups("good.test", 80, "b") == ["192.0.2.1"]
+        again = [asyncio.create_task(lookups(f"{n}.slower.test", 80, Waiter("a"))) for n in range(AT_ONCE)]
+        assert await lookups("good.test", 80, Waiter("b")) == ["192.0.2.1"]
         assert names.hanging <= AT_ONCE // 2, "who leaves makes no room for another thread that hangs"
     finally:
         names.go.set()
@@ -54,9 +59,9 @@ async def test_names_of_one_account_that_nobody_answers_for_hold_no_other_accoun
 async def test_one_name_that_nobody_answers_for_holds_no_other_name_of_its_account_up() -> None:
     names = NameServer()
     lookups = Lookups(names.look_up)
-    lookups_running = [asyncio.create_task(lookups("slow.test", 80, "a")) for _ in range(3 * AT_ONCE)]
+    lookups_running = [asyncio.create_task(lookups("slow.test", 80, Waiter("a"))) for _ in range(3 * AT_ONCE)]
     try:
-        assert await lookups("good.test", 80, "a") == ["192.0.2.1"]
+        assert await lookups("good.test", 80, Waiter("a")) == ["192.0.2.1"]
     finally:
         names.go.set()
     await asyncio.wait(lookups_running)

@@ -10,11 +10,13 @@ import asyncio
 import json
 from collections.abc import Mapping
 from random import Random
+from typing import BinaryIO
 
 from wishes import Request
 from witness import Tale, Witness
 
 from stoker.outbound.errors import FetchFailed
+from stoker.outbound.wait_rule import Waiter
 
 TRIES = 3
 TIMEOUT_S = 10.0
@@ -30,9 +32,11 @@ class Receivers:
         self.tries: dict[str, int] = {}
         self.taken: dict[str, int] = {}
 
-    async def post(self, _url: str, body: bytes, headers: Mapping[str, str], _account: str) -> int:
+    async def post(
+        self, _url: str, body: bytes | BinaryIO, headers: Mapping[str, str], _whose: Waiter
+    ) -> int:
         delivery = headers["webhook-id"]
-        self._received(delivery, body)
+        self._received(delivery, body if isinstance(body, bytes) else body.read())
         await asyncio.sleep(self.rng.random() * 0.2)
         if self.rng.random() < self.bad:
             return await self._refuses()

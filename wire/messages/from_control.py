@@ -167,7 +167,8 @@ class Grant:
     """The right to write below one prefix of one bucket, for one attempt of an account's job.
 
     For a caller's own bucket, it contains the caller's credentials, which are never logged. For the
-    platform's store it contains none: control signs each request.
+    platform's store it contains none: control signs each request. `key` is the id of the API key that
+    submitted the job: waits are shared by it, and by the endpoint.
     """
 
     endpoint_url: str
@@ -181,6 +182,8 @@ class Grant:
     account: str = ""
     job: str = ""
     attempt: int = 0
+    key: str = ""
+    endpoint: str = ""
 
     @property
     def signed(self) -> bool:

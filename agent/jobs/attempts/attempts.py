@@ -164,6 +164,15 @@ class Attempts:
             if (now := phase(attempt.state)) in ("waiting", "running", "uploading")
         )
 
+    def holds_exit(self) -> bool:
+        """Returns whether the agent's end should wait for an attempt: one that only uploads to a caller's own
+        bucket depends on somebody else's server."""
+        return any(
+            (now := phase(attempt.state)) in ("waiting", "running")
+            or (now == "uploading" and attempt.assign.files_grant is None)
+            for attempt in self._attempts.values()
+        )
+
     def discard(self) -> None:
         """The agent ends: stops timers, closes files, and ignores what workers still send."""
         self._discarded = True

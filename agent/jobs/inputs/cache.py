@@ -26,20 +26,18 @@ from stoker.agent.jobs.inputs.cache_policy import KnownUrl
 from stoker.agent.jobs.inputs.store import InputStore, digest_of
 from stoker.agent.jobs.inputs.transfer import OpenContent, Transfer
 from stoker.outbound.errors import FetchFailed, OutboundError, TooLarge, UrlRefused
-from stoker.outbound.fair_semaphore import FairSemaphore
 from stoker.outbound.guard import Fetched, FetchLimits, Guard, ResponseHead
 from stoker.outbound.refused_addresses import redacted_url
+from stoker.outbound.wait_rule import INPUTS, Waiter
+from stoker.outbound.waits import Waits
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 64
-"""The most transfers of an agent at once, shared by account and host (`outbound.fair_shares`), so that a slow
-host delays only its own transfers. Time in the queue counts towards a request's timeout."""
-
 _AFTER_HOST = re.compile(r"[/?#].*", re.DOTALL)
 
-LIMITS = FetchLimits(size_bytes=16 << 30, timeout_s=3600.0, silence_s=30.0)
-"""The limits of every transfer, whatever its requests allow."""
+LIMITS = FetchLimits(size_bytes=16 << 30, timeout_s=INPUTS.within_s(), silence_s=30.0)
+"""The limits of every transfer, whatever its requests allow. Transfers share slots by the rule of waits, so a
+slow host delays only its own callers; time in the queue counts towards a request's timeout."""
 
 RESERVE = 256 << 20
 """How many bytes of the disk stay free."""
@@ -66,9 +64,11 @@ class InputCache:
         self._guard = guard
         self._clock = clock
         self._reserve = reserve
-        self._transfers: dict[tuple[str, str], Transfer] = {}  # by account and URL
+        self._transfers: dict[
+            tuple[Waiter, str], Transfer
+        ] = {}  # by caller and URL: none waits in another's queue
         self._tasks: set[asyncio.Task[None]] = set()
-        self._semaphore = FairSemaphore(AT_ONCE)
+        self._waits = Waits(INPUTS)
 
     async def fetch(self, request: InputRequest) -> FetchedInput:
         timeout_s = min(request.timeout_s, LIMITS.timeout_s)
@@ -97,13 +97,13 @@ class InputCache:
                     return content.reopen(request.url, request.max_bytes)
                 finally:
                     content.close()
-        transfer = self._transfers.get((request.account, key))
+        transfer = self._transfers.get((request.whose, key))
         if transfer is None or not transfer.open:
             transfer = self._begin(key, request)
         return await transfer.join(request.max_bytes)
 
     def _begin(self, key: str, request: InputRequest) -> Transfer:
-        transfer = self._transfers[request.account, key] = Transfer(request.url, self._room)
+        transfer = self._transfers[request.whose, key] = Transfer(request.url, self._room)
         task = asyncio.get_running_loop().create_task(self._run(key, request, transfer), name="input")
         transfer.task = task
         self._tasks.add(task)
@@ -113,7 +113,7 @@ class InputCache:
     async def _run(self, key: str, request: InputRequest, transfer: Transfer) -> None:
         """Runs a transfer. Ends it in any case, because requests wait for it."""
         try:
-            async with self._semaphore.slot((request.account, _host(request.url))):
+            async with self._waits.slot(request.whose.at(_host(request.url), own=request.own)):
                 transfer.done(await self._revalidate_or_fetch(key, request, transfer))
         except InputRefused as refused:
             transfer.fail(refused)
@@ -128,8 +128,8 @@ class InputCache:
                 InputRefused("unreachable", f"{redacted_url(request.url)} cannot be fetched: {error!r}")
             )
         finally:
-            if self._transfers.get((request.account, key)) is transfer:
-                del self._transfers[request.account, key]
+            if self._transfers.get((request.whose, key)) is transfer:
+                del self._transfers[request.whose, key]
 
     async def _revalidate_or_fetch(self, key: str, request: InputRequest, transfer: Transfer) -> OpenContent:
         known = self._store.known(key)
@@ -190,7 +190,7 @@ class InputCache:
                     LIMITS,
                     conditions=conditions,
                     on_head=transfer.begun,
-                    account=request.account,
+                    whose=request.whose,
                 )
             return fetched.head if fetched.head.unchanged else self._open_and_store(key, path, fetched)
         finally:

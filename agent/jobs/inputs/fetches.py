@@ -17,6 +17,7 @@ from typing import Any
 
 from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest, Inputs
 from stoker.agent.worker_frames import Fetch
+from stoker.outbound.wait_rule import NOBODY, Waiter
 from stoker.wire.messages import AttemptKey, Grant
 from stoker.worker.frames import Frame
 
@@ -52,14 +53,14 @@ class Fetches:
         self._send = send
         self._private = private
         self._own = None if own is None else f"{own.public_endpoint}/{own.bucket}/"
-        self._account = "" if own is None else own.account
+        self._whose = NOBODY if own is None else Waiter(own.account, own.key, own.endpoint)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, fetch: Fetch) -> None:
         n = fetch.n
-        request = InputRequest(fetch.url, fetch.max_bytes, fetch.timeout_s, self._private, self._account)
+        request = InputRequest(fetch.url, fetch.max_bytes, fetch.timeout_s, self._private, self._whose)
         if self._own is not None and request.url.startswith(self._own):
-            request = replace(request, private=True)
+            request = replace(request, private=True, own=True)
         if len(self._tasks) >= AT_ONCE:
             why = f"a job has at most {AT_ONCE} fetches under way at once"
             self._send(failed(self._key, n, InputRefused("too_many", why)))

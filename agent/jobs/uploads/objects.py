@@ -6,7 +6,7 @@ outside a grant's prefix is refused before anything is sent. Nothing is retried 
 decides that.
 
 A file is read through a duplicate of its descriptor, made before the first await, so that its owner may close
-it or cancel at any time. A cancelled upload stops at its next chunk, in its own thread.
+it or cancel at any time. A cancelled upload ends at once, in its own thread.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from stoker.agent.jobs.uploads.signed_objects import PART, SignedObjects, Signer
-from stoker.agent.jobs.uploads.store_calls import AT_ONCE, Calls
+from stoker.agent.jobs.uploads.store_calls import Calls
 from stoker.outbound.errors import ObjectStoreRefused, OutboundError
 from stoker.outbound.s3.connections import Found
 from stoker.outbound.s3.file_body import UploadStopped
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.wait_rule import UPLOADS, WaitRule
 from stoker.wire.messages import Artifact, Grant, Ref
 
 log = logging.getLogger(__name__)
@@ -58,16 +59,16 @@ def refuse_outside(grant: Grant, key: str) -> None:
 
 class S3Objects:
     """Implements `interfaces.Objects`. Large files are uploaded to the platform's store in parts of `part`
-    bytes. `most` and `open_store` are for tests."""
+    bytes. `rule` and `open_store` are for tests."""
 
     def __init__(
         self,
         signer: Signer,
-        most: int = AT_ONCE,
+        rule: WaitRule = UPLOADS,
         open_store: Callable[[ObjectStoreConfig, Found], ObjectStore] = ObjectStore,
         part: int = PART,
     ) -> None:
-        self._calls = Calls(most)
+        self._calls = Calls(rule)
         self._signed = SignedObjects(signer, self._calls, part)
         self._open_store = open_store
         self._found: Found = {}
@@ -128,7 +129,7 @@ class S3Objects:
         return await self._calls.run(grant, lambda: [store.presign_get(key) for key in keys])
 
     async def close(self) -> None:
-        """Stops uploads at their next chunk, and waits for them for a short time."""
+        """Ends uploads, and waits for their threads for a short time."""
         for stop in tuple(self._stops):
             stop.set()
         await self._calls.close()

@@ -63,13 +63,13 @@ class SignedObjects:
     async def put_bytes(self, grant: Grant, key: str, data: bytes, media_type: str) -> Ref:
         sha256 = hashlib.sha256(data).hexdigest()
         request = await self._signed(grant, Wanted("put", key, len(data), media_type, "", sha256))
-        await self._calls.run(grant, lambda: self._requests.put(request, data, f"writing {key}"))
+        await self._calls.run(grant, lambda: self._requests.put(request, data, f"writing {key}"), len(data))
         return Ref(key, len(data), sha256)
 
     async def get(self, grant: Grant, ref: Ref) -> bytes:
         request = await self._signed(grant, Wanted("read", ref.key))
         return await self._calls.run(
-            grant, lambda: self._requests.get(request, ref.size, ref.sha256, ref.key)
+            grant, lambda: self._requests.get(request, ref.size, ref.sha256, ref.key), ref.size
         )
 
     async def urls(self, grant: Grant, keys: Sequence[str]) -> list[str]:
@@ -127,7 +127,7 @@ class SignedObjects:
                 _request(signed), stretch, digest, expected, file.stopped, doing
             )
 
-        return await self._calls.with_file(grant, file.fd, put)
+        return await self._calls.with_file(grant, file.fd, put, size)
 
     async def _drop(self, grant: Grant, key: str, upload: str) -> None:
         """Drops an unfinished upload, which would otherwise take room in the store until its rules remove

@@ -1,70 +1,66 @@
-"""Runs blocking calls to object stores in a few daemon threads, which do not delay the agent's end.
+"""Runs blocking calls to object stores in daemon threads, within the rule of waits (`outbound.wait_rule`).
 
-The threads are shared by account and host (`outbound.fair_shares`), so a bucket that never answers delays
-only its own account.
+A bucket that never answers delays only its own caller, and not for longer than the deadline; the platform's
+store has threads that no other bucket gets. A call whose caller leaves is ended, and so are all when the
+agent ends.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from stoker.outbound.fair_semaphore import FairSemaphore
-from stoker.outbound.fair_shares import Requester
+from stoker.outbound.errors import ObjectStoreDown
+from stoker.outbound.line import LineEnded
+from stoker.outbound.wait_rule import UPLOADS, Waiter, WaitRule
+from stoker.outbound.waits import Waits, WaitTooLong
 from stoker.wire.messages import Grant
 
 T = TypeVar("T")
 
-AT_ONCE = 16
-"""The most calls at once. One account may have half of them, and one store of it a quarter."""
-
 CLOSE_S = 2.0
-"""How long `close` waits for calls that are under way."""
+"""How long `close` waits for the threads of calls that it ended."""
 
 
 class Calls:
-    def __init__(self, most: int = AT_ONCE) -> None:
-        self._semaphore = FairSemaphore(most)
-        self._running: set[asyncio.Future[Any]] = set()
+    def __init__(self, rule: WaitRule = UPLOADS) -> None:
+        self._waits = Waits(rule)
 
-    async def run(self, grant: Grant, call: Callable[[], T]) -> T:
-        """Waits for a slot of the grant, then runs the call in a thread."""
-        await self._semaphore.acquire(_requester(grant))
-        return await self._start(grant, call)
+    async def run(self, grant: Grant, call: Callable[[], T], size: int = 0) -> T:
+        """Waits for a slot of the grant, then runs the call in a thread. `size`: the bytes that it moves.
+        Raises ObjectStoreDown after the deadline."""
+        waiter, within_s = _waiter(grant), self._waits.rule.within_s(size)
+        with _explained(waiter, within_s):
+            return await self._waits.run(waiter, "object store", call, within_s)
 
-    async def with_file(self, grant: Grant, fd: int, call: Callable[[int], T]) -> T:
-        """Like `run`, with a duplicate of `fd` that is made at once and closed by the thread, which may go on
-        reading after the caller was cancelled."""
-        own = os.dup(fd)
-
-        def calling() -> T:
-            try:
-                return call(own)
-            finally:
-                os.close(own)
-
-        try:
-            await self._semaphore.acquire(_requester(grant))
-        except BaseException:  # the thread, which would close the duplicate, was not started
-            os.close(own)
-            raise
-        return await self._start(grant, calling)
+    async def with_file(self, grant: Grant, fd: int, call: Callable[[int], T], size: int | None = None) -> T:
+        """Like `run`, for a call that reads a file (`Waits.with_file`); it moves all of that if no `size` is
+        given."""
+        waiter = _waiter(grant)
+        within_s = self._waits.rule.within_s(os.fstat(fd).st_size if size is None else size)
+        with _explained(waiter, within_s):
+            return await self._waits.with_file(waiter, "object store", fd, call, within_s)
 
     async def close(self) -> None:
-        """Waits at most CLOSE_S for the calls that are under way."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=CLOSE_S)
-
-    async def _start(self, grant: Grant, call: Callable[[], T]) -> T:
-        running = self._semaphore.start_thread(_requester(grant), "object store", call)
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
-        await asyncio.wait([running])
-        return running.result()
+        """Ends the calls that are under way."""
+        await self._waits.close(CLOSE_S)
 
 
-def _requester(grant: Grant) -> Requester:
-    return grant.account, urlsplit(grant.endpoint_url).netloc.lower()
+@contextmanager
+def _explained(waiter: Waiter, within_s: float) -> Iterator[None]:
+    try:
+        yield
+    except LineEnded:
+        raise ObjectStoreDown(f"the call to the object store at {waiter.host} was ended") from None
+    except WaitTooLong:
+        raise ObjectStoreDown(
+            f"the object store at {waiter.host} did not finish within {within_s:.0f} s; it is tried again"
+        ) from None
+
+
+def _waiter(grant: Grant) -> Waiter:
+    caller = Waiter(grant.account, grant.key, grant.endpoint)
+    return caller.at(urlsplit(grant.endpoint_url).netloc.lower(), own=grant.signed)

@@ -17,6 +17,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.errors import (
+    BodyTooSlow,
     ControlError,
     InvalidInput,
     TooMany,
@@ -139,6 +140,8 @@ def _error_headers(error: ControlError) -> Headers:
         return ((b"accept-encoding", ACCEPT_ENCODING.encode()),)
     if isinstance(error, Unauthorized):
         return ((b"www-authenticate", b"Bearer"),)
+    if isinstance(error, BodyTooSlow):
+        return ((b"connection", b"close"),)
     if isinstance(error, Unavailable):
         return (_retry_after(error),)
     if isinstance(error, TooMany):
@@ -157,5 +160,6 @@ def _rate_limit(error: TooMany) -> Headers:
         left = b'"concurrent";r=0'
     else:
         policy = b'"window";q=%d;w=%d' % (error.limit, error.window_s)
+        policy += b';qu="content-bytes"' if error.of_bytes else b""
         left = b'"window";r=0;t=%d' % error.retry_after
     return ((b"ratelimit-policy", policy), (b"ratelimit", left))

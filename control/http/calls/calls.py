@@ -1,7 +1,7 @@
 """One request, as the operations see it: its parameters, caller, endpoint and body.
 
 Reads straight from the ASGI scope: a request object costs as much as all of this. A body is read in
-parts and refused as soon as it is over its limit, so that no more than the limit is ever in memory.
+parts and refused as soon as it is over its limit (`control.bodies`).
 
 A caller whose answer takes long is watched, and ends its admission when it leaves. A submission goes on then,
 as it may be half stored; what only reads ends with its caller.
@@ -13,12 +13,13 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from starlette.types import Message, Receive, Scope
 
 from stoker.control.auth.rate_limits import Admission
-from stoker.control.errors import BadRequest, TooLarge, Unauthorized, UnsupportedEncoding
+from stoker.control.bodies import Bodies, CallerLeft, too_large
+from stoker.control.errors import BadRequest, Unauthorized, UnsupportedEncoding
 from stoker.control.http.calls.answers import Headers
 from stoker.control.http.calls.ignored import HEADER, header_value, refusal, strict
 from stoker.control.http.calls.query_parameters import MILLISECONDS, TTL_MS, WAIT_MS, whole_number
@@ -26,6 +27,7 @@ from stoker.control.rules.access import Caller
 from stoker.control.rules.json_size import refuse_many_parts
 from stoker.control.rules.types import Endpoint
 from stoker.outbound.run_in_thread import run_in_thread
+from stoker.outbound.wait_rule import Waiter
 
 T = TypeVar("T")
 
@@ -43,10 +45,6 @@ NOT_COMPRESSED = ("", "identity")
 COMPRESSED = ("gzip", "x-gzip", "deflate")
 
 
-class CallerLeft(Exception):
-    """The connection closed before the request was complete: there is no caller to answer."""
-
-
 @dataclass(slots=True)
 class Call:
     """`caller` and `endpoint` are set once they were found; `admission` counts it as a request in progress.
@@ -56,6 +54,7 @@ class Call:
     scope: Scope
     receive: Receive
     job: str
+    bodies: Bodies
     caller: Caller = field(init=False)
     endpoint: Endpoint = field(init=False)
     query: Mapping[str, list[str]] = field(default_factory=dict)
@@ -95,24 +94,25 @@ class Call:
 
     async def body(self, limit: int) -> bytes:
         """The body, decompressed if it is said to be compressed; neither may be over the limit."""
-        encoding, declared = self.header(b"content-encoding"), self.header(b"content-length")
-        if declared is None or not declared.isdecimal():
-            pass
-        elif len(declared) > _LENGTH_DIGITS or int(declared) > limit:
-            raise _too_large(limit, f"it is declared as {declared[:_LENGTH_DIGITS]} bytes")
-        parts: list[bytes] = []
-        size, more = 0, True
-        while more:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise CallerLeft
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > limit:
-                raise _too_large(limit, "more was sent")
-            more = message.get("more_body", False)
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        return body if encoding is None else await decoded(body, encoding, limit)
+        received, encoding = await self.received(limit), self.header(b"content-encoding")
+        if not isinstance(received, bytes):
+            with received:
+                received = received.read()
+        return received if encoding is None else await decoded(received, encoding, limit)
+
+    async def received(self, limit: int) -> bytes | BinaryIO:
+        """Returns the body as it was sent, in a file if it did not come at once; the caller closes that."""
+        declared, size = self.header(b"content-length"), limit
+        if declared is not None and declared.isdecimal():
+            size = int(declared[:_LENGTH_DIGITS])
+            if len(declared) > _LENGTH_DIGITS or size > limit:
+                raise too_large(limit, f"it is declared as {declared[:_LENGTH_DIGITS]} bytes")
+        return await self.bodies.receive(self, limit, size)
+
+    def waiter(self) -> Waiter:
+        """Returns the caller, at its address."""
+        peer = self.scope.get("client") or ("", 0)
+        return Waiter(self.caller.account, self.caller.key, self.endpoint.id, peer[0])
 
     async def watched(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
         """The same answer. A caller that leaves ends its admission early, and `hold`, if one is given. The
@@ -174,7 +174,7 @@ def decompressed(body: bytes, limit: int) -> bytes:
             "Content-Encoding says that the body is compressed, and it is not, or is damaged"
         ) from None
     if len(content) > limit:
-        raise _too_large(limit, "it is larger once it is decompressed")
+        raise too_large(limit, "it is larger once it is decompressed")
     if not reader.eof or reader.unused_data:
         what = "ends early" if not reader.eof else "goes on after its end"
         raise BadRequest(f"the body is compressed, as Content-Encoding says, and {what}")
@@ -207,7 +207,3 @@ def may_not(call: Call, *, write: bool) -> Unauthorized:
     return Unauthorized(
         f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"
     )
-
-
-def _too_large(limit: int, found: str) -> TooLarge:
-    return TooLarge(f"the body must be at most {limit} bytes; {found}")

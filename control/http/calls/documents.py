@@ -262,6 +262,9 @@ def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
     found[405] = _error(405, "Method Not Allowed", "DELETE is not allowed here; allowed: POST")
     found[405]["headers"] = {"Allow": {"schema": {"type": "string"}}}
     if operation in READS_BODY:
+        found[408] = _error(
+            408, "Request Timeout", "the body was not received within 30 s; send it faster, or a smaller one"
+        )
         found[413] = _error(
             413, "Payload Too Large", "the body must be at most 10485760 bytes; more was sent"
         )

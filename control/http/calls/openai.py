@@ -138,7 +138,7 @@ class OpenAIOperation:
     async def _events(self, call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
         """A new job's events to its end. Closing it earlier cancels the job."""
         submission = parse_submission(to_json({"input": job_input}))
-        view = await self._plane.commands.submit(call.endpoint, submission, sync=True)
+        view = await self._plane.commands.submit(call.endpoint, submission, sync=True, key=call.caller.key)
         ended = False
         try:
             following = self._plane.queries.follow(call.endpoint, view.id, None)

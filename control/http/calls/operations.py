@@ -6,8 +6,10 @@ Nothing here depends on how a request arrives (`router`) or how a job is stored.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import TypeAlias
 
 import orjson
@@ -84,7 +86,7 @@ class Operations:
 
     async def run(self, call: Call) -> Record:
         submission = await self._submission(call, self._settings.run_body_bytes, sync=False)
-        view = await self._plane.commands.submit(call.endpoint, submission, sync=False)
+        view = await self._plane.commands.submit(call.endpoint, submission, sync=False, key=call.caller.key)
         return records.accepted(view)
 
     async def runsync(self, call: Call) -> Record:
@@ -95,6 +97,7 @@ class Operations:
             await self._submission(call, settings.runsync_body_bytes, sync=True),
             seconds,
             must_end=call.endpoint.hosted and "wait" not in call.query,
+            key=call.caller.key,
         )
         view = await call.watched(running)
         return records.hosted_result(view) if call.endpoint.hosted else records.record(view)
@@ -180,11 +183,14 @@ class Operations:
             if parameter != "name":
                 raise BadRequest(f"{parameter} is not known here; allowed: name")
         media_type = declared_media_type(call.header(b"content-type"))
-        data = await call.body(self._settings.file_bytes)
-        if not data:
-            raise BadRequest("the body must be a file; it is empty")
-        name = query.get("name", ["file"])[-1]
-        kept = await self._plane.uploaded_files.keep(call.endpoint, name, data, media_type)
+        limit, encoded = self._settings.file_bytes, call.header(b"content-encoding") is not None
+        received = await (call.body(limit) if encoded else call.received(limit))
+        with BytesIO(received) if isinstance(received, bytes) else received as file:
+            if not file.seek(0, os.SEEK_END):
+                raise BadRequest("the body must be a file; it is empty")
+            name = query.get("name", ["file"])[-1]
+            key = call.caller.key
+            kept = await self._plane.uploaded_files.keep(call.endpoint, key, name, file, media_type)
         return {
             "url": kept.url,
             "size": kept.size,

@@ -21,9 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.auth.rate_limits import Rates
 from stoker.control.auth.while_valid import while_valid
+from stoker.control.bodies import Bodies, CallerLeft
 from stoker.control.errors import ControlError, Unauthorized
 from stoker.control.http.calls.answers import Answer, error_body, json_answer, stopping, unexpected
-from stoker.control.http.calls.calls import Call, CallerLeft, may_not
+from stoker.control.http.calls.calls import Call, may_not
 from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.http.calls.operations import Operation, Operations, Response
 from stoker.control.http.calls.settings import ApiSettings
@@ -42,6 +43,7 @@ class OperationRouter:
     ) -> None:
         self._plane = plane
         self._table = operations.table
+        self._bodies = Bodies(settings.spool)
         self._now_ns = settings.now_ns
         self._rates = (
             Rates(settings.requests_per_worker, plane.cluster.ready_workers) if settings.rate_limits else None
@@ -57,7 +59,7 @@ class OperationRouter:
             await self._pass_on(scope, receive, send)
             return
         name, endpoint, job = found
-        call = Call(scope, receive, job)
+        call = Call(scope, receive, job, self._bodies)
         try:
             answer = await self._answer(call, name, endpoint)
             if isinstance(answer, EventAnswer):

@@ -17,6 +17,7 @@ class ApiSettings:
     """Waits in milliseconds as callers give them. `rng` draws the ids of inputs that are refused.
 
     `gateway_domain`: requests to names below it are the gateway's, whatever their path.
+    `spool`: the folder of temporary files; None: the system's.
     `now_ns` is the clock of the rate limits: it never goes back.
     """
 
@@ -33,4 +34,5 @@ class ApiSettings:
     cors_origins: tuple[str, ...] = ()
     gateway_domain: str = ""
     version: str = "0.1.0"
+    spool: str | None = None
     rng: Random = field(default_factory=SystemRandom)

@@ -7,6 +7,7 @@ GET  /v1/videos/{id}/content   a redirect to the signed URL of its file
 
 from __future__ import annotations
 
+from io import BytesIO
 from urllib.parse import parse_qs
 
 from pydantic_core import from_json, to_json
@@ -58,15 +59,16 @@ class VideosOperation:
         fields = await form_fields(call.header(b"content-type") or "", body, self._reader)
         parsed = videos.parse_video(fields)
         files = {"image": parsed.image, "audio": parsed.audio}
-        urls = {name: await self._url(call.endpoint, name, value) for name, value in files.items()}
+        urls = {name: await self._url(call, name, value) for name, value in files.items()}
         submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))
-        view = await self._plane.commands.submit(call.endpoint, submission, sync=False)
+        view = await self._plane.commands.submit(call.endpoint, submission, sync=False, key=call.caller.key)
         return json_answer(videos.video_object(view))
 
-    async def _url(self, endpoint: Endpoint, name: str, value: str | videos.SentFile) -> str:
+    async def _url(self, call: Call, name: str, value: str | videos.SentFile) -> str:
         if isinstance(value, str):
             return value
-        kept = await self._plane.uploaded_files.keep(endpoint, name, value.data, value.media_type)
+        key, file = call.caller.key, BytesIO(value.data)
+        kept = await self._plane.uploaded_files.keep(call.endpoint, key, name, file, value.media_type)
         return kept.url
 
     async def _retrieve(self, endpoint: Endpoint, job: str) -> Answer:

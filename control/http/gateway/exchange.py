@@ -21,9 +21,9 @@ from contextlib import suppress
 import h11
 from starlette.types import Receive, Scope, Send
 
+from stoker.control.bodies import CallerLeft
 from stoker.control.errors import BadRequest, ControlError, TooLarge
 from stoker.control.http.calls.answers import RECEIVED_TRAILERS, SEND_TRAILERS
-from stoker.control.http.calls.calls import CallerLeft
 from stoker.control.http.gateway.connections import READ_BYTES, Connection
 from stoker.control.http.gateway.headers import Header, framing, has_body, to_caller, trailers
 from stoker.control.http.gateway.refusals import Unanswered, UpstreamFailed

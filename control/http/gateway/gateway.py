@@ -28,9 +28,9 @@ import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.auth.while_valid import while_valid
+from stoker.control.bodies import CallerLeft
 from stoker.control.errors import BadRequest, ControlError, NotFound, Unauthorized
 from stoker.control.http.calls.answers import Answer, error_answer
-from stoker.control.http.calls.calls import CallerLeft
 from stoker.control.http.gateway import choice, paths
 from stoker.control.http.gateway.connections import Connection, Connections
 from stoker.control.http.gateway.exchange import READ_ONLY, Exchange, request_of
@@ -50,6 +50,7 @@ from stoker.control.http.gateway.shared_origin import rules_others
 from stoker.control.plane import Plane
 from stoker.control.rules.access import Caller
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
+from stoker.outbound.wait_rule import Waiter
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class Gateway:
     async def _serve(self, request: _Request) -> None:
         scope, target = request.scope, request.target
         headers: list[Header] = scope["headers"]
-        endpoint = await self.admit(target, scope["method"], dict(headers))
+        endpoint, whose = await self.admit(target, scope["method"], dict(headers))
         request.endpoint = endpoint.id
         if rules_others(scope["raw_path"], target.prefix, headers):
             raise BadRequest(
@@ -134,7 +135,7 @@ class Gateway:
         query = scope["query_string"]
         path = target.path + b"?" + query if query else target.path
         head = request_of(scope["method"], path, to_worker(headers, caller), headers)
-        incoming = Incoming(request.receive)
+        incoming = Incoming(request.receive, whose)
         affinity = affinity_of(dict(headers))
         async with self.while_valid(endpoint, scope["method"], dict(headers)):
             try:
@@ -174,8 +175,10 @@ class Gateway:
 
         return while_valid(self._plane.callers, _authorization(headers), may)
 
-    async def admit(self, target: Target, method: str, headers: Mapping[bytes, bytes]) -> Endpoint:
-        """The endpoint, if the caller may use it. Raises ControlError."""
+    async def admit(
+        self, target: Target, method: str, headers: Mapping[bytes, bytes]
+    ) -> tuple[Endpoint, Waiter]:
+        """The endpoint, if the caller may use it, and who that is. Raises ControlError."""
         caller = await self._plane.callers.find(_authorization(headers))
         endpoint = self._plane.endpoints.find(caller.account, target.endpoint, of_queue=False)
         if endpoint.type != LOAD_BALANCER:
@@ -189,7 +192,7 @@ class Gateway:
             )
         if not caller.access.may(write=method not in READ_ONLY, endpoint=endpoint.id):
             raise Unauthorized(f"this key may not {method} at endpoint {target.endpoint}")
-        return endpoint
+        return endpoint, Waiter(caller.account, caller.key, endpoint.id)
 
     @asynccontextmanager
     async def reached(
@@ -206,7 +209,7 @@ class Gateway:
         tried = _Tried(affinity is not None and affinity.strict)
         while True:
             worker = await self._worker_for(endpoint, affinity, incoming, tried)
-            with self.requests.at(worker):
+            with self.requests.at(worker), self._reaching.share(worker, incoming.whose):
                 try:
                     connection = await self.connections.connect(worker, new=new)
                 except UpstreamFailed as failed:
@@ -323,9 +326,10 @@ class _Tried:
 
 
 class Incoming:
-    """The messages of a caller. `left` looks ahead, by one piece of the body at most."""
+    """The messages of a caller, `whose`. `left` looks ahead, by one piece of the body at most."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, whose: Waiter) -> None:
+        self.whose = whose
         self._receive = receive
         self._message_ahead: Message | None = None
 

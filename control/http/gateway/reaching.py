@@ -12,22 +12,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TypeAlias
 
+from stoker.control.errors import TooMany
 from stoker.control.http.gateway.connections import READ_BYTES
 from stoker.control.http.gateway.refusals import UpstreamFailed
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.rules.nodes.ways import NodeGateway, Way, choose
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.outbound.keepalive import find_vanished
+from stoker.outbound.wait_rule import TUNNELS, Waiter
+from stoker.outbound.waits import TooManyWaits
 from stoker.wire.tunnel.multiplexer import TooManyConnections
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 10.0
+CONNECT_S = TUNNELS.within_s()
 FALL_BACK_S = 3.0
 """How long a way may take to answer: the last one that is left, and one that another follows."""
 
@@ -94,6 +97,28 @@ class Reaching:
                 node.reach = node.reach.worked(chosen.way)
                 return pair
         raise UpstreamFailed(worker, f"cannot be reached: {why}")
+
+    @contextmanager
+    def share(self, worker: str, whose: Waiter) -> Iterator[None]:
+        """A request of the caller has one of its share of the connections in the node's tunnel, if there is
+        one. Raises TooMany."""
+        node = self._node(worker)
+        tunnel = node is not None and node.reach.tunnel_open
+        waits = self._tunnels.waits(node.node) if node and tunnel else None
+        if waits is None:
+            yield
+            return
+        try:
+            slot = waits.take_now(whose)
+        except TooManyWaits:
+            raise TooMany(
+                "this key has its share of the connections to the worker's node; end some, or ask again",
+                limit=waits.rule.slots,
+                window_s=None,
+                retry_after=1,
+            ) from None
+        with slot:
+            yield
 
     def _node(self, worker: str) -> NodeState | None:
         placed = self._cluster.workers.get(worker)

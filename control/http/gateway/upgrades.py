@@ -21,9 +21,9 @@ from typing import Any
 import h11
 from starlette.types import Message
 
+from stoker.control.bodies import CallerLeft
 from stoker.control.errors import BadRequest, ControlError, NotFound
 from stoker.control.http.calls.answers import Answer, stopping, unexpected
-from stoker.control.http.calls.calls import CallerLeft
 from stoker.control.http.gateway.connections import HEAD_BYTES, READ_BYTES, Connection
 from stoker.control.http.gateway.exchange import request_of
 from stoker.control.http.gateway.gateway import EXCHANGE_S, Gateway, Incoming, affinity_of, late, refusal
@@ -109,9 +109,9 @@ class _Caller:
             raise NotFound(
                 "there is no load-balancing endpoint at this path, and nothing else has WebSockets"
             )
-        endpoint = await gateway.admit(target, "WebSocket", dict(headers))
+        endpoint, whose = await gateway.admit(target, "WebSocket", dict(headers))
         passed = [*to_worker(headers, self._facts(headers, target.prefix)), *_UPGRADE]
-        incoming = Incoming(self._receive)
+        incoming = Incoming(self._receive, whose)
         head = request_of("GET", target.path + mark + query, passed, [])
         async with (
             gateway.while_valid(endpoint, "WebSocket", dict(headers)),

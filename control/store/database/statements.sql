@@ -6,9 +6,11 @@
 
 -- name: insert_job
 INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, ttl_at, retention_s,
-                  sync, low, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket)
+                  sync, low, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket,
+                  api_key)
 VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, 0, :created_at, :expires_at, :expires_at,
-        :retention_s, :sync, :low, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket)
+        :retention_s, :sync, :low, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket,
+        :api_key)
 RETURNING seq
 
 -- name: insert_input
@@ -28,7 +30,7 @@ SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect,
     delay_ms = {ms :now - created_at}
 WHERE seq IN (SELECT seq FROM next)
   AND EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1)
-RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms
+RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms, api_key
 
 -- name: input
 SELECT body, ref_key, ref_size, ref_sha256, s3 FROM inputs WHERE seq = :seq

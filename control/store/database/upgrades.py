@@ -1,6 +1,6 @@
 """Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
 
-    version 8 ── jobs.backoffs ──> version 9
+    version 8 ── jobs.backoffs ──> version 9 ── the key of jobs and webhooks ──> version 10
 
 Columns are added, each with a default that is true of the rows that are there: no row is written, and a
 process of the earlier version that has the tables open works on. There is no way back, and none from a
@@ -9,14 +9,19 @@ version before the first one here.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy
 from sqlalchemy import Column
 from sqlalchemy.schema import CreateColumn
 
-from stoker.control.store.tables.jobs import jobs
+from stoker.control.store.tables.jobs import jobs, webhooks
 from stoker.control.store.tables.schema import SCHEMA_VERSION
 
-ADDED: dict[int, tuple[Column[int], ...]] = {8: (jobs.c.backoffs,)}
+ADDED: dict[int, tuple[Column[Any], ...]] = {
+    8: (jobs.c.backoffs,),
+    9: (jobs.c.api_key, webhooks.c.api_key, webhooks.c.endpoint),
+}
 """The columns that the tables of each version lack, compared with the next version."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Delivery, JobView
@@ -22,16 +22,19 @@ from stoker.control.rules.webhook_retries import next_try_at
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.orphan_objects import release
 from stoker.control.store.tables.jobs import webhooks
+from stoker.outbound.wait_rule import Group, Waiter
 from stoker.wire.messages import Ref
 
 _SECRET_BYTES = 24
 
 _INSERT = """
-INSERT INTO webhooks (id, job, account, url, receiver, state, tries, next_at, created_at, retries, worker,
-                      delay_ms, execution_ms, error, reason, input, input_key, input_size, input_sha256,
+INSERT INTO webhooks (id, job, account, api_key, endpoint, url, receiver, state, tries, next_at, created_at,
+                      retries, worker, delay_ms, execution_ms, error, reason,
+                      input, input_key, input_size, input_sha256,
                       output, output_key, output_size, output_sha256)
-SELECT :id, j.id, j.account, j.webhook, :receiver, j.state, 0, :now, j.created_at, :retries, j.worker,
-       j.delay_ms, j.execution_ms, r.error, j.reason, i.body, i.ref_key, i.ref_size, i.ref_sha256,
+SELECT :id, j.id, j.account, j.api_key, j.endpoint, j.webhook, :receiver, j.state, 0, :now, j.created_at,
+       :retries, j.worker, j.delay_ms, j.execution_ms, r.error, j.reason,
+       i.body, i.ref_key, i.ref_size, i.ref_sha256,
        r.output, r.ref_key, r.ref_size, r.ref_sha256
 FROM jobs j LEFT JOIN inputs i ON i.seq = j.seq LEFT JOIN results r ON r.seq = j.seq
 WHERE j.seq = :seq
@@ -52,7 +55,7 @@ def note_end(conn: Conn, seq: int, view: JobView, webhook: str, now: float) -> N
 
 
 def receiver_of(url: str) -> str:
-    """The receiver: those of one host share its slots."""
+    """The receiver: deliveries to one host share its slots."""
     return urlsplit(url).netloc.lower()
 
 
@@ -62,7 +65,7 @@ _ACCOUNTS = "SELECT id FROM accounts"
 _ROW = """
 SELECT id, job, account, url, receiver, state, tries, created_at, retries, worker, delay_ms, execution_ms,
        error, reason, input, input_key, input_size, input_sha256,
-       output, output_key, output_size, output_sha256
+       output, output_key, output_size, output_sha256, api_key, endpoint
 FROM webhooks WHERE id = :id
 """
 
@@ -71,10 +74,11 @@ def due_webhook(
     conn: Conn,
     now: float,
     under_way: Collection[str] = (),
-    full: Callable[[str], Collection[str] | None] = lambda account: (),
+    full: Callable[[str], Collection[Group] | None] = lambda account: (),
 ) -> Delivery | None:
     """The oldest that is due and not under way (it stays due until it was tried); None where there is none.
-    `full` says for which receivers of an account nothing is wanted; None: for none at all.
+    `full` says for which keys of an account, endpoints of those and receivers of those nothing is wanted;
+    None: for none at all.
 
     Each account has a query of its own, so that what waits for one is not read again and again for another.
     """
@@ -87,12 +91,17 @@ def due_webhook(
 
 
 def _oldest(
-    conn: Conn, account: str, now: float, under_way: Collection[str], left_out: Collection[str]
+    conn: Conn, account: str, now: float, under_way: Collection[str], left_out: Collection[Group]
 ) -> tuple[float, str] | None:
     """When, and which: without the row, which may hold 2 MB."""
     which = [webhooks.c.account == account, webhooks.c.next_at <= now]
-    if left_out:
-        which.append(webhooks.c.receiver.not_in(left_out))
+    columns = (webhooks.c.api_key, webhooks.c.endpoint, webhooks.c.receiver)
+    by_size = [[group for group in left_out if len(group) == size] for size in (1, 2, 3)]
+    which += [
+        tuple_(*columns[: len(groups[0])]).not_in(groups)  # a group leaves out those that are in it
+        for groups in by_size
+        if groups
+    ]
     due = select(webhooks.c.next_at, webhooks.c.id).where(*which).order_by(webhooks.c.next_at)
     rows = conn.execute(due.limit(len(under_way) + 1)).all()
     return next(((at, one) for at, one in rows if one not in under_way), None)
@@ -114,7 +123,7 @@ def _delivery(row: tuple[Any, ...]) -> Delivery:
         output=row[18],
         output_ref=_ref(*row[19:22]),
     )
-    whose, input_ref = (row[2], row[4]), _ref(*row[15:18])
+    whose, input_ref = Waiter(row[2], row[22], row[23], row[4]), _ref(*row[15:18])
     return Delivery(row[0], row[3], whose, row[6], view, input=row[14], input_ref=input_ref)
 
 

@@ -60,6 +60,7 @@ jobs = table(
     Column("worker", Text),
     Column("delay_ms", INTEGER),
     Column("execution_ms", INTEGER),
+    string("api_key", default=""),  # the id of the key that submitted it
 )
 Index(
     "jobs_queue",
@@ -141,6 +142,8 @@ webhooks = table(  # to be delivered, as they were when their job ended
     string("job"),
     account(),
     string("url"),
+    string("api_key", default=""),  # of its job, as the endpoint
+    string("endpoint", default=""),
     string("receiver"),  # the host and port of the URL
     string("state"),
     integer("tries", 0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 from plane_world import endpoint, one, story, world
 
 from stoker.control.config.endpoints import Endpoints
@@ -37,7 +39,7 @@ async def test_each_operation_takes_it() -> None:
         assert await plane.queries.health(alias) == await plane.queries.health(itself)
         waiting = [await plane.commands.submit(found, one(), sync=False) for found in (alias, itself)]
         assert await plane.commands.purge(alias) in (1, len(waiting)), "one may be given out already"
-        assert (await plane.uploaded_files.keep(alias, "a.txt", b"a", "text/plain")).size == 1
+        assert (await plane.uploaded_files.keep(alias, "", "a.txt", BytesIO(b"a"), "text/plain")).size == 1
 
 
 @story

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from io import BytesIO
 
 import pytest
 from plane_world import World, endpoint, one, story, world
@@ -150,7 +151,9 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
 @story
 async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
     async with world(endpoint(workers_min=1)) as (w, _):
-        uploaded = await w.plane.uploaded_files.keep(w.echo, "my voice.wav", b"RIFF", "audio/wav")
+        uploaded = await w.plane.uploaded_files.keep(
+            w.echo, "", "my voice.wav", BytesIO(b"RIFF"), "audio/wav"
+        )
         (key,) = kept(w)
         assert key.startswith("echo/given/")
         assert key.endswith("/0-my-voice.wav")
@@ -163,7 +166,7 @@ async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
         assert kept(w) == []
         with pytest.raises(NotFound):
             await w.plane.uploaded_files.keep(
-                w.plane.endpoints.find("default", "nobody"), "a", b"x", "text/plain"
+                w.plane.endpoints.find("default", "nobody"), "", "a", BytesIO(b"x"), "text/plain"
             )
 
 
@@ -172,7 +175,7 @@ async def test_a_file_that_the_store_did_not_take_leaves_nothing() -> None:
     async with world(endpoint(workers_min=1)) as (w, _):
         w.artifacts.down = True
         with pytest.raises(Unavailable):
-            await w.plane.uploaded_files.keep(w.echo, "a.wav", b"x", "audio/wav")
+            await w.plane.uploaded_files.keep(w.echo, "", "a.wav", BytesIO(b"x"), "audio/wav")
         w.artifacts.down = False
         w.moved += DAY
         await asyncio.sleep(TIDIED_S)

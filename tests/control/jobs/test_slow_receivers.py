@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import BinaryIO
 
+import pytest
 from plane_world import World, endpoint, world
 
-from stoker.control.jobs.webhooks import AT_ONCE
 from stoker.control.rules.submissions import Submission
 from stoker.outbound.guard import Guard
 from stoker.outbound.lookups import Lookups
+from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 
 PATIENCE_S = 600.0  # no delivery that hangs ends during the test
 
@@ -49,21 +52,22 @@ async def receiver() -> AsyncIterator[tuple[Receiver, int]]:
         yield made, server.sockets[0].getsockname()[1]
 
 
-async def ended(w: World, account: str, name: str, url: str) -> None:
+async def ended(w: World, account: str, name: str, url: str, key: str = "", job_input: bytes = b"{}") -> None:
     named = w.plane.endpoints.find(account, name)
-    job = await w.plane.commands.submit(named, Submission(input=b"{}", webhook=url), sync=False)
+    submission = Submission(input=job_input, webhook=url)
+    job = await w.plane.commands.submit(named, submission, sync=False, key=key)
     await w.plane.commands.cancel(named, job.id)
 
 
 def through(w: World, guard: Guard) -> None:
-    async def post(url: str, body: bytes, headers: Mapping[str, str], account: str) -> int:
-        return await guard.post_json(url, body, headers, PATIENCE_S, account)
+    async def post(url: str, body: bytes | BinaryIO, headers: Mapping[str, str], whose: Waiter) -> int:
+        return await guard.post_json(url, body, headers, PATIENCE_S, whose)
 
     w.plane.webhooks._post = post
 
 
 async def test_an_account_with_receivers_that_hang_holds_no_other_accounts_webhook_up() -> None:
-    async def found(host: str, port: int, account: str) -> Sequence[str]:
+    async def found(host: str, port: int, whose: Waiter) -> Sequence[str]:
         return ["127.0.0.1"]
 
     async with (
@@ -71,13 +75,37 @@ async def test_an_account_with_receivers_that_hang_holds_no_other_accounts_webho
         receiver() as (there, port),
     ):
         through(w, Guard(allow_private=True, resolver=found))
-        for n in range(2 * AT_ONCE):
+        for n in range(WEBHOOKS.slots):
             await ended(w, "other", "theirs", f"http://slow-{n}.test:{port}/hang")
         await there.some_hang.wait()
         for _ in range(3):
             await ended(w, "default", "echo", f"http://good.test:{port}/good")
             assert b"CANCELLED" in await there.good.get()
-        assert 0 < there.hanging <= AT_ONCE // 2
+        assert 0 < there.hanging <= WEBHOOKS.slots // 2
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_eighty_receivers_of_one_key_that_hang_hold_no_other_key_or_endpoint_up(large: bool) -> None:
+    """Each under a name of its own. Large: the body is taken, and the answer never comes."""
+    job_input = json.dumps("x" * 1_100_000).encode() if large else b"{}"
+
+    async def found(host: str, port: int, whose: Waiter) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with (
+        world(endpoint(), endpoint("other")) as (w, _),
+        receiver() as (there, port),
+    ):
+        through(w, Guard(allow_private=True, resolver=found))
+        for n in range(40 if large else 80):
+            await ended(w, "default", "echo", f"http://slow-{n}.test:{port}/hang", "bad", job_input)
+        while there.hanging < WEBHOOKS.slots // 8:  # all that the key gets at this endpoint
+            await there.some_hang.wait()
+            there.some_hang.clear()
+        for key, name in (("good", "echo"), ("bad", "other")):
+            await ended(w, "default", name, f"http://good.test:{port}/good", key, job_input)
+            assert b"CANCELLED" in await asyncio.wait_for(there.good.get(), 10)
+        assert there.hanging == WEBHOOKS.slots // 8
 
 
 async def test_names_that_nobody_answers_for_hold_neither_others_webhooks_nor_the_end_up() -> None:
@@ -97,7 +125,7 @@ async def test_names_that_nobody_answers_for_hold_neither_others_webhooks_nor_th
             world(endpoint(), endpoint("theirs", account="other")) as (w, _),
         ):
             through(w, Guard(allow_private=True, resolver=Lookups(look_up)))
-            for n in range(2 * AT_ONCE):
+            for n in range(WEBHOOKS.slots):
                 await ended(w, "other", "theirs", f"http://slow-{n}.test:{port}/hang")
             while not some_hang.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(0)

@@ -13,9 +13,9 @@ from plane_world import World, endpoint, story, world
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from stoker.control import store
-from stoker.control.jobs.webhooks import AT_ONCE
 from stoker.control.rules.submissions import Submission
 from stoker.outbound.errors import UrlRefused
+from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.messages import Outcome
 
 URL = "https://receiver.test/hook"
@@ -178,7 +178,7 @@ async def cancelled(w: World, job_input: Submission = HOOKED) -> str:
 async def test_webhooks_that_wait_for_the_object_store_hold_no_other_up() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         large = Submission(input=json.dumps("x" * 1_100_000).encode(), webhook=URL)
-        waiting = [await w.plane.commands.submit(w.echo, large, sync=False) for _ in range(AT_ONCE + 8)]
+        waiting = [await w.plane.commands.submit(w.echo, large, sync=False) for _ in range(72)]
         w.artifacts.down = True
         await w.plane.commands.purge(w.echo)
         await asyncio.sleep(5)
@@ -276,7 +276,9 @@ async def test_receivers_that_hang_hold_no_other_up_however_much_waits_for_them(
 
         w.plane.webhooks._post = post
         slow = [Submission(input=b"{}", webhook=f"https://slow-{n}.test/") for n in range(3)]
-        jobs = [await w.plane.commands.submit(w.echo, one, sync=False) for one in [*slow * AT_ONCE, HOOKED]]
+        jobs = [
+            await w.plane.commands.submit(w.echo, one, sync=False) for one in [*slow * WEBHOOKS.slots, HOOKED]
+        ]
         began = w.loop.time()
         await w.plane.commands.purge(w.echo)
         while not quick:  # noqa: ASYNC110
@@ -291,16 +293,16 @@ async def test_an_account_whose_receivers_all_hang_holds_no_other_account_up() -
     async with world(endpoint(), endpoint("theirs", account="other")) as (w, _):
         received: list[str] = []
 
-        async def post(url: str, body: bytes, _: Any, account: str) -> int:
+        async def post(url: str, body: bytes, _: Any, whose: Waiter) -> int:
             if "slow" in url:
-                assert account == "other"
+                assert whose.account == "other"
                 await asyncio.sleep(10)
                 return 500
             received.append(json.loads(body)["id"])
             return 200
 
         w.plane.webhooks._post = post
-        for n in range(4 * AT_ONCE):
+        for n in range(WEBHOOKS.slots):
             slow = Submission(input=b"{}", webhook=f"https://slow-{n}.test/")
             await w.plane.commands.submit(w.plane.endpoints.find("other", "theirs"), slow, sync=False)
         await w.plane.commands.purge(w.plane.endpoints.find("other", "theirs"))

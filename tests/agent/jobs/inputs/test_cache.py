@@ -16,6 +16,7 @@ from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest
 from stoker.agent.jobs.inputs import cache as input_cache
 from stoker.agent.jobs.inputs.cache import InputCache
 from stoker.outbound.guard import Guard
+from stoker.outbound.wait_rule import INPUTS, Waiter, WaitRule
 
 SECONDS = 100.0  # far above what loopback needs
 KEPT = {"ETag": '"v1"'}
@@ -48,7 +49,7 @@ class Node:
         private: bool = True,
         account: str = "",
     ) -> bytes:
-        return read(await self.cache.fetch(InputRequest(url, most, seconds, private, account)))
+        return read(await self.cache.fetch(InputRequest(url, most, seconds, private, Waiter(account))))
 
     def files(self, folder: str) -> list[Path]:
         return sorted((self.folder / folder).iterdir())
@@ -235,7 +236,7 @@ async def test_a_limit_holds_for_what_is_here_already(node: Node, origin: Any, p
 async def test_only_so_many_transfers_of_a_host_at_once_and_another_is_not_held_up(
     node: Node, origin: Any, page: Any
 ) -> None:
-    gate, most = asyncio.Event(), input_cache.AT_ONCE // 4  # of an account that is alone
+    gate, most = asyncio.Event(), INPUTS.slots // 16  # of a caller that is alone
     paths = [f"/{n}" for n in range(most + 3)]
     origin.pages = {path: page(b"hello", KEPT, gate=gate) for path in paths} | {"/quick": page(b"quick")}
     waiting = [asyncio.ensure_future(node.get(origin.url(path))) for path in paths]
@@ -252,7 +253,7 @@ async def test_only_so_many_transfers_of_a_host_at_once_and_another_is_not_held_
 async def test_only_so_many_transfers_at_once(
     node: Node, origin: Any, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_cache, "AT_ONCE", 4)
+    monkeypatch.setattr(input_cache, "INPUTS", WaitRule(slots=16))
     node.restart()
     gate = asyncio.Event()
     origin.pages = {f"/{n}": page(b"hello", gate=gate) for n in range(3)} | {"/quick": page(b"quick")}

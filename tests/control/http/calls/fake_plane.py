@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import BinaryIO
 
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
@@ -131,9 +132,11 @@ class FakePlane:
         access = ALL if token == KEY else self.access.get(token)
         if access is None:
             raise Unauthorized("invalid api key")
-        return Caller(ACCOUNT, "k1", access)
+        return Caller(ACCOUNT, "k1" if token == KEY else token, access)
 
-    async def submit(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> JobView:
+    async def submit(
+        self, endpoint: Endpoint, submission: Submission, *, sync: bool, key: str = ""
+    ) -> JobView:
         job = names.job_id(self.rng, sync=sync)
         if endpoint.run.schema is not None:
             try:
@@ -157,7 +160,13 @@ class FakePlane:
         return first
 
     async def run_sync(
-        self, endpoint: Endpoint, submission: Submission, seconds: float, *, must_end: bool = False
+        self,
+        endpoint: Endpoint,
+        submission: Submission,
+        seconds: float,
+        *,
+        must_end: bool = False,
+        key: str = "",
     ) -> JobView:
         view = await self.submit(endpoint, submission, sync=True)
         view = await self.wait(endpoint, view.id, seconds)
@@ -264,7 +273,11 @@ class FakePlane:
         async with self.changed:
             await self.changed.wait_for(lambda: len(self.follows) >= count)
 
-    async def keep(self, endpoint: Endpoint, name: str, data: bytes, media_type: str) -> UploadedFile:
+    async def keep(
+        self, endpoint: Endpoint, api_key: str, name: str, file: BinaryIO, media_type: str
+    ) -> UploadedFile:
+        file.seek(0)
+        data = file.read()
         self.kept[name] = (data, media_type)
         digest = hashlib.sha256(data).hexdigest()
         return UploadedFile(f"https://objects.test/{endpoint.id}/{name}", len(data), digest, 86_400.0)

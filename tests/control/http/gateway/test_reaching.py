@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from memory_worker import Pipe
 from plane_world import story
 
+from stoker.control.errors import TooMany
 from stoker.control.http.gateway.reaching import FALL_BACK_S, Reaching
 from stoker.control.http.gateway.refusals import UpstreamFailed
 from stoker.control.rules.nodes.ways import NodeGateway, Reach, choose
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
+from stoker.outbound.wait_rule import TUNNELS, Waiter
+from stoker.outbound.waits import Waits
 
 TOKEN = "a-token-of-the-agent"
 LOCAL = NodeGateway("127.0.0.1", 20_000, TOKEN)
@@ -34,6 +38,7 @@ class Node:
             tunnels="tunnel" in answers,
             tunnel_open="tunnel" in answers,
         )
+        self.shares = Waits(TUNNELS) if "tunnel" in answers else None
         self.cluster = ClusterState()
         self.state = self.cluster.nodes["n"] = NodeState("n", 1, (), reach=reach)
         self.cluster.workers["w"] = PlacedWorker("w", "app", 1, "n", 1, "ready")
@@ -46,6 +51,9 @@ class Node:
     def of(self, node: str) -> Node:
         assert node == "n"
         return self
+
+    def waits(self, node: str) -> Waits | None:
+        return self.shares
 
     def connect(self) -> tuple[asyncio.StreamReader, Any]:
         return self._connected("tunnel")
@@ -68,6 +76,26 @@ class Node:
 
     def order(self) -> list[str]:
         return [one.way for one in choose(self.state.reach, asyncio.get_running_loop().time())]
+
+
+@story
+async def test_who_holds_a_tunnels_connections_leaves_some_to_other_keys_and_endpoints() -> None:
+    node, held = Node(tunnel=b"200 x"), ExitStack()
+    with held:
+        for _ in range(324):
+            held.enter_context(node.reaching.share("w", Waiter("a", "greedy", "app")))
+        with pytest.raises(TooMany, match="its share") as refused:
+            held.enter_context(node.reaching.share("w", Waiter("a", "greedy", "app")))
+        assert refused.value.status == 429
+        for other in (Waiter("a", "other", "app"), Waiter("a", "greedy", "other"), Waiter("b")):
+            with node.reaching.share("w", other):
+                pass
+    with node.reaching.share("w", Waiter("a", "greedy", "app")):
+        pass  # what it gave back is its own again
+    local = Node(local=b"200 x")
+    with ExitStack() as held:
+        for _ in range(TUNNELS.slots + 1):  # no tunnel, no share: a connection holds nothing that others need
+            held.enter_context(local.reaching.share("w", Waiter("a", "greedy", "app")))
 
 
 PROOF = f"CONNECT w HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"

@@ -9,6 +9,7 @@ from stoker.control import store
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Delivery
 from stoker.control.store.jobs.webhook_outbox import delivery_id
+from stoker.outbound.wait_rule import Waiter
 from stoker.wire.messages import Ref
 
 URL = "https://caller.example/hook"
@@ -235,10 +236,15 @@ def test_of_receivers_that_are_full_none_is_given(bench: Any) -> None:
         bench.submit(10.0, webhook=url)
         bench.cancel(10.0 + bench.drawn, f"job-{bench.drawn}")
     first, other, last = due(bench)
-    theirs, others = ("default", "caller.example"), ("default", "other.example:8443")
+    key, name = "", "echo"
+    theirs, others = (Waiter("default", key, name, host) for host in ("caller.example", "other.example:8443"))
     assert [due_now.whose for due_now in (first, other, last)] == [theirs, others, theirs]
     read = bench.store.writer
-    assert store.due_webhook(read, 1e6, (), lambda _: ["caller.example"]) == other
-    assert store.due_webhook(read, 1e6, {first.id}, lambda _: ["other.example:8443"]) == last
-    assert store.due_webhook(read, 1e6, (), lambda _: ["other.example:8443", "caller.example"]) is None
+    assert store.due_webhook(read, 1e6, (), lambda _: [(key, name, "caller.example")]) == other
+    assert store.due_webhook(read, 1e6, {first.id}, lambda _: [(key, name, "other.example:8443")]) == last
+    both = [(key, name, "other.example:8443"), (key, name, "caller.example")]
+    for left_out in (both, [(key,)], [(key, name)]):
+        assert store.due_webhook(read, 1e6, (), lambda _, groups=left_out: groups) is None
+    for left_out in ([("other-key",)], [(key, "other")]):
+        assert store.due_webhook(read, 1e6, (), lambda _, groups=left_out: groups) == first
     assert store.due_webhook(read, 1e6, (), lambda account: None if account == "default" else ()) is None

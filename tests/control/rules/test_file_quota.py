@@ -1,0 +1,41 @@
+"""The bytes that the callers of a key keep."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.control.rules.file_quota import FileQuota
+
+KEPT_S, MOST = 100.0, 1000
+FILES = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(1, MOST), st.floats(0, 30), st.booleans()), max_size=60
+)
+
+
+@given(FILES)
+def test_a_key_never_keeps_more_than_its_quota_and_no_other_key_counts(files: list[object]) -> None:
+    quota, kept, now = FileQuota(KEPT_S, MOST), list[tuple[str, int, float]](), 0.0
+    for key, size, pause, fails in files:  # type: ignore[misc]
+        now += pause
+        kept = [one for one in kept if one[2] > now]
+        mine = sum(s for k, s, _ in kept if k == key)
+        wait_s = quota.admit(key, size, now)
+        assert (wait_s == 0) == (mine + size <= MOST)
+        if wait_s:
+            assert FileQuota.admit(quota, key, size, now + wait_s) == 0, "as it was told"
+            quota.take_back(key, size)
+            return
+        if fails:
+            quota.take_back(key, size)
+        else:
+            kept.append((key, size, now + KEPT_S))
+
+
+def test_nothing_is_left_of_keys_whose_files_are_gone() -> None:
+    quota = FileQuota(KEPT_S, MOST)
+    assert quota.admit("a", MOST, 0.0) == 0
+    assert quota.admit("a", 1, 50.0) == 50.0
+    assert quota.admit("b", 1, 50.0) == 0
+    assert quota.admit("b", 1, 200.0) == 0
+    assert set(quota._files) == set(quota._bytes) == {"b"}
