@@ -13,17 +13,19 @@ SHARE = 3 / 4
 MOST = 10_000
 """So many are a leak wherever a process may have a million."""
 
-_OPEN = "/proc/self/fd"
+OPEN = "/proc/self/fd"
 
 
 class OpenFiles:
-    """The descriptors that are open when this is created, and how many more may be."""
+    """The descriptors that are open when this is created, and how many more may be. `excess` need not be
+    asked while the size of `OPEN` is below `ask_from`."""
 
     def __init__(self) -> None:
         self._before = _count()
         limit = os.sysconf("SC_OPEN_MAX")  # -1: none
         free = int((limit - self._before) * SHARE) if limit >= 0 else MOST
         self._max = self._before + min(max(free, 0), MOST)
+        self.ask_from = self._max + 1 if os.stat(OPEN).st_size else 0
 
     def excess(self) -> str:
         """Returns why the worker must be replaced, or an empty text."""
@@ -36,6 +38,6 @@ class OpenFiles:
 def _count() -> int:
     """Counts them. Only newer kernels (6.2) tell their number as a size."""
     try:
-        return os.stat(_OPEN).st_size or len(os.listdir(_OPEN))
+        return os.stat(OPEN).st_size or len(os.listdir(OPEN))
     except OSError:  # not even one is left for the folder
         return os.sysconf("SC_OPEN_MAX")

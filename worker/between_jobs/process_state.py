@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from stoker.worker.between_jobs.open_files import OpenFiles
+from stoker.worker.between_jobs.open_files import OPEN, OpenFiles
 
 _KNOWN = "resource" in sys.modules
 import resource  # noqa: E402
@@ -80,7 +80,7 @@ class ProcessState:
                     problems += self._restore_limits()
                 if self._folder != os.readlink(_FOLDER):
                     problems += self._enter_folder()
-                if why := self.open_files.excess():
+                if os.stat(OPEN).st_size >= self.open_files.ask_from and (why := self.open_files.excess()):
                     problems.append(why)
                 return "; ".join(problems)
             except BaseException:  # raised by a signal handler of the job's, SystemExit too
