@@ -13,7 +13,7 @@ from pages import Block, Page
 
 from stoker.worker.testing import LocalFile, LocalJob
 
-PAGES = [ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"}), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -1,0 +1,58 @@
+"""Holds docstrings to plain English: `words.py` prints each that begins in another way, and fails.
+
+- The docstring of a function begins with a verb in the third person: "Returns", "Stores". A property's and a
+  fixture's may name what they are.
+- The docstring of a class or module begins with a noun: no word that refers to something named elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("worker", "models", "wire", "outbound", "client", "agent", "control", "cli", "testing")
+REFUSED = {"What", "How", "Whether", "Of", "One", "Those", "Its", "By", "As", "At", "In", "To"}
+"""First words of a clause, after which a reader still asks: of what?"""
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yields each definition of a module, and the module itself, with its docstring."""
+    defined = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(tree):
+        if isinstance(node, defined) and (text := ast.get_docstring(node)):
+            yield node, text
+
+
+def is_property(node: ast.AST) -> bool:
+    return any("property" in ast.unparse(one) for one in getattr(node, "decorator_list", ()))
+
+
+def fault(node: ast.AST, text: str) -> str | None:
+    """Returns what is wrong with the first word of a docstring."""
+    first = text.split(maxsplit=1)[0].strip("`\"'.,:;()")
+    if first in REFUSED:
+        return f'begins with "{first}"'
+    is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    if is_function and not is_property(node) and not first.endswith("s"):
+        return f'begins with "{first}", which is no verb in the third person'
+    return None
+
+
+def main() -> int:
+    found = [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {why}: {text.splitlines()[0]}"
+        for part in PARTS
+        for path in sorted((ROOT / part).rglob("*.py"))
+        if "_pb2" not in path.name
+        for node, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if (why := fault(node, text))
+    ]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
