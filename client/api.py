@@ -34,10 +34,11 @@ T = TypeVar("T")
 
 
 class Client:
-    """`base_url` is the service's address without `/v2`. `api_key` is sent as a bearer token; the warning
-    `KeyInTheClear` says that others can read it. The defaults are STOKER_URL and STOKER_API_KEY from the
-    environment, else from `.env` in the current folder; the last default of the address is that of `stoker
-    up`. `ca_file` is a PEM file of an authority to trust in addition to the public ones."""
+    """The client of one service. `base_url` is the service's address without `/v2`. `api_key` is sent as a
+    bearer token; the warning `KeyInTheClear` says that others can read the key. The defaults are STOKER_URL
+    and STOKER_API_KEY from the environment, else from `.env` in the current folder; the last default of the
+    address is that of `stoker up`. `ca_file` is a PEM file of an authority to trust in addition to the public
+    ones."""
 
     def __init__(
         self,
@@ -98,12 +99,13 @@ class Client:
         return self._call(calls.runsync(endpoint, input, wait_ms, options))
 
     def status(self, endpoint: str, job: str, *, ttl_ms: int | None = None) -> JobRecord:
-        """The job's record. `ttl_ms` shortens the life of the job and its record to this time from now."""
+        """Returns the job's record. `ttl_ms` shortens the life of the job and its record to this time from
+        now."""
         return self._call(calls.status(endpoint, job, ttl_ms))
 
     def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:
-        """The record of a job that has COMPLETED. Raises JobFailed if it ended otherwise, NotEnded after
-        `timeout_s`."""
+        """Waits until the job has ended and returns the record of a job that has COMPLETED. Raises JobFailed
+        if the job ended otherwise, NotEnded after `timeout_s`."""
         return self._carry_out(steps.wait(endpoint, job, timeout_s, self._clock, self._resends))
 
     def cancel(self, endpoint: str, job: str) -> JobRecord:
@@ -127,7 +129,7 @@ class Client:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> JobPage:
-        """One page of the endpoint's jobs, newest first. `since` is in milliseconds since the epoch.
+        """Returns a page of the endpoint's jobs, newest first. `since` is in milliseconds since the epoch.
 
         A page may have fewer jobs than `limit`, even none, and still have a next page.
         """
@@ -136,7 +138,7 @@ class Client:
     def all_requests(
         self, endpoint: str, *, status: str | None = None, since: int | None = None, page: int | None = None
     ) -> Iterator[JobRecord]:
-        """Every job of the endpoint, newest first. Pages are requested as the iteration goes on."""
+        """Yields every job of the endpoint, newest first. Pages are requested as the iteration goes on."""
         cursor = None
         while True:
             found = self._call(calls.requests(endpoint, status, since, page, cursor))
@@ -156,11 +158,11 @@ class Client:
     def logs(
         self, endpoint: str, job: str, *, follow: bool = False, after: str | None = None
     ) -> tuple[AttemptLog, ...] | Iterator[Event]:
-        """The last lines that the handler wrote, for each attempt.
+        """Returns the last lines that the handler wrote, for each attempt.
 
-        With `follow`, an iterator of events: log (`{"line"}`), skipped (`{"lines"}` were lost), reset
-        (`{"attempt"}` begins) and end (`{"id", "status"}`). It begins with the stored lines and goes on with
-        each new one. `after` is the id of the last event that was seen.
+        With `follow`, returns an iterator of events: log (`{"line"}`), skipped (`{"lines"}` were lost), reset
+        (`{"attempt"}` begins) and end (`{"id", "status"}`). The iterator begins with the stored lines and
+        goes on with each new line. `after` is the id of the last event that was seen.
         """
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
@@ -174,7 +176,7 @@ class Client:
         return self._call(calls.health(endpoint))
 
     def stream(self, endpoint: str, job: str, *, wait_ms: int = 8_000) -> Iterator[Any]:
-        """The job's partial outputs, past and new, by polling until it has ended.
+        """Yields the job's partial outputs, past and new, by polling until the job has ended.
 
         All pollers of a job share one position in its stream: each output is read once. `events` returns all
         outputs to every reader, and resumes after a break.
@@ -186,7 +188,8 @@ class Client:
                 return
 
     def events(self, endpoint: str, job: str, *, after: str | None = None) -> Iterator[Event]:
-        """The job's events as they happen; the last one is `end`. `after` is the id of the last event seen.
+        """Yields the job's events as they happen; the last one is `end`. `after` is the id of the last event
+        seen.
 
         After a broken connection, the client reconnects with growing pauses and goes on where it broke off;
         it returns no event twice.

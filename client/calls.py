@@ -97,12 +97,13 @@ def cancel(endpoint: str, job: str) -> Call[JobRecord]:
 
 
 def retry(endpoint: str, job: str) -> Call[JobRecord]:
-    """Sent once: if the response is lost, a second call fails because the job is no longer FAILED."""
+    """Returns a call that is sent once: if the response is lost, a second call fails because the job is no
+    longer FAILED."""
     return Call("POST", _path(endpoint, "retry", job), JobRecord.read)
 
 
 def purge_queue(endpoint: str) -> Call[int]:
-    """Sent once: a second call would also cancel jobs that were queued in between."""
+    """Returns a call that is sent once: a second call would also cancel jobs that were queued in between."""
     return Call("POST", _path(endpoint, "purge-queue"), lambda body: int(body["removed"]))
 
 
@@ -122,8 +123,8 @@ def log_events(endpoint: str, job: str, after: str | None) -> Call[None]:
 
 
 def upload(endpoint: str, name: str, data: bytes, media_type: str) -> Call[str]:
-    """May be sent again: a file that no job uses is deleted after a day. Characters of `name` that are not
-    UTF-8 are sent as question marks."""
+    """Returns a call that may be sent again: a file that no job uses is deleted after a day. Characters of
+    `name` that are not UTF-8 are sent as question marks."""
     return Call(
         "POST",
         _path(endpoint, "files"),
@@ -143,7 +144,7 @@ def health(endpoint: str) -> Call[Health]:
 
 
 def poll(endpoint: str, job: str, wait_ms: int) -> Call[Poll]:
-    """Sent once: the outputs of a lost response count as read."""
+    """Returns a call that is sent once: the outputs of a lost response count as read."""
     return Call(
         "GET", _path(endpoint, "stream", job), _poll, params={"wait": wait_ms}, longest_wait_ms=wait_ms
     )
@@ -161,7 +162,8 @@ def _event_stream(operation: str, endpoint: str, job: str, after: str | None) ->
 
 
 def result(call: Call[T], reply: Reply) -> T:
-    """The result in the reply. Raises ApiError for a reply that is not a success."""
+    """Returns the result in the reply. Raises ApiError for a reply that is not a success, ClientError for one
+    that cannot be read."""
     if not 200 <= reply.status < 300:
         raise refusal(reply)
     body = None if reply.status == 204 else read_json(reply.text)
@@ -211,7 +213,7 @@ def _submission(
     policy: Mapping[str, Any] | None = None,
     s3_config: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of Call that every submission has."""
+    """Returns the arguments of Call that every submission has."""
     optional = {"webhook": webhook, "policy": policy, "s3Config": s3_config}
     body = {"input": input_, **{name: value for name, value in optional.items() if value is not None}}
     key = secrets.token_hex(16) if idempotency_key is None else _check_key(idempotency_key)

@@ -53,7 +53,8 @@ class Following:
         return self._make_call(self._endpoint, self._job, self._after)
 
     def opened(self, now: float) -> None:
-        """After the first connection, the job is known to exist: every break is followed by a pause."""
+        """Notes that a connection is open. After the first one, the job is known to exist: every break is
+        followed by a pause."""
         self._opened_at, self._allowed = now, len(PAUSES_S)
         self._reader = EventReader()
 
@@ -65,7 +66,8 @@ class Following:
             yield Event(raw.kind, raw.id, calls.read_json(raw.data))
 
     def broken(self, error: ClientError | None, now: float) -> Pause:
-        """The pause before the next connection. Raises the error if there must be none."""
+        """Returns the pause before the next connection. Raises the error if the client must not connect
+        again."""
         if self._opened_at is not None and now - self._opened_at >= STEADY_S:
             self._breaks = 0
         self._opened_at = None
@@ -77,8 +79,8 @@ class Following:
         return pause
 
     def _known(self, raw: RawEvent) -> bool:
-        """Whether the event was returned before; remembers it if not. Progress has no id, so its value is
-        compared."""
+        """Returns whether the event was returned before, and remembers a new one. Progress has no id, so its
+        value is compared."""
         if raw.kind == "progress":
             known, self._progress = raw.data == self._progress, raw.data
             return known
@@ -93,7 +95,7 @@ class Following:
 
 
 def _order(event: str) -> tuple[int, int]:
-    """`2-14` as (2, 14). Attempts count from 1; the number -1 is the reset that begins an attempt."""
+    """Returns `2-14` as (2, 14). Attempts count from 1; the number -1 is the reset that begins an attempt."""
     found = _ID.fullmatch(event)
     if found is None:
         if event:

@@ -53,7 +53,8 @@ class KeyInTheClear(UserWarning):
 
 
 def in_the_clear(base_url: str) -> bool:
-    """Whether others on the network can read what is sent there. Loopback does not leave this machine."""
+    """Returns whether others on the network can read what is sent to this address. Loopback does not leave
+    this machine."""
     try:
         url = urlsplit(base_url)
     except ValueError:
@@ -92,7 +93,7 @@ def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Re
 
 
 def events_request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
-    """Its response arrives in chunks, for as long as the job lives."""
+    """Builds a request whose response arrives in chunks, for as long as the job lives."""
     timeout = httpx.Timeout(http.timeout.connect, read=SILENCE_S)
     return http.build_request(call.method, f"{call.under}/{call.path}", headers=call.headers, timeout=timeout)
 
@@ -103,7 +104,7 @@ def reply(response: httpx.Response) -> Reply:
 
 
 def failure(request: httpx.Request, error: httpx.TransportError) -> ClientError:
-    """Unreachable, or ClientError for a request that can never be sent."""
+    """Returns Unreachable, or ClientError for a request that can never be sent."""
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
         return ClientError(f"no request can be sent to {request.url}: {error}")
     address = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
@@ -111,7 +112,8 @@ def failure(request: httpx.Request, error: httpx.TransportError) -> ClientError:
 
 
 def _why(error: BaseException) -> str:
-    """The error of the operating system, if there is one: httpx's asyncio client hides it."""
+    """Returns the message of the operating system's error, if there is one: httpx's asyncio client hides that
+    error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionError) and cause.errno is not None:

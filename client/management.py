@@ -28,23 +28,23 @@ STRICT = {"Prefer": "handling=strict"}
 
 
 class Resource:
-    """One kind of resource: list, get, delete."""
+    """A kind of resource, with the operations that every kind has: list, get, delete."""
 
     def __init__(self, send: Send, path: str) -> None:
         self._send = send
         self._path = path
 
     def list(self, **query: Any) -> Any:
-        """All resources, as a list of dicts. `query`: the API's query parameters, such as
+        """Returns all resources, as a list of dicts. `query`: the API's query parameters, such as
         `includeWorkers=True`."""
         return self._send(self._call("GET", params=_query(query)))
 
     def get(self, member: str, **query: Any) -> Any:
-        """One resource, by its id."""
+        """Returns the resource with this id."""
         return self._send(self._call("GET", member, params=_query(query)))
 
     def delete(self, member: str) -> Any:
-        """Deletes it and returns None."""
+        """Deletes the resource and returns None."""
         return self._send(self._call("DELETE", member))
 
     def _do(self, member: str, action: str) -> Any:
@@ -62,7 +62,7 @@ class Creatable(Resource):
     """A kind whose resources can be created."""
 
     def create(self, fields: Fields) -> Any:
-        """The new resource, with its id."""
+        """Creates a resource and returns it, with its id."""
         return self._send(self._call("POST", body=fields))
 
 
@@ -70,7 +70,7 @@ class Updatable(Creatable):
     """A kind whose resources can be created and updated."""
 
     def update(self, member: str, fields: Fields) -> Any:
-        """The updated resource; fields that are left out do not change."""
+        """Updates the resource and returns it; fields that are left out do not change."""
         return self._send(self._call("PATCH", member, body=fields))
 
 
@@ -85,20 +85,20 @@ class Pods(Updatable):
         return self._do(member, "restart")
 
     def reset(self, member: str) -> Any:
-        """Creates its container again; its volume stays."""
+        """Creates the pod's container again; its volume stays."""
         return self._do(member, "reset")
 
 
 class Nodes(Resource):
     def drain(self, member: str) -> Any:
-        """Places nothing new on it."""
+        """Places nothing new on the node until it is resumed."""
         return self._do(member, "drain")
 
     def resume(self, member: str) -> Any:
         return self._do(member, "resume")
 
     def revoke(self, member: str) -> Any:
-        """Ends its session; it can join again only with a newer join token."""
+        """Ends the node's session; the node can join again only with a newer join token."""
         return self._do(member, "revoke")
 
 
@@ -124,11 +124,11 @@ class Management:
         self._audit = Resource(send, "audit")
 
     def bills(self, kind: str, **query: Any) -> Any:
-        """The cost of `endpoints`, `pods` or `networkvolumes`, by period."""
+        """Returns the cost of `endpoints`, `pods` or `networkvolumes`, by period."""
         return self._bills.get(kind, **query)
 
     def audit(self, **query: Any) -> Any:
-        """The audit log: who changed what, and who was refused, newest first."""
+        """Returns the audit log: who changed what, and who was refused, newest first."""
         return self._audit.list(**query)
 
 
@@ -137,6 +137,6 @@ def _as_it_is(body: Any) -> Any:
 
 
 def _query(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters without those that are None. httpx sends a list as one parameter for each of its
+    """Returns the parameters without those that are None. httpx sends a list as one parameter for each of its
     values."""
     return {name: value for name, value in parameters.items() if value is not None}

@@ -11,7 +11,7 @@ TERMINAL = frozenset({"COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED"})
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job at the time of the response. Times are in milliseconds.
+    """A job at the time of the response. Times are in milliseconds.
 
     `reason` says why a job waits, or why an attempt was lost. `created_at` is set in listings only. `logs`
     are the last lines of a failed attempt.
@@ -86,8 +86,8 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event. Its `kind` is chunk, progress, reset or end for a job, and log, skipped, reset
-    or end for the job's logs. `value` is its JSON value.
+    """A server-sent event. Its `kind` is chunk, progress, reset or end for a job, and log, skipped, reset or
+    end for the job's logs. `value` is its JSON value.
 
     A reset means that an attempt was lost: discard the chunks before it.
     """

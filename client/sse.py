@@ -26,7 +26,7 @@ class EventReader:
         self._last_id = ""
 
     def feed(self, data: bytes) -> Iterator[RawEvent]:
-        """The events that these bytes complete."""
+        """Yields the events that these bytes complete."""
         *ended, rest = data.split(b"\n")
         for line in ended:
             whole = b"".join([*self._rest, line])
@@ -37,7 +37,7 @@ class EventReader:
         self._rest.append(rest)
 
     def _line(self, line: str) -> RawEvent | None:
-        """The event that this line completes, if any. `line` has no line feed."""
+        """Returns the event that this line completes, if any. `line` has no line feed."""
         if not line:
             kind, data = self._kind, self._data
             self._kind, self._data = "message", []

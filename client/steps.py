@@ -37,7 +37,8 @@ Steps: TypeAlias = Generator[Call[Any] | Pause, Reply, T]
 
 
 def pause_before_resend(error: ClientError, resends: int, allowed: int) -> Pause | None:
-    """The pause before the next resend, after `resends` of them; None if the call must not be sent again."""
+    """Returns the pause before the next resend, after `resends` of them; None if the call must not be sent
+    again."""
     if resends >= min(allowed, len(PAUSES_S)):
         return None
     if isinstance(error, Unreachable):
@@ -48,7 +49,7 @@ def pause_before_resend(error: ClientError, resends: int, allowed: int) -> Pause
 
 
 def send(call: Call[T], allowed: int) -> Steps[T]:
-    """One call, sent again at most `allowed` times if that is safe."""
+    """Sends a call, and sends it again at most `allowed` times if that is safe."""
     resends = 0
     while True:
         try:

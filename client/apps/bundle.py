@@ -41,12 +41,12 @@ class Bundle:
         return json.dumps(dict(self.files), sort_keys=True, separators=(",", ":")).encode()
 
     def packed(self) -> str:
-        """The files as base64 of compressed JSON."""
+        """Returns the files as base64 of compressed JSON."""
         return base64.b64encode(zlib.compress(self._canonical(), 9)).decode()
 
 
 def bundle(root: Path, *entries: str) -> Bundle:
-    """The files of `entries`, paths below `root` with slashes, and of all that they import. Raises
+    """Returns the files of `entries`, paths below `root` with slashes, and of all that they import. Raises
     BundleError."""
     root = root.resolve()
     files: dict[str, str] = {}
@@ -68,8 +68,8 @@ def bundle(root: Path, *entries: str) -> Bundle:
 
 
 def imports(tree: ast.Module, package: str) -> Iterator[str]:
-    """The dotted names that a module imports, with those that may be names in a module. Pure. `package` is
-    the module's own, for relative imports."""
+    """Yields the dotted names that a module imports, with those that may be names in a module. Pure.
+    `package` is the importing module's own, for relative imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -97,7 +97,7 @@ def _imported_files(root: Path, folder: str, path: str, text: str) -> Iterator[s
 
 
 def _files_of(root: Path, path: str) -> Iterator[str]:
-    """The file of a module, and those of the packages that it is in."""
+    """Yields the file of a module, and the `__init__.py` of each package that the module is in."""
     if not any(_is_ours(root, one) for one in (f"{path}.py", f"{path}/__init__.py")):
         path = path.rpartition("/")[0]  # perhaps a name in a module: that is found by itself
     else:
@@ -113,7 +113,7 @@ def _files_of(root: Path, path: str) -> Iterator[str]:
 
 
 def _is_ours(root: Path, path: str) -> bool:
-    """Whether the file lies in the project; a link may lead out of it."""
+    """Returns whether the file lies in the project; a link may lead out of it."""
     found = root / path
     return found.is_file() and found.resolve().is_relative_to(root)
 

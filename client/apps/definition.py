@@ -80,7 +80,7 @@ class Definition:
         return cls(**checked)
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values, for `from_json`."""
+        """Returns the options as JSON values, for `from_json`."""
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
         }
@@ -96,7 +96,8 @@ class Definition:
 
 
 class Declaration:
-    """What `endpoint(...)` returns: the decorator of a function or a class, or of the routes of an API."""
+    """The object that `endpoint(...)` returns: the decorator of a function or a class, or of the routes of an
+    API."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition

@@ -46,10 +46,9 @@ class Remote:
         self._bundle = bundle(root, self._endpoint.path)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result. Raises JobFailed, whose message has the traceback; ClientError if the result
-        cannot be fetched; TypeError or ValueRefused for arguments that the function does not take, or that
-        cannot be sent.
-        """
+        """Returns the function's result. Raises JobFailed, whose message has the traceback; ClientError if
+        the result cannot be fetched; TypeError or ValueRefused for arguments that the function does not take,
+        or that cannot be sent."""
         bound = self._bound(args, kwargs)
         request = await asyncio.to_thread(
             function_request,
@@ -65,7 +64,7 @@ class Remote:
         return await asyncio.to_thread(_received, record.output)
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name."""
+        """Returns the arguments by name."""
         signature = inspect.signature(self._function)
         instance = ("self",) if _is_method(self._function) else ()
         bound = signature.bind(*instance, *args, **kwargs).arguments
@@ -78,7 +77,7 @@ class Remote:
 def uploading(
     client: AsyncClient, endpoint: str, loop: asyncio.AbstractEventLoop
 ) -> Callable[[bytes, str], str]:
-    """An upload for `function_request` that other threads than the loop's may call."""
+    """Returns an upload for `function_request` that other threads than the loop's may call."""
 
     def upload(data: bytes, name: str) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +89,7 @@ def uploading(
 
 
 def _declared(function: Callable[..., Any]) -> tuple[Endpoint, Definition, Path]:
-    """The endpoint of the function, its definition as its module made it, and the app's folder."""
+    """Returns the endpoint of the function, its definition as its module made it, and the app's folder."""
     module = sys.modules[function.__module__]
     target = function.__qualname__.partition(".")[0]
     definition = getattr(getattr(module, target, None), MARK, None)

@@ -1,4 +1,4 @@
-"""What is sent to the workers of an app's endpoints, and what comes back. Pure.
+"""Requests to the workers of an app's endpoints, and their responses. Pure.
 
 A live endpoint gets the code with every request, so an edited function runs without a new version of its
 endpoint; a deployed one has its code in its version, see `resources`.
@@ -28,7 +28,8 @@ Upload = Callable[[bytes, str], str]
 
 @dataclass(frozen=True, slots=True)
 class RouteResponse:
-    """What a route answered. `lines` are those that it printed, and those of an installation before it."""
+    """The response of a route. `lines` are those that the route printed, and those of an installation before
+    it."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +46,7 @@ def function_request(
     *,
     upload: Upload | None = None,
 ) -> dict[str, Any]:
-    """The input of a job at a live queue endpoint. `kwargs` may have bytes and arrays. Raises
+    """Returns the input of a job at a live queue endpoint. `kwargs` may have bytes and arrays. Raises
     ValueRefused."""
     store = None if upload is None else lambda data: {"url": upload(data, "argument")}
     return {
@@ -67,7 +68,7 @@ def route_request(
     body: bytes = b"",
     upload: Upload | None = None,
 ) -> dict[str, Any]:
-    """The body of `POST /execute` at a live load-balanced endpoint."""
+    """Returns the body of `POST /execute` at a live load-balanced endpoint."""
     return {
         "routes": routes(endpoint),
         "request": {
@@ -106,7 +107,7 @@ def routes(endpoint: Endpoint) -> list[dict[str, str]]:
 def code(
     endpoint: Endpoint, bundle: Bundle, definition: Definition, *, upload: Upload | None = None
 ) -> dict[str, Any]:
-    """The code of a request or of a version, and what it needs to run."""
+    """Returns the code of a request or of a version, and what the code needs to run."""
     packed = bundle.packed()
     sent = {"packed": packed}
     if upload is not None and len(packed) > PACKED_MAX:

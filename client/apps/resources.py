@@ -32,8 +32,8 @@ CODE_MAX = 1 << 20
 def template_body(
     endpoint: Endpoint, definition: Definition, *, name: str, live: bool, bundle: Bundle | None = None
 ) -> dict[str, Any]:
-    """The body of `POST /v1/templates`; `template_changes` makes that of a PATCH. A deployed endpoint needs
-    its `bundle`. Raises BundleError if the code is too large for that."""
+    """Returns the body of `POST /v1/templates`; `template_changes` makes that of a PATCH. A deployed endpoint
+    needs its `bundle`. Raises BundleError if the code is too large to be deployed."""
     if live:
         variables = {LIVE_ENV: "1"}
     elif bundle is None:
@@ -53,7 +53,7 @@ def template_body(
 
 
 def version_env(endpoint: Endpoint, definition: Definition, bundle: Bundle) -> dict[str, str]:
-    """The variables that hold the code of a deployed endpoint. Raises BundleError."""
+    """Returns the variables that hold the code of a deployed endpoint. Raises BundleError."""
     content = {
         **code(endpoint, bundle, definition),
         "functions": [{"module": endpoint.module, "callable": one.qualname} for one in endpoint.functions],
@@ -72,7 +72,8 @@ def version_env(endpoint: Endpoint, definition: Definition, bundle: Bundle) -> d
 def endpoint_body(
     endpoint: Endpoint, definition: Definition, *, name: str, template_id: str
 ) -> dict[str, Any]:
-    """The body of `POST /v1/endpoints`. What is not wanted is null, so that a change unsets it."""
+    """Returns the body of `POST /v1/endpoints`. Options that are not wanted are null, so that a change unsets
+    them."""
     balanced = endpoint.kind == "load_balanced"
     return {
         "name": name,
@@ -90,17 +91,20 @@ def endpoint_body(
 
 
 def template_changes(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a PATCH of a template takes; whether it is for endpoints is fixed when it is created."""
+    """Returns the fields that a PATCH of a template takes; `isServerless` is fixed when the template is
+    created."""
     return {name: value for name, value in body.items() if name != "isServerless"}
 
 
 def endpoint_changes(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a PATCH of an endpoint takes; its type and whether it has a GPU are fixed when it is created."""
+    """Returns the fields that a PATCH of an endpoint takes; its type and whether it has a GPU are fixed when
+    the endpoint is created."""
     return {name: value for name, value in body.items() if name not in ("type", "computeType")}
 
 
 def config_hash(definition: Definition) -> str:
-    """Equal if a live endpoint needs no change. Dependencies are not in it: they come with each request."""
+    """Returns a hash that stays equal while a live endpoint needs no change. Dependencies are left out: they
+    come with each request."""
     values = definition.as_json()
     del values["dependencies"], values["system_dependencies"]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -19,7 +19,7 @@ class RouteError(ValueError):
 
 
 def check_path(path: object) -> tuple[str, ...]:
-    """The names in the path. Raises RouteError."""
+    """Returns the names in the path. Raises RouteError."""
     if not isinstance(path, str) or not path.startswith("/"):
         raise RouteError(f'the path of a route must begin with "/", as "/users/{{id}}"; got {path!r:.100}')
     if path in RESERVED:
@@ -39,7 +39,7 @@ def check_path(path: object) -> tuple[str, ...]:
 
 
 def check_names(path: str, names: Collection[str], parameters: Collection[str]) -> None:
-    """That a function has a parameter for each name of its path. Raises RouteError."""
+    """Raises RouteError unless the function has a parameter for each name of its path."""
     for name in names:
         if name not in parameters:
             known = ", ".join(parameters) or "none"
@@ -47,5 +47,5 @@ def check_names(path: str, names: Collection[str], parameters: Collection[str]) 
 
 
 def shape(method: str, path: str) -> tuple[str, str]:
-    """Equal for two routes that would take the same requests."""
+    """Returns a value that is equal for two routes that would take the same requests."""
     return method, "/".join("{}" if _NAME.fullmatch(part) else part for part in path.split("/"))

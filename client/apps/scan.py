@@ -50,7 +50,7 @@ def scan(root: Path) -> App:
 
 
 def python_files(root: Path) -> Iterator[str]:
-    """Their paths below `root`, with slashes, in order."""
+    """Yields the paths of the Python files below `root`, relative to `root`, with slashes, in order."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not skipped(name))
         for name in sorted(files):
@@ -59,7 +59,7 @@ def python_files(root: Path) -> Iterator[str]:
 
 
 def skipped(name: str) -> bool:
-    """Whether folders of this name are left out: hidden ones, environments, and what is built."""
+    """Returns whether folders of this name are left out: hidden ones, environments, and what is built."""
     return name.startswith(".") or name in _SKIPPED or name.endswith(".egg-info")
 
 

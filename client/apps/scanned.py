@@ -1,4 +1,4 @@
-"""What a scan finds: endpoints with their functions, parameters and routes, and problems. Pure data."""
+"""Results of a scan: endpoints with their functions, parameters and routes, and problems. Pure data."""
 
 from __future__ import annotations
 
@@ -88,6 +88,6 @@ class Endpoint:
 
 
 def default_name(module: str, target: str) -> str:
-    """`03_mixed.cpu_worker` and `Model` make `03-mixed-cpu-worker-model`; at most 100 characters."""
+    """Returns `03-mixed-cpu-worker-model` for `03_mixed.cpu_worker` and `Model`; at most 100 characters."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", f"{module}-{target}".lower()).strip("-")
     return name[-100:].strip("-")

@@ -15,13 +15,15 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def module_name(path: str) -> str:
-    """`03_mixed/cpu_worker.py` is the module `03_mixed.cpu_worker`; an `__init__.py` is its package."""
+    """Returns the module's name: `03_mixed.cpu_worker` for `03_mixed/cpu_worker.py`, the package's for an
+    `__init__.py`."""
     name = path.removesuffix(".py").replace("/", ".")
     return name.removesuffix(".__init__")
 
 
 def scan_source(text: str, path: str) -> tuple[tuple[Endpoint, ...], tuple[Problem, ...]]:
-    """The endpoints of the module at `path`, with slashes, below its app's folder; and what is wrong."""
+    """Returns the endpoints of the module at `path`, with slashes, below its app's folder; and its
+    problems."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -64,7 +66,7 @@ class _Module:
             )
 
     def _assigned(self, node: ast.stmt) -> tuple[str, ast.Call] | None:
-        """The name and the call of `api = endpoint(...)`."""
+        """Returns the name and the call of `api = endpoint(...)`."""
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if self._is_ours(
                 call.func
@@ -174,7 +176,8 @@ class _Module:
 
 
 def _names_of_endpoint(tree: ast.Module) -> set[str]:
-    """How the module writes `endpoint`: its name, or a dotted one, as it was imported."""
+    """Returns the names by which the module may call `endpoint`: its own or a dotted one, as it was
+    imported."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in _HOMES:
@@ -191,7 +194,7 @@ def _names_of_endpoint(tree: ast.Module) -> set[str]:
 
 
 def _options(call: ast.Call) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The literal options, and the names of the others; "**" stands for unpacked ones."""
+    """Returns the literal options, and the names of the others; "**" stands for unpacked ones."""
     options: dict[str, Any] = {}
     dynamic = []
     for keyword in call.keywords:
@@ -226,7 +229,7 @@ def _summary(node: _Function | ast.ClassDef) -> str:
 
 
 def _yields(node: _Function) -> bool:
-    """Whether its own body has a yield, not one of a function inside it."""
+    """Returns whether the function's own body has a yield, not that of a function inside it."""
     return any(isinstance(one, ast.Yield | ast.YieldFrom) for child in node.body for one in _own(child))
 
 

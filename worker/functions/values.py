@@ -37,7 +37,7 @@ class ValueRefused(ValueError):
 
 
 def encode(value: Any, store: Store | None = None, *, where: str = "the value") -> Any:
-    """The value as JSON values. Raises ValueRefused."""
+    """Returns the value as JSON values. Raises ValueRefused."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -54,7 +54,7 @@ def encode(value: Any, store: Store | None = None, *, where: str = "the value") 
 
 
 def decode(value: Any, read: Read | None = None, *, where: str = "the value") -> Any:
-    """The value that `encode` was given; tuples are lists. Raises ValueRefused."""
+    """Returns the value that `encode` was given; tuples are lists. Raises ValueRefused."""
     if isinstance(value, list):
         return [decode(one, read, where=f"{where}[{n}]") for n, one in enumerate(value)]
     if not isinstance(value, dict):
