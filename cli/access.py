@@ -18,7 +18,8 @@ RESENDS = 1
 
 
 def find_key(data_dir: Path) -> str:
-    """STOKER_API_KEY from the environment or `.env`, else the key that `stoker up` has stored."""
+    """Returns STOKER_API_KEY from the environment or `.env`, else the key that `stoker up` has stored. Raises
+    CliError if there is none."""
     key = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
     if key is not None:
         return key
@@ -32,14 +33,14 @@ def find_key(data_dir: Path) -> str:
 
 
 def ca_file() -> str | None:
-    """STOKER_TLS_CA: a file of the authority that signed the service's certificate, if it is not a public
-    one."""
+    """Returns STOKER_TLS_CA: a file of the authority that signed the service's certificate, if that authority
+    is not a public one."""
     return os.environ.get("STOKER_TLS_CA") or None
 
 
 @contextmanager
 def open_client(url: str, data_dir: Path) -> Iterator[Client]:
-    """A client whose errors end the command with their message."""
+    """Opens a client whose errors end the command with their message."""
     with client_errors(url), Client(url, find_key(data_dir), resends=RESENDS, ca_file=ca_file()) as stoker:
         yield stoker
 

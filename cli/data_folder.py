@@ -100,7 +100,8 @@ def locked(lock: Path, otherwise: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def locked_after_wait(lock: Path, otherwise: str) -> AsyncIterator[None]:
-    """Like `locked`, but waits up to PATIENCE_S for a process that may be ending, and logs that once."""
+    """Holds the lock as `locked` does, but waits up to PATIENCE_S for a process that may be ending, and logs
+    the wait once."""
     loop = asyncio.get_running_loop()
     until = loop.time() + PATIENCE_S
     fd = _open(lock)
@@ -129,9 +130,9 @@ def _try_lock(fd: int) -> bool:
 
 
 def load_or_create_token(path: Path, prefix: str) -> tuple[str, bool]:
-    """The token in this file, and whether it was created now because the file did not exist.
+    """Returns the token in this file, and whether the token was created now because the file did not exist.
 
-    It has the format of control's tokens: `prefix_<id>_<secret>`.
+    The token has the format of control's tokens: `prefix_<id>_<secret>`.
     """
     try:
         return read_private(path), False

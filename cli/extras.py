@@ -46,7 +46,7 @@ def check(extras: Sequence[str], otherwise: str = "") -> None:
 
 
 def missing_module_message(missing: str, arguments: Sequence[str]) -> str:
-    """The message for a command that failed to import the module `missing`."""
+    """Returns the message for a command that failed to import the module `missing`."""
     names = [argument for argument in arguments if not argument.startswith("-")]
     needed = NEEDS.get(names[0] if names else "", CALLER)
     top = missing.partition(".")[0]
@@ -59,8 +59,8 @@ def missing_module_message(missing: str, arguments: Sequence[str]) -> str:
 
 
 def how_to_install(extras: Iterable[str]) -> str:
-    """The pip command for this interpreter and this install's own source: an index may have another package
-    of the same name."""
+    """Returns the pip command for this interpreter and this install's own source: an index may have another
+    package of the same name."""
     wanted = f"[{','.join(extras)}]"
     return f"install it with: {shlex.join([sys.executable, '-m', 'pip', 'install', *_source(wanted)])}"
 

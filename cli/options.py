@@ -37,8 +37,8 @@ URL = "http://127.0.0.1:8000"
 
 
 def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -> str:
-    """The address; the default may come from `.env`. Prints once per command the warning that the client
-    would print with a line of its source."""
+    """Returns the address; the default may come from `.env`. Prints once per command the warning that the
+    client would print with a line of its source."""
     from stoker.client import dotenv, pasted
     from stoker.client.httpx_adapter import KeyInTheClear, in_the_clear
 
@@ -54,7 +54,7 @@ def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -
 
 
 def _pem(flag: str, content: str) -> Any:
-    """The option for a PEM file; for --tls-cert the variable is STOKER_TLS_CERT."""
+    """Returns the option for a PEM file; for --tls-cert the variable is STOKER_TLS_CERT."""
     variable = f"STOKER_{flag[2:].upper().replace('-', '_')}"
     return typer.Option(flag, envvar=variable, exists=True, dir_okay=False, help=f"PEM file: {content}")
 
@@ -145,7 +145,7 @@ Database = Annotated[
 
 
 def config_file(path: Path | None) -> Path | None:
-    """`path`, else stoker.toml if it exists. Raises CliError if `path` does not exist."""
+    """Returns `path`, else stoker.toml if that file exists. Raises CliError if `path` does not exist."""
     found = path or Path("stoker.toml")
     if found.exists():
         return found.absolute()
@@ -155,5 +155,5 @@ def config_file(path: Path | None) -> Path | None:
 
 
 def examples(*lines: str) -> str:
-    """The examples below a command's options in `--help`; each line can be typed as it is."""
+    """Returns the examples below a command's options in `--help`; each line can be typed as it is."""
     return "\n\n".join(("Example:" if len(lines) == 1 else "Examples:", *lines))

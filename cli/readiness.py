@@ -46,7 +46,7 @@ def send_line(report: Mapping[str, Any], fd: int) -> None:
 
 
 def parse_ready(line: bytes) -> Facts | None:
-    """The facts of a whole line; None if the process ended before it had written one."""
+    """Returns the facts of a whole line; None if the process ended before it had written one."""
     if not line.endswith(b"\n"):
         return None
     facts = json.loads(line)

@@ -15,7 +15,7 @@ LISTED = 5
 
 
 def resolve_id(typed: str, known: Known, kinds: str) -> str | None:
-    """The whole id, or None if nothing matches. Raises CliError if more than one matches.
+    """Returns the whole id, or None if nothing matches. Raises CliError if more than one matches.
 
     A whole id is preferred to a name, and a name to the beginning of an id. `kinds` is the plural for
     messages.

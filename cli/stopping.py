@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def on_first_signal(call: Callable[[], object]) -> Iterator[None]:
-    """Like `on_signals`, but a second signal ends the process at once."""
+    """Calls `call` on the first signal during the block; a second signal ends the process at once."""
 
     def first() -> None:
         for number in SIGNALS:

@@ -49,7 +49,7 @@ def print_json(value: object) -> None:
 def print_table(
     console: Console, columns: Row, rows: Sequence[Row], *, footer: Row = (), right: Sequence[str] = ()
 ) -> None:
-    """Without `columns`, the table has no heading, and the first cell of each row is bold."""
+    """Prints a table. Without `columns`, the table has no heading, and the first cell of each row is bold."""
     heading = columns or [""] * (len(rows[0]) if rows else 0)
     widths = fit([heading, *rows, *([footer] if footer else [])], console.width)
     table = Table(
@@ -73,7 +73,7 @@ def print_table(
 
 
 def fit(rows: Sequence[Row], room: int) -> list[int]:
-    """The width of each column: the widest are narrowed first, none below its longest word."""
+    """Returns the width of each column: the widest are narrowed first, none below its longest word."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
     least = [max(_longest_word(text) for text in column) for column in columns]

@@ -1,4 +1,4 @@
-"""What commands print to: consoles that print text as it is, without markup, and the log on stderr.
+"""Output of commands: consoles that print text as it is, without markup, and the log on stderr.
 
 Much of it is text of handlers, callers and servers, and a terminal obeys what it is sent: it can be made to
 lie, to write to the clipboard or to answer as if the user typed. So all text passes `shown`, in a pipe, too:

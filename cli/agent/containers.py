@@ -77,9 +77,9 @@ def _on_host(inside: Path, name: str, variables: Mapping[str, str]) -> HostFolde
 async def container_engine(
     node: str, environment: Mapping[str, str], folders: HostFolders
 ) -> ContainerEngine:
-    """The engine of this host, without the containers of an earlier agent with this data folder; or no
-    engine, with the reason. An engine that does not see the agent's folders counts as none. Raises CliError
-    if the configured paths of the engine's host are wrong."""
+    """Returns the engine of this host, without the containers of an earlier agent with this data folder; or
+    an engine that is absent, with the reason. An engine that does not see the agent's folders counts as
+    absent. Raises CliError if the configured paths of the engine's host are wrong."""
     engine = await _connected(environment)
     if engine.facts.name:
         engine = await _prepared(engine, node, folders)
@@ -90,7 +90,7 @@ async def container_engine(
 async def late_engine(
     engine: ContainerEngine, node: str, environment: Mapping[str, str], folders: HostFolders
 ) -> bool:
-    """If no engine answered at the agent's start, looks for one until it answers, makes `engine` this one,
+    """Looks for an engine until one answers, if none did at the agent's start; then makes `engine` that one
     and returns True. An engine that does not see the agent's folders counts as none from then on, and `facts`
     say why."""
     wait_s = LOOK_FIRST_S
@@ -106,7 +106,8 @@ async def late_engine(
 
 
 async def _prepared_late(found: ContainerEngine, node: str, folders: HostFolders) -> ContainerEngine:
-    """Like `_prepared`, but a wrong path does not end the agent, which already runs jobs."""
+    """Prepares the engine as `_prepared` does, but a wrong path does not end the agent, which already runs
+    jobs."""
     try:
         return await _prepared(found, node, folders)
     except CliError as error:

@@ -63,13 +63,13 @@ class Gateways:
         )
 
     async def close(self) -> None:
-        """No more connections are accepted."""
+        """Closes the ports: no more connections are accepted."""
         for port in self._ports:
             await port.close()
 
 
 async def open_gateways(relay: Relay, at: GatewayAt | None, folder: Path, *, here: bool) -> Gateways:
-    """`here`: control is on this host. Raises CliError."""
+    """Opens the gateways of this host. `here`: control is on this host. Raises CliError."""
     opened = Gateways()
     if here:
         await opened.open_local(relay)
@@ -79,7 +79,7 @@ async def open_gateways(relay: Relay, at: GatewayAt | None, folder: Path, *, her
 
 
 def gateway_at(listen: str | None, advertise: str | None, variables: Mapping[str, str]) -> GatewayAt | None:
-    """Where this host's gateway port is; None where it has none. Raises CliError."""
+    """Returns where this host's gateway port is; None if this host has none. Raises CliError."""
     listen, advertise = listen or variables.get(LISTEN), advertise or variables.get(ADVERTISE)
     if not listen:
         if advertise:
@@ -95,7 +95,7 @@ def gateway_at(listen: str | None, advertise: str | None, variables: Mapping[str
 
 
 def _address(text: str, option: str) -> tuple[str, int | None]:
-    """The IP address and the port of `10.0.0.7`, `10.0.0.7:8002` or `[fd00::7]:8002`."""
+    """Returns the IP address and the port of `10.0.0.7`, `10.0.0.7:8002` or `[fd00::7]:8002`."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
         host, port = text, ""

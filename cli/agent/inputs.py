@@ -17,8 +17,8 @@ _DEFAULT_MB = 1024
 
 
 def input_cache(folder: Path, variables: Mapping[str, str]) -> InputCache:
-    """Each job's assignment says whether its inputs may be at private addresses, as control's operator
-    allows."""
+    """Creates the cache of inputs. Each job's assignment says whether its inputs may be at private addresses,
+    as control's operator allows."""
     text = variables.get(CACHE_MB, str(_DEFAULT_MB))
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise CliError(f"{CACHE_MB} must be a whole number of megabytes from 0, not {text!r}")

@@ -63,7 +63,8 @@ def isolation(
     user_range: tuple[int, int] | None = None,
     volume_root: Path | None = None,
 ) -> Isolation:
-    """Called once, after the agent has locked its folder: removes cgroups of an earlier agent."""
+    """Returns the isolation of workers. Called once, after the agent has locked its folder: removes cgroups
+    of an earlier agent."""
     cgroups: Cgroups | str
     try:
         cgroups = Cgroups(folder)
@@ -130,7 +131,8 @@ def volume_root(option: Path | None, variables: Mapping[str, str]) -> Path | Non
 
 
 def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
-    """Uid and gid of workers, None for the agent's own. The user must be able to enter `folder`."""
+    """Returns the uid and gid of workers, None for the agent's own. The user must be able to enter
+    `folder`."""
     if name is None:
         return None
     _require_root(name)
@@ -143,8 +145,8 @@ def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
 
 
 def worker_users(text: str | None, folder: Path) -> UidRange | None:
-    """The range in `text`, such as `100000-100999`, or the one found for `auto`; None for `auto` if the agent
-    is not root."""
+    """Returns the range in `text`, such as `100000-100999`, or the range found for `auto`; None for `auto` if
+    the agent is not root."""
     if text is None or (text == AUTO and os.geteuid() != 0):
         return None
     if text == AUTO:

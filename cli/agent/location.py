@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
 def location_facts(
     data_center: str | None, labels: Iterable[str], sampler: NvmlSampler, variables: Mapping[str, str]
 ) -> dict[str, str]:
-    """The node's data center and labels, and facts of its host and driver. Options override the
+    """Returns the node's data center and labels, and facts of its host and driver. Options override the
     environment."""
     named = labels_of(variables.get(LABELS, "").split(","), LABELS) | labels_of(labels, "--label")
     memory = CpuDevice().device.memory_total
@@ -29,7 +29,7 @@ def location_facts(
 
 
 def public_ip_fact(address: str | None, variables: Mapping[str, str]) -> dict[str, str]:
-    """The address of pods' ports, if it is configured. Raises CliError."""
+    """Returns the address of pods' ports as a fact, if it is configured. Raises CliError."""
     configured = address or variables.get(PUBLIC_IP)
     if not configured:
         return {}

@@ -105,7 +105,7 @@ def run(options: AgentOptions, variables: Mapping[str, str]) -> None:
 
 
 def boottime() -> float:
-    """A clock that also runs while the host sleeps, as a lease does."""
+    """Returns the time of a clock that also runs while the host sleeps, as a lease does."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -218,7 +218,8 @@ def spawner(
     ports: WorkerPorts,
     variables: Mapping[str, str],
 ) -> Spawner:
-    """Only plain processes get this host's environment: a container has none of the host's folders."""
+    """Returns the spawner of all kinds of workers. Only plain processes get this host's environment: a
+    container has none of the host's folders."""
     environment = host_environment(variables)
     local = LocalSpawner(
         folder,
@@ -235,7 +236,7 @@ def spawner(
 def _programs(
     programs: ProgramSpawner, ports: WorkerPorts, late_s: float = 0.0
 ) -> dict[str, Callable[[], Spawner]]:
-    """What makes the spawner of each kind of program."""
+    """Returns the functions that make the spawner of each kind of program."""
 
     def serving_protocol() -> Spawner:
         from stoker.agent.workers.sdk_programs.server import ProtocolServer
@@ -251,7 +252,7 @@ def _programs(
 
 
 def host_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The host's variables for workers. Their HOME is a folder of their own, so they need the cache's
+    """Returns the host's variables for workers. Their HOME is a folder of their own, so they need the cache's
     path."""
     return {WEIGHTS_DIR: str(Path(variables.get(WEIGHTS_DIR) or weights_folder()).absolute())}
 
@@ -274,7 +275,8 @@ class _OnThisHost:
 
 
 def node_id(folder: Path) -> str:
-    """The node's id, created at the first start. Control detects two agents with copies of one folder."""
+    """Returns the node's id, created at the first start. Control detects two agents with copies of one
+    folder."""
     path = folder / "node_id"
     if not path.exists():
         write_private(path, short_id(SystemRandom()) + "\n")
@@ -285,7 +287,8 @@ def node_id(folder: Path) -> str:
 
 
 class NodeCredential:
-    """What this host authenticates with: the credential that it got when it joined, else the join token."""
+    """The secret by which this host authenticates: the credential that it got when it joined, else the join
+    token."""
 
     def __init__(self, folder: Path, join_token: str | None) -> None:
         self._path, self._join_token = folder / "node_credential", join_token

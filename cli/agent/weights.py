@@ -34,7 +34,7 @@ SIGNED_S = 3600
 
 
 class _Digests:
-    """Those that `stoker weights` and workers compute: what one has read, none reads again."""
+    """The digests that `stoker weights` and workers share: what one of them has read, none reads again."""
 
     def known(self, folder: Path) -> Mapping[str, str]:
         return known_digests(folder)
@@ -46,8 +46,8 @@ class _Digests:
 def weights_cache(
     folder: Path, node: str, variables: Mapping[str, str], environ: Mapping[str, str]
 ) -> Weights:
-    """`node`: its name in reasons. `variables` are the STOKER_ variables of the environment, and `environ`
-    the rest. Raises CliError."""
+    """Creates the cache of weights. `node`: its name in reasons. `variables` are the STOKER_ variables of the
+    environment, and `environ` the rest. Raises CliError."""
     text = variables.get(CACHE_MB, str(DEFAULT_MB))
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise CliError(f"{CACHE_MB} must be a whole number of megabytes from 0, not {text!r}")
@@ -71,8 +71,8 @@ def _mirror(mirror: str, variables: Mapping[str, str]) -> Mirror | None:
 
 
 def _bucket_mirror(mirror: str, variables: Mapping[str, str]) -> Mirror:
-    """Signed requests, so that what is broken off can be resumed. They are signed for the region that the
-    store accepts, which is found out first."""
+    """Returns a mirror that signs its requests, so that a broken download can be resumed. They are signed for
+    the region that the store accepts, which is found out first."""
     bucket, _, prefix = mirror.removeprefix(S3).partition("/")
     known = s3_settings.from_environment(variables)
     if known is None:

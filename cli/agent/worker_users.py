@@ -93,7 +93,7 @@ def find(folder: Path, lock: RangeLock) -> UidRange:
 
 
 def taken_ranges(subordinate: Iterable[Path] = SUBORDINATE) -> list[UidRange]:
-    """The ids of users, groups and subordinate ranges."""
+    """Returns the ids of users, groups and subordinate ranges."""
     found = [(entry.pw_uid, entry.pw_uid) for entry in pwd.getpwall()]
     found += [(entry.gr_gid, entry.gr_gid) for entry in grp.getgrall()]
     for file in subordinate:

@@ -31,7 +31,8 @@ PIPELINE = "STOKER_PIPELINE"
 
 
 def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping[str, str]) -> list[Endpoint]:
-    """The hosted endpoints and those of the configuration. Raises CliError if two have the same id."""
+    """Returns the hosted endpoints and those of the configuration. Raises CliError if two have the same
+    id."""
     models = hosted_endpoints(hosted, variables, device_prices(config))
     declared = zip(to_endpoints(config), config.endpoints, strict=True)
     endpoints = [*models, *(_with_weights(endpoint, section) for endpoint, section in declared)]
@@ -44,7 +45,8 @@ def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping
 
 
 def _with_weights(endpoint: Endpoint, section: EndpointSection) -> Endpoint:
-    """Its locks are read here: control itself knows no lock files."""
+    """Returns the endpoint with its locked weights. The lock is read here: control itself knows no lock
+    files."""
     lock = None if section.weightsLock is None else Path(section.weightsLock)
     try:
         weights = locked_weights(section.weights, lock) if section.weights else ()
@@ -54,8 +56,8 @@ def _with_weights(endpoint: Endpoint, section: EndpointSection) -> Endpoint:
 
 
 def with_hosted_aliases(endpoints: Iterable[Endpoint], configured: Mapping[str, str]) -> dict[str, str]:
-    """The configured aliases, and the names by which existing programs call the hosted models. An endpoint or
-    an alias of the operator with the same name has priority."""
+    """Returns the configured aliases, and the names by which existing programs call the hosted models. An
+    endpoint or an alias of the operator with the same name has priority."""
     endpoints = list(endpoints)
     taken = {endpoint.id for endpoint in endpoints}
     hosted = [endpoint.id for endpoint in endpoints if endpoint.hosted and endpoint.id in MODELS]
@@ -68,7 +70,8 @@ def hosted_endpoints(
     variables: Mapping[str, str],
     more_prices: Sequence[Price] = (),
 ) -> list[Endpoint]:
-    """Each has at most one worker, so that a model's weights are in memory once."""
+    """Returns the endpoints of these models. Each has at most one worker, so that a model's weights are in
+    memory once."""
     models = [_declared(model) for model in ids]
     preload = tuple(sorted({name for model in models for name in model.preload}))
     endpoints = [_endpoint(model, variables, preload, more_prices) for model in models]
@@ -124,8 +127,8 @@ def _endpoint(
 def _weights(
     found: ModelDeclaration, chosen: PipelineEntry | None, variables: Mapping[str, str]
 ) -> tuple[LockedWeights, ...]:
-    """Those of the chosen pipeline, which its node fetches if it lacks them. Without a choice, a worker takes
-    what is there."""
+    """Returns the weights of the chosen pipeline, which its node fetches if it lacks them. Without a choice,
+    a worker takes the weights that are there."""
     if chosen is None:
         return ()
     more = [variables.get(name) or entry for name, entry in found.more_weights.items()]
@@ -134,8 +137,8 @@ def _weights(
 
 
 def _check_settings(found: ModelDeclaration, variables: Mapping[str, str]) -> None:
-    """Checked before anything starts: otherwise each start of a worker would fail, without a message at the
-    terminal."""
+    """Checks the settings before anything starts: otherwise each start of a worker would fail, without a
+    message at the terminal."""
     for name, read in found.settings.items():
         try:
             read(variables.get(name) or "")
@@ -151,8 +154,8 @@ def _chosen(variables: Mapping[str, str]) -> dict[str, PipelineEntry]:
 
 
 def serving_rows(ids: Sequence[str], kinds: str) -> list[tuple[str, str]]:
-    """Each hosted endpoint with the pipeline that it runs on a machine with devices of these kinds, or why
-    its jobs wait. Its workers choose by the same rule, and report the choice in `/health`."""
+    """Returns each hosted endpoint with the pipeline that it runs on a machine with devices of these kinds,
+    or why its jobs wait. Its workers choose by the same rule, and report the choice in `/health`."""
     kind = next((kind for kind in kinds.split() if kind != "cpu"), "cpu")
     return [(model, _serving(MODELS[model], kind)) for model in ids]
 
@@ -165,8 +168,8 @@ def _serving(model: ModelDeclaration, device_kind: str) -> str:
 
 
 def needed_weights(ids: Sequence[str], variables: Mapping[str, str] = os.environ) -> dict[str, Path | None]:
-    """The weights that a machine needs to serve these, with their lock file unless it is this installation's:
-    of chosen pipelines, or of those that a host without a GPU runs."""
+    """Returns the weights that a machine needs to serve these, with their lock file unless it is this
+    installation's: of chosen pipelines, or of those that a host without a GPU runs."""
     chosen = _chosen(variables)
     models = [MODELS[model] for model in ids if model in MODELS]
     more = {variables.get(name) or entry for model in models for name, entry in model.more_weights.items()}

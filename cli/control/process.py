@@ -87,7 +87,7 @@ class ControlOptions:
     ready_fd: int | None = None
 
     def tls(self, config: Config) -> TlsFiles | None:
-        """The TLS files of the options, else of the configuration, for HTTP and gRPC."""
+        """Returns the TLS files of the options, else of the configuration, for HTTP and gRPC."""
         if self.tls_cert is None and self.tls_key is None:
             section = config.tls
             if section is None:

@@ -34,7 +34,8 @@ def from_config(config: Config) -> ObjectStoreConfig | None:
 
 
 def from_environment(environ: Mapping[str, str]) -> ObjectStoreConfig | None:
-    """The store in the environment, or None. Raises CliError if only some required variables are set."""
+    """Returns the store in the environment, or None. Raises CliError if only some required variables are
+    set."""
     values = {name: environ.get(PREFIX + name, "") for name in _REQUIRED}
     missing = [PREFIX + name for name, value in values.items() if not value]
     if len(missing) == len(_REQUIRED):

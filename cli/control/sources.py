@@ -1,6 +1,5 @@
-"""Computes a digest of the source of an endpoint's handler. The digest is part of the version's environment,
-so that changed code is a new version: control rolls it out as any other, and an old worker ends its job
-first.
+"""Digests of the source of endpoints' handlers. A digest is part of the version's environment, so that
+changed code is a new version: control rolls it out as any other, and an old worker ends its job first.
 
 The source of a handler is the Python files in and below its folder, without other endpoints' own files; of a
 program, all executable files there, too.
@@ -31,13 +30,13 @@ def with_sources(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
 
 
 def sources(endpoints: Sequence[Endpoint]) -> dict[str, str]:
-    """The digests by endpoint, for handlers on this machine."""
+    """Returns the digests by endpoint, for handlers on this machine."""
     locations = {one.id: _location(one) for one in endpoints if not one.hosted and not one.run.image}
     return {id_: _digest(path, set(locations.values()) - {path}) for id_, path in locations.items()}
 
 
 def _location(endpoint: Endpoint) -> Path:
-    """The handler's file, or a program's folder."""
+    """Returns the handler's file, or a program's folder."""
     handler = endpoint.run.handler
     return Path(handler if endpoint.run.kind != "python" else handler.rpartition(":")[0])
 

@@ -28,7 +28,7 @@ class TokenSource:
         return cls(variable, Path(file) if file else None)
 
     def to_environment(self) -> dict[str, str]:
-        """The variable that `from_environment` reads."""
+        """Returns the variable that `from_environment` reads."""
         return {} if self.file is None else {f"{self.variable}_SOURCE": str(self.file)}
 
     @property

@@ -10,15 +10,16 @@ from stoker.wire.messages import LockedWeights, WeightsFile
 
 
 def locked_weights(names: Iterable[str], lock: Path | None = None) -> tuple[LockedWeights, ...]:
-    """`lock`: a file other than this installation's. Leaves out what workers make themselves. Raises
-    WeightsError if the lock has no such entry."""
+    """Returns the locked weights of these names, without those that workers make themselves. `lock`: a file
+    other than this installation's. Raises WeightsError if the lock has no such entry."""
     found = read_lock(lock)
     entries = [found.entry(name) for name in dict.fromkeys(names)]
     return tuple(_locked(entry) for entry in entries if not entry.is_built)
 
 
 def known_weights() -> dict[str, tuple[LockedWeights, ...]]:
-    """Those of each entry of this installation's lock, by name; none of what workers make themselves."""
+    """Returns the weights of each entry of this installation's lock, by name; none of those that workers make
+    themselves."""
     return {entry.name: () if entry.is_built else (_locked(entry),) for entry in read_lock(None).entries}
 
 

@@ -68,7 +68,7 @@ def undeploy(url: str, data_dir: Path, names: tuple[str, ...], *, sure: bool) ->
 
 
 def _check_problems(project: Project) -> None:
-    """Half an app is not deployed."""
+    """Raises CliError if the app has problems: half an app is not deployed."""
     if project.problems:
         raise CliError("nothing is deployed: " + "\n".join(map(str, project.problems)))
 
@@ -93,7 +93,8 @@ def _deployed(stoker: Client, served: AppEndpoint, url: str) -> tuple[str, ...]:
 
 
 def _put_template(stoker: Client, template: Mapping[str, Any], templates: Mapping[str, Any]) -> str:
-    """Its id. Raises ClientError if the template with this name is no app's."""
+    """Creates or updates the template and returns its id. Raises ClientError if the template with this name
+    is not an app's."""
     for one in templates.values():
         if one["name"] == template["name"]:
             if one["imageName"] != IMAGE:
@@ -116,13 +117,13 @@ def _check_change(existing: Mapping[str, Any], body: Mapping[str, Any]) -> None:
 
 
 def _templates(stoker: Client) -> dict[str, Any]:
-    """By id."""
+    """Returns the templates by id."""
     found = stoker.manage.templates.list(includeEndpointBoundTemplates=True)
     return {one["id"]: one for one in found}
 
 
 def _deployed_endpoints(stoker: Client, templates: Mapping[str, Any]) -> dict[str, Any]:
-    """The endpoints of apps that stay, by name; the newest of several with one name."""
+    """Returns the endpoints of apps that stay, by name; the newest of several with one name."""
     apps = {id_ for id_, one in templates.items() if one["imageName"] == IMAGE}
     return {
         one["name"]: one

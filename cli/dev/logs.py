@@ -60,7 +60,8 @@ async def _show_all(
 
 
 def _chosen(found: list[dict[str, Any]], endpoint: str | None) -> dict[str, str]:
-    """The names of the endpoints by id. Raises CliError if there are none, or only load-balanced ones."""
+    """Returns the names of the endpoints by id. Raises CliError if there are none, or only load-balanced
+    ones."""
     queues = [one for one in found if one["type"] == "QUEUE"]
     if endpoint is None:
         names = {one.name for one in load(Path.cwd()).endpoints}
@@ -89,7 +90,7 @@ async def _show_jobs(stoker: AsyncClient, endpoint: str, name: str, display: Dis
 
 
 async def _follow(stoker: AsyncClient, endpoint: str, name: str, display: Display) -> None:
-    """The lines of the jobs that run now, and of all that come."""
+    """Shows the lines of the jobs that run now, and of all that come."""
     seen: set[str] | None = None
     async with asyncio.TaskGroup() as tasks:
         while True:

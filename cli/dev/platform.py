@@ -67,7 +67,8 @@ async def local(data_dir: Path, say: Callable[[str], None]) -> AsyncIterator[Pla
 
 
 def _start(folder: DataFolder, config: Path, log: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """The process, and the end of a pipe that it announces its address on."""
+    """Starts the platform. Returns the process, and the end of a pipe on which the process announces its
+    address."""
     read, write = os.pipe()
     command = (*stoker_command(), "up", "--no-hosted", "--port", "0", "--ready-fd", str(write))
     command += ("--data-dir", str(folder.root), "--config", str(config))

@@ -39,7 +39,7 @@ class Project:
     problems: tuple[Problem, ...] = ()
 
     def problem_of(self, prefix: str) -> Problem | None:
-        """The problem of the file that serves paths below `prefix`."""
+        """Returns the problem of the file that serves paths below `prefix`."""
         return next((one for one in self.problems if one.path.removesuffix(".py") == prefix), None)
 
 
@@ -59,7 +59,7 @@ def load(root: Path) -> Project:
 
 
 def checked(root: Path) -> Project:
-    """The project, for a command that is of no use without one. Raises CliError."""
+    """Returns the project, for a command that is of no use without one. Raises CliError."""
     project = load(root)
     if not project.endpoints and not project.problems:
         raise CliError(
@@ -94,7 +94,8 @@ def _taken(endpoint: Endpoint, other: Endpoint) -> Problem:
 
 
 def named(project: Project, names: tuple[str, ...]) -> Iterator[AppEndpoint]:
-    """The endpoints with these names, or all without names. Raises CliError for a name that is not there."""
+    """Yields the endpoints with these names, or all without names. Raises CliError for a name that is not
+    there."""
     known = {one.name: one for one in project.endpoints}
     for name in names or known:
         if name not in known:

@@ -82,5 +82,5 @@ def _live(console: Console) -> Live:
 
 
 def _spinner(text: str) -> Spinner:
-    """Never truncated: a reason may end with an id."""
+    """Returns a spinner whose text is never truncated: a reason may end with an id."""
     return Spinner("dots", Text(text, overflow="fold"))

@@ -34,7 +34,7 @@ MAX_OUTPUT_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class StepsDone:
-    """How many steps are done, and of what."""
+    """The number of steps that are done, of how many, and what they are steps of."""
 
     what: str
     done: int
@@ -49,7 +49,7 @@ MakeInput: TypeAlias = Callable[[AsyncClient], Coroutine[Any, Any, dict[str, Any
 
 
 def handler_output(event: Event) -> dict[str, Any]:
-    """The handler's output in a progress event or a chunk; empty for other events."""
+    """Returns the handler's output in a progress event or a chunk; empty for other events."""
     if event.kind not in {"progress", "chunk"} or not isinstance(event.value, dict):
         return {}
     value = event.value.get("output")
@@ -70,7 +70,8 @@ def run(
 async def _run(
     url: str, endpoint: str, make_input: MakeInput, read_steps: ReadSteps, key: str, console: Console
 ) -> JobRecord:
-    """A signal waits for the submission to return: without its id, a job cannot be cancelled."""
+    """Submits the job and waits for its end. A signal waits for the submission to return: without its id, a
+    job cannot be cancelled."""
     stop = asyncio.Event()
     async with AsyncClient(url, key, resends=RESENDS, ca_file=ca_file()) as stoker:
         with on_first_signal(stop.set):
@@ -90,7 +91,7 @@ class _Stopped(Exception):
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns. Raises _Stopped after `stop` was set and the cancelled work has ended."""
+    """Returns the result of `work`. Raises _Stopped after `stop` was set and the cancelled work has ended."""
     stopped, working = asyncio.create_task(stop.wait()), asyncio.create_task(work)
     try:
         await asyncio.wait((stopped, working), return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +158,7 @@ class _ProgressDisplay:
 
 
 def without_numbers(reason: str) -> str:
-    """The text without its numbers: equal for two states of one countdown."""
+    """Returns the text without its numbers: equal for two states of one countdown."""
     return re.sub(r"\d+(\.\d+)?", "", reason)
 
 
@@ -191,7 +192,7 @@ def download(url: str, out: Path, what: str) -> None:
 
 
 def result_url(record: JobRecord, name: str, endpoint: str) -> str:
-    """The URL of the result: the output's field `name`, or else the only URL in the output."""
+    """Returns the URL of the result: the output's field `name`, or else the only URL in the output."""
     output = record.output
     named = output.get(name) if isinstance(output, dict) else None
     found = [named] if _is_url(named) else list(dict.fromkeys(_urls(output)))
@@ -223,7 +224,7 @@ def _is_url(value: Any) -> bool:
 
 
 def pipeline_text(record: JobRecord) -> str:
-    """Which pipeline of a hosted model ran, and whether its weights are made up; empty for other
+    """Says which pipeline of a hosted model ran, and whether its weights are made up; empty for other
     endpoints."""
     output = record.output if isinstance(record.output, dict) else {}
     if not isinstance(output.get("pipeline"), str):
@@ -233,14 +234,14 @@ def pipeline_text(record: JobRecord) -> str:
 
 
 def notes(record: JobRecord) -> list[str]:
-    """What the output says of the job's input, in sentences."""
+    """Returns what the output says of the job's input, in sentences."""
     output = record.output if isinstance(record.output, dict) else {}
     found = output.get("notes")
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def cost_and_time(record: JobRecord, seconds: float) -> str:
-    """Cost and times. Only outputs with a price have a cost."""
+    """Returns the cost and the times as text. Only outputs with a price have a cost."""
     cost = record.output.get("cost") if isinstance(record.output, dict) else None
     priced = isinstance(cost, int | float)
     parts = [f"{cost:.8f} USD" if priced else "no cost reported"]

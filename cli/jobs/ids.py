@@ -21,13 +21,14 @@ PAGE = 1000
 
 
 def resolve_ids(stoker: Client, endpoint: str, job: str) -> tuple[str, str]:
-    """Both whole ids; an id without a match stays as it is. Raises CliError if more than one matches."""
+    """Returns both whole ids; an id without a match stays as it is. Raises CliError if more than one
+    matches."""
     found = _endpoint(stoker, endpoint)
     return found, _job(stoker, found, job) if job else job
 
 
 def resolve_endpoint(url: str, data_dir: Path, typed: str) -> str:
-    """The whole id of an endpoint."""
+    """Returns the whole id of an endpoint."""
     with open_client(url, data_dir) as stoker:
         return _endpoint(stoker, typed)
 

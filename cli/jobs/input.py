@@ -16,13 +16,13 @@ from stoker.cli.errors import CliError
 
 
 def read_input(typed: str | None, sets: Sequence[str], stdin: Callable[[], bytes]) -> dict[str, Any]:
-    """The input object; empty without INPUT and `--set`."""
+    """Returns the input object; empty without INPUT and `--set`."""
     found = {} if typed is None else _object(*_source(typed, stdin))
     return found | dict(_pair(text) for text in sets)
 
 
 def _source(typed: str, stdin: Callable[[], bytes]) -> tuple[str, str]:
-    """The source's name for messages, and its text."""
+    """Returns the source's name for messages, and its text."""
     try:
         if typed == "-":
             return "standard input", stdin().decode("utf-8-sig")

@@ -10,7 +10,7 @@ from stoker.client import Event, JobRecord
 
 
 def wire_record(job: JobRecord) -> dict[str, Any]:
-    """The record as in the API, without fields that were not sent."""
+    """Returns the record as in the API, without fields that were not sent."""
     fields = {
         "id": job.id,
         "status": job.status,
@@ -28,14 +28,14 @@ def wire_record(job: JobRecord) -> dict[str, Any]:
 
 
 def state(job: JobRecord) -> str:
-    """`IN_QUEUE: <reason>`, `IN_PROGRESS on <worker>`."""
+    """Returns `IN_QUEUE: <reason>`, `IN_PROGRESS on <worker>`, or the status alone."""
     if job.status == "IN_PROGRESS" and job.worker_id:
         return f"{job.status} on {job.worker_id}"
     return f"{job.status}: {job.reason}" if job.reason else job.status
 
 
 def happened(event: Event) -> str:
-    """A chunk, a progress value or a reset, as one line."""
+    """Returns a chunk, a progress value or a reset as a line of text."""
     if event.kind == "reset":
         attempt = event.value.get("attempt") if isinstance(event.value, dict) else None
         return f"attempt {attempt} begins: what came before is void"
@@ -47,7 +47,7 @@ def output_of(event: Event) -> Any:
 
 
 def end(job: JobRecord) -> str:
-    """One sentence about a job that has ended."""
+    """Returns a sentence about a job that has ended."""
     if job.succeeded:
         return f"job {job.id} COMPLETED{_took(job)}"
     why = (job.error or job.reason or "no reason was given").strip()
@@ -56,7 +56,7 @@ def end(job: JobRecord) -> str:
 
 
 def details(job: JobRecord) -> list[tuple[str, str]]:
-    """The lines of `stoker job status`: name and text."""
+    """Returns the lines of `stoker job status`: name and text."""
     rows = [("id", job.id), ("status", job.status)]
     for name, text in (
         ("reason", job.reason),
@@ -76,7 +76,7 @@ COLUMNS = ("id", "status", "created", "waited", "ran", "retries", "worker")
 
 
 def row(job: JobRecord) -> tuple[str, ...]:
-    """A line of `stoker job list`, in the order of COLUMNS."""
+    """Returns a line of `stoker job list`, in the order of COLUMNS."""
     return (
         job.id,
         job.status,

@@ -54,8 +54,8 @@ def run(url: str, data_dir: Path, request: BillRequest, *, as_json: bool) -> Non
 
 
 def _with_whole_id(stoker: Client, request: BillRequest) -> BillRequest:
-    """With the whole id. A deleted resource, which may have a bill, is in no list: its id is used as
-    typed."""
+    """Returns the request with the whole id. A deleted resource, which may have a bill, is in no list: its id
+    is used as typed."""
     if request.only is None or request.of == "volume":
         return request
     listed = (stoker.manage.pods if request.of == "pod" else stoker.manage.endpoints).list()
@@ -64,7 +64,7 @@ def _with_whole_id(stoker: Client, request: BillRequest) -> BillRequest:
 
 
 def _group(request: BillRequest) -> str | None:
-    """The field that the API groups records by."""
+    """Returns the field that the API groups records by."""
     allowed = ALLOWED[request.of]
     if request.by is None:
         return GROUPS[allowed[0]] if allowed else None
@@ -101,7 +101,7 @@ def _time(option: str, typed: str | None) -> str | None:
 
 
 def _rows(records: Sequence[Mapping[str, Any]], group: str | None) -> list[tuple[str, ...]]:
-    """Period, group, hours, GB, USD."""
+    """Returns the rows of the table: period, group, hours, GB, USD."""
     return [
         (
             record["time"],
@@ -120,12 +120,12 @@ def _sums(records: Sequence[Mapping[str, Any]], group: str | None) -> tuple[str,
 
 
 def _exact(record: Mapping[str, Any]) -> Decimal:
-    """The exact amount: the shortest text of a float is the text that it was read from."""
+    """Returns the exact amount: the shortest text of a float is the text that it was read from."""
     return Decimal(repr(record["amount"]))
 
 
 def usd(amount: Decimal) -> str:
-    """The amount with all its digits, at least cents."""
+    """Returns the amount with all its digits, at least cents."""
     cents = amount.quantize(CENT)
     return f"{cents if cents == amount else amount.normalize():f}"
 

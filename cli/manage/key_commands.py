@@ -108,7 +108,7 @@ def _right(option: str, text: str) -> Right:
 
 
 def _named(access: Access, known: set[str], aliases: Mapping[str, str]) -> Access:
-    """With ids of endpoints instead of aliases and beginnings of ids."""
+    """Returns the access with ids of endpoints instead of aliases and beginnings of ids."""
     ids = [(id_, "") for id_ in known]
     rights = {
         aliases.get(name) or resolve_id(name, ids, "endpoints") or name: right
@@ -144,7 +144,7 @@ def _row(record: KeyRecord, *, join: bool) -> tuple[str, ...]:
 
 
 def _api_record(record: KeyRecord) -> dict[str, Any]:
-    """The key as in the API."""
+    """Returns the key as in the API."""
     from stoker.control.http.management.operations.keys import KeyResponse, fields_of
 
     return KeyResponse(**fields_of(record)).model_dump(mode="json", exclude_none=True)

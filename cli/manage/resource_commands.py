@@ -83,14 +83,14 @@ def show_audit(service: Service, limit: int, before: int | None) -> None:
 
 
 def read_secret(prompt: str) -> str:
-    """A value typed without echo, or standard input."""
+    """Returns a value typed without echo, or standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt(prompt, hide_input=True, err=True))
     return sys.stdin.read().rstrip("\r\n")
 
 
 def _fields(options: Sequence[Option], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the file, then of --set, then of the fields' own options; later ones win."""
+    """Returns the fields of the file, then of --set, then of the fields' own options; later ones win."""
     body = values["body"]
     source = body if body in (None, "-") else f"@{body}"
     found = read_input(source, values["sets"] or (), sys.stdin.buffer.read)
@@ -126,8 +126,8 @@ def _pair(option: Option, values: str) -> tuple[str, str]:
 
 
 def _resolve_member(resource: Resource, kind: ResourceKind, name: str) -> str:
-    """The id of the resource with this name; a name without a match is sent as it is, and the API refuses
-    it."""
+    """Returns the id of the resource with this name; a name without a match is sent as it is, and the API
+    refuses it."""
     known = ((str(one["id"]), str(one.get("name", ""))) for one in resource.list(**kind.list_query))
     return resolve_id(name, known, kind.member) or name
 
@@ -153,7 +153,7 @@ def details(service: Service, found: Mapping[str, Any]) -> None:
 
 
 def cell(value: Any) -> str:
-    """The value as one line."""
+    """Returns the value as a single line."""
     match value:
         case None:
             return ""
@@ -168,7 +168,7 @@ def cell(value: Any) -> str:
 
 
 def _named(value: Any) -> Any:
-    """The name or id of a resource in a list, with its size, such as `flux-1-dev (23.8 GB)`."""
+    """Returns the name or id of a resource in a list, with its size, such as `flux-1-dev (23.8 GB)`."""
     if not isinstance(value, dict):
         return value
     if "slsVersion" in value:
@@ -178,7 +178,8 @@ def _named(value: Any) -> Any:
 
 
 def _worker(found: Mapping[str, Any]) -> str:
-    """A worker of an endpoint, such as `w1k2 IDLE (started in 9.4 s: process 0.2, import 0.1, read 9.1)`."""
+    """Describes a worker of an endpoint, such as `w1k2 IDLE (started in 9.4 s: process 0.2, import 0.1, read
+    9.1)`."""
     about = str(found.get("reason") or "")
     if stages := found.get("coldStartMs"):
         parts = ", ".join(f"{stage} {took_ms / 1000:.1f}" for stage, took_ms in stages.items())

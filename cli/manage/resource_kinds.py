@@ -36,8 +36,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """One kind. `member` is the attribute of the client's `manage`; `list_query` and `get_query` are query
-    parameters. The help's examples use the id `example` and the options `fields`, by verb."""
+    """A kind of resource. `member` is the attribute of the client's `manage`; `list_query` and `get_query`
+    are query parameters. The help's examples use the id `example` and the options `fields`, by verb."""
 
     command: str
     member: str

@@ -16,7 +16,7 @@ COLUMNS = ("name", "model", "weights", "licence", "about")
 
 
 def known(name: str) -> PipelineEntry:
-    """The pipeline of this name. Raises CliError."""
+    """Returns the pipeline of this name. Raises CliError."""
     try:
         return pipeline(name)
     except UnknownPipeline as error:
@@ -67,7 +67,8 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
 
 
 def _bounds(rule: dict[str, Any]) -> str:
-    """A field's type with what is allowed, as in "integer 256 to 1536, divisible by 64; 1024 by default"."""
+    """Returns a field's type with the allowed values, as in "integer 256 to 1536, divisible by 64; 1024 by
+    default"."""
     text: str = rule["type"]
     if "enum" in rule:
         text = " or ".join(rule["enum"])

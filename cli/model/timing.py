@@ -69,7 +69,8 @@ def bench(
     use_gpu: bool,
     as_json: bool,
 ) -> None:
-    """One job warms the pipeline up; the median of the others is printed. Raises CliError if a job fails."""
+    """Times jobs: the first warms the pipeline up; the median of the others is printed. Raises CliError if a
+    job fails."""
     entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
     _timed(handler, typed, device, show=False)
     found = [_timed(handler, typed, device, show=False) for _ in range(runs)]
@@ -111,7 +112,7 @@ def _check_profile() -> None:
 def _timed(
     handler: Any, typed: Mapping[str, Any], device: Device, *, show: bool
 ) -> tuple[LocalJob, dict[str, float]]:
-    """The job and the seconds of its stages. Raises CliError if it fails."""
+    """Returns the job and the seconds of its stages. Raises CliError if the job fails."""
     times: list[float] = []
 
     def on_progress(value: Any) -> None:

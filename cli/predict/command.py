@@ -50,7 +50,7 @@ def predict(
 
 
 def _absolute(handler: str) -> str:
-    """`/folder/caption.py:handler`. A file without a name means its `handler`."""
+    """Returns the handler as `/folder/caption.py:handler`. A file without a name means its `handler`."""
     file, mark, name = handler.removeprefix("local:").partition(".py:")
     if not mark:
         file, name = file.removesuffix(".py"), "handler"
@@ -61,6 +61,6 @@ def _absolute(handler: str) -> str:
 
 
 def _arguments(handler: str, input_: str | None, sets: list[str], out: Path, cpu: bool) -> list[str]:
-    """Those of one run, without --watch."""
+    """Returns the arguments of a single run, without --watch."""
     options = [argument for pair in sets for argument in ("--set", pair)] + ["--cpu"] * cpu
     return ["predict", *options, "--out", str(out), "--", handler, *([] if input_ is None else [input_])]

@@ -9,8 +9,8 @@ from stoker.worker.sdk import Device
 
 
 def first_device(environ: MutableMapping[str, str]) -> Device:
-    """Also limits CUDA to that GPU, as a worker's environment does. Without nvidia-ml-py it is the CPU.
-    Raises CliError if the driver is there and fails."""
+    """Returns this machine's first GPU and limits CUDA to that GPU, as a worker's environment does. Without
+    nvidia-ml-py the device is the CPU. Raises CliError if the driver is there and fails."""
     try:
         from stoker.agent.host.devices.devices import DevicesUnknown, NvmlSampler
     except ModuleNotFoundError:

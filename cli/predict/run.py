@@ -32,8 +32,8 @@ FAILED, INTERRUPTED = 1, 130
 
 
 def run(handler: str, input_: dict[str, Any], out: Path, *, use_gpu: bool) -> int:
-    """The exit status: 0 if it returned, 1 if it raised, 130 if Ctrl-C cancelled it. `handler` is an absolute
-    path and a name. Raises CliError if it cannot be loaded."""
+    """Returns the exit status: 0 if the handler returned, 1 if it raised, 130 if Ctrl-C cancelled it.
+    `handler` is an absolute path and a name. Raises CliError if the handler cannot be loaded."""
     device = first_device(os.environ) if use_gpu else Device()
     print(f"on {device.name}", file=sys.stderr)
     with _output_on_stderr() as result:
@@ -74,8 +74,8 @@ def _error_of(job: LocalJob) -> str | None:
 
 
 def save_files(value: Any, folder: Path) -> Any:
-    """The value with each file replaced by the path that it was saved under, in `folder`. Two files of one
-    output never have one path; those of an earlier run are replaced."""
+    """Returns the value with each file replaced by the path that it was saved under, in `folder`. Two files
+    of one output never have one path; those of an earlier run are replaced."""
     taken: set[Path] = set()
 
     def saved(item: Any) -> Any:
@@ -109,8 +109,8 @@ def _print_event(kind: str, value: Any) -> None:
 
 @contextlib.contextmanager
 def _output_on_stderr() -> Iterator[int]:
-    """What the handler prints goes to standard error, also from its child processes and from C; standard
-    output gets the output alone. The descriptor of the true standard output."""
+    """Sends what the handler prints to standard error, also from its child processes and from C; standard
+    output gets the output alone. Yields the descriptor of the true standard output."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -124,8 +124,8 @@ def _output_on_stderr() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _cancelled_by_ctrl_c(job: LocalJob) -> Iterator[threading.Event]:
-    """The first Ctrl-C cancels the job, as a caller's cancel does, and sets the event; the second one raises
-    KeyboardInterrupt."""
+    """Cancels the job on the first Ctrl-C, as a caller's cancel does, and sets the event; the second Ctrl-C
+    raises KeyboardInterrupt."""
     cancelled = threading.Event()
 
     def cancel(*_: object) -> None:

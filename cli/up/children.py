@@ -120,7 +120,7 @@ class Children:
         self._running[name] = _Running(launch, ready, exited, self._on_report)
 
     def _kill_the_rest(self) -> None:
-        """Children are left only after an error in this module."""
+        """Kills the children that are left, which only happens after an error in this module."""
         for running in tuple(self._running.values()):
             running.kill()
             running.process.wait()
@@ -128,7 +128,7 @@ class Children:
 
 
 class _Running:
-    """One process, with a pidfd for its exit and a pipe for its readiness."""
+    """A process, with a pidfd for its exit and a pipe for its readiness."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ def _why(status: int, log: Path) -> str:
 
 
 def last_line(log: Path) -> str:
-    """The last line that is not blank; reads only the end of the file."""
+    """Returns the last line that is not blank; reads only the end of the file."""
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
         lines = file.read().decode(errors="replace").splitlines()

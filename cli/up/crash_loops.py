@@ -31,7 +31,8 @@ class CrashLoops:
     known: set[tuple[str, int]] = field(default_factory=set)
 
     def update(self, report: Mapping[str, Any]) -> Notice | None:
-        """`report` is from the agent: endpoint, version, worker, state, reason and log."""
+        """Returns what to print about an agent's report, if anything. `report` has endpoint, version, worker,
+        state, reason and log."""
         endpoint, key = str(report["endpoint"]), (str(report["endpoint"]), int(report["version"]))
         state: Literal["unhealthy", "ready"] | str = report["state"]
         if state == "ready" and key in self.known:

@@ -181,7 +181,7 @@ Commands: TypeAlias = tuple[Command, ...]
 
 
 def supervise(*names: str) -> SupervisorState:
-    """The state before the event `Begin`."""
+    """Returns the state before the event `Begin`."""
     return SupervisorState(tuple(Child(name) for name in names))
 
 
@@ -200,7 +200,7 @@ def step(state: SupervisorState, event: Event) -> tuple[SupervisorState, Command
 
 
 def wake_at(state: SupervisorState) -> float | None:
-    """When the next `Tick` is due; None if only other events can change the state."""
+    """Returns when the next `Tick` is due; None if only other events can change the state."""
     times = [time for child in state.children if (time := _child_wake_at(child.phase)) is not None]
     return min(times, default=None)
 
@@ -245,7 +245,8 @@ def _exited(state: SupervisorState, name: str, why: str, at: float) -> tuple[Sup
 
 
 def _restart(state: SupervisorState, name: str, at: float) -> tuple[SupervisorState, Commands]:
-    """A child that is still starting is restarted, too: it may have read the old configuration."""
+    """Restarts a running child, and also a child that is still starting: it may have read the old
+    configuration."""
     child = _find(state, name)
     match child.phase:
         case Starting() | Running():

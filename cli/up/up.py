@@ -140,7 +140,7 @@ class _Up:
 
     @asynccontextmanager
     async def _reloading(self) -> AsyncIterator[None]:
-        """With --reload, watches the configuration and the handlers during the block."""
+        """Watches the configuration and the handlers during the block, with --reload."""
         config = self._options.config
         if not self._options.reload or config is None:
             yield
@@ -192,7 +192,8 @@ class _Up:
         return Launch((*stoker_command(), *command), env, self._folder.logs / f"{name}.log")
 
     def _control(self, facts: AllFacts) -> list[str]:
-        """The command of control. After a restart it uses the same ports, which agents and callers know."""
+        """Returns the command of control. After a restart, control uses the same ports, which agents and
+        callers know."""
         before = facts.get(CONTROL, {})
         port = before["http"].rpartition(":")[2] if before else str(self._options.port)
         grpc_port = before["grpc"].rpartition(":")[2] if before else str(self._options.grpc_port)

@@ -53,7 +53,7 @@ def as_text(endpoints: Mapping[str, Cached]) -> str:
 
 
 def read(folder: Path) -> tuple[dict[str, Cached], str | None]:
-    """The endpoints, and a sentence if the file cannot be used."""
+    """Returns the endpoints, and a sentence if the file cannot be used."""
     path = folder / NAME
     try:
         return parse(path.read_text(encoding="utf-8")), None

@@ -73,7 +73,7 @@ def decide(wanted: Wanted, cached: Cached | None, existing: Existing | None) -> 
 
 
 def question(actions: Mapping[str, Action]) -> str | None:
-    """What has to be confirmed before these are carried out, if anything."""
+    """Returns what has to be confirmed before these actions are carried out, if anything."""
     creates = [name for name, one in actions.items() if one.verb == "create"]
     if len(creates) <= ASK_ABOVE:
         return None
@@ -81,5 +81,5 @@ def question(actions: Mapping[str, Action]) -> str | None:
 
 
 def stale(cached: Mapping[str, Cached], existing: Mapping[str, Existing]) -> Sequence[str]:
-    """The names of cached endpoints that the platform does not have, or has under another id."""
+    """Returns the names of cached endpoints that the platform does not have, or has under another id."""
     return [name for name, one in cached.items() if name not in existing or existing[name].id != one.id]

@@ -57,11 +57,12 @@ class Provisioning:
             self._write()
 
     def plan(self, endpoints: Iterable[AppEndpoint]) -> dict[str, Action]:
-        """What provisioning each of these would do now, by name."""
+        """Returns what provisioning each of these endpoints would do now, by name."""
         return {LIVE_PREFIX + one.name: self._decide(one) for one in endpoints}
 
     async def ensure(self, served: AppEndpoint) -> str:
-        """The id of the live endpoint, which is created or updated first if need be. Raises ClientError."""
+        """Returns the id of the live endpoint, which is created or updated first if need be. Raises
+        ClientError."""
         running = asyncio.create_task(self._ensure(served), name=f"provisions {served.name}")
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -104,7 +105,7 @@ class Provisioning:
                 tasks.create_task(one(served))
 
     def forget(self, served: AppEndpoint, endpoint: str) -> None:
-        """The platform has no endpoint with this id any more: the next `ensure` creates one, unless another
+        """Forgets an endpoint that the platform no longer has: the next `ensure` creates one, unless another
         call has done so meanwhile."""
         existing = self._existing.get(LIVE_PREFIX + served.name)
         if existing is not None and existing.id == endpoint:
@@ -157,7 +158,8 @@ class Provisioning:
         return {**body, "temporary": True}
 
     async def _put_template(self, name: str, template: Mapping[str, Any]) -> str:
-        """The id of the template with this name; an earlier run may have left one."""
+        """Creates or updates the template with this name and returns its id; an earlier run may have left
+        one."""
         for one in await self._manage.templates.list(includeEndpointBoundTemplates=True):
             if one["name"] == name and one["imageName"] == IMAGE:
                 await self._manage.templates.update(one["id"], template_changes(template))
@@ -182,13 +184,13 @@ class Provisioning:
 
 
 def wanted(served: AppEndpoint) -> Wanted:
-    """What the platform has to have for the endpoint. Its code is not part of it."""
+    """Returns what the platform has to have for the endpoint, which does not include its code."""
     body = endpoint_body(served.endpoint, served.definition, name=served.name, template_id="")
     return Wanted(config_hash(served.definition), body["type"], body.get("computeType") or "")
 
 
 def live_endpoints(found: Iterable[Mapping[str, Any]]) -> dict[str, Existing]:
-    """The temporary endpoints with the prefix, by name; of several with one name, the newest."""
+    """Returns the temporary endpoints with the prefix, by name; of several with one name, the newest."""
     return {
         one["name"]: Existing(one["id"], one.get("templateId", ""), one["type"], one["computeType"])
         for one in found

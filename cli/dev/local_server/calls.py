@@ -75,7 +75,7 @@ class Calls:
     async def _request(
         self, served: AppEndpoint, endpoint: str, qualname: str, kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """In a thread, where large values and code are uploaded."""
+        """Builds the request in a thread, where large values and code are uploaded."""
         loop = asyncio.get_running_loop()
 
         def upload(data: bytes, name: str) -> str:
@@ -217,7 +217,7 @@ class Calls:
 
 
 def _why(body: bytes) -> str:
-    """The error that a response has."""
+    """Returns the error that a response has."""
     try:
         content = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the local server prints: the table of endpoints, problems, and the lines of calls as they happen."""
+"""Output of the local server: the table of endpoints, problems, and the lines of calls as they happen."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ COLORS = ("cyan", "magenta", "green", "blue", "yellow")
 
 
 class Display:
-    """Lines of different calls do not mix; each begins with its endpoint's name."""
+    """The terminal of the local server. Lines of different calls do not mix; each begins with its endpoint's
+    name."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console, self._clock = console, clock
         self._colors: dict[str, str] = {}
 
     def say(self, text: str, style: str = "") -> None:
-        """A message of the server itself."""
+        """Prints a message of the server itself."""
         self._console.print(Text(f"stoker: {text}", style), soft_wrap=True)
 
     def endpoints(self, routes: Sequence[LocalRoute], url: str) -> None:
@@ -51,7 +52,7 @@ class Display:
             self._console.print(Text(str(one), "red"), soft_wrap=True)
 
     def line(self, name: str, text: str, style: str = "") -> None:
-        """A line of a call, or about it."""
+        """Prints a line of a call, or about it."""
         at = time.strftime("%H:%M:%S", time.localtime(self._clock()))
         color = self._colors.setdefault(name, COLORS[len(self._colors) % len(COLORS)])
         self._console.print(
@@ -59,7 +60,7 @@ class Display:
         )
 
     def value(self, name: str, kind: str, value: Any) -> None:
-        """A progress value or a partial output."""
+        """Prints a progress value or a partial output."""
         self.line(name, f"{kind} {json_text(value)[:CHARACTERS]}", "dim")
 
 

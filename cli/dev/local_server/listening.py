@@ -12,7 +12,7 @@ PORTS = (1, 65_535)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound to `port` or to one of the next 19. Raises CliError."""
+    """Returns a socket that is bound to `port` or to one of the next 19 ports. Raises CliError."""
     low, high = PORTS
     if not low <= port <= high:
         raise CliError(f"--port must be from {low} to {high}; got {port}")
@@ -25,7 +25,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _bound(host: str, port: int) -> socket.socket | None:
-    """None if the port is in use."""
+    """Returns a listening socket, or None if the port is in use."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -21,7 +21,7 @@ class BodyTooLarge(BodyRefused):
 
 
 def arguments(body: bytes, function: Function) -> dict[str, Any]:
-    """The arguments in `{"input": {...}}`. Raises BodyRefused."""
+    """Returns the arguments in `{"input": {...}}`. Raises BodyRefused."""
     wrapper = 'the body is {"input": {...}}, as for a deployed endpoint'
     try:
         content = json.loads(body)

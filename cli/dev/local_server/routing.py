@@ -34,7 +34,8 @@ class LocalRoute:
 
 
 def local_routes(project: Project) -> tuple[tuple[LocalRoute, ...], tuple[Problem, ...]]:
-    """The routes in the order of the files, and a problem for each route whose path another one has."""
+    """Returns the routes in the order of the files, and a problem for each route whose path another route
+    has."""
     taken: dict[tuple[str, str], LocalRoute] = {}
     problems = []
     for one in _every(project.endpoints):

@@ -96,9 +96,9 @@ class LocalServer:
         await response(scope, receive, send)
 
     def _foreign(self, headers: Headers) -> Response | None:
-        """The refusal of a request that a page of another site made a browser send: no key protects
-        this server from them. Browsers send Sec-Fetch-Site to this machine and over TLS only, and
-        Origin with every POST."""
+        """Returns the refusal of a request that a page of another site made a browser send: no key protects
+        this server from them. Browsers send Sec-Fetch-Site to this machine and over TLS only, and Origin with
+        every POST."""
         host, origin = _host_of(f"//{headers.get('host', '')}"), headers.get("origin")
         site = headers.get("sec-fetch-site")
         if site is None and origin is not None and _host_of(origin) != host:
@@ -147,7 +147,8 @@ class LocalServer:
         return JSONResponse(openapi.document(self._routes))
 
     def _no_route(self, method: str, path: str, status: int) -> Response:
-        """A route that a file had before it had a problem is explained by the problem."""
+        """Returns the response to a request that no route takes. If the file that served the path has a
+        problem now, the response is the problem."""
         parts = path.strip("/").split("/")
         for end in range(len(parts), 0, -1):
             problem = self._project.problem_of("/".join(parts[:end]))
@@ -210,7 +211,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _unless_caller_leaves(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` returns; None if the caller has left meanwhile, and the work was cancelled."""
+    """Returns the result of `work`; None if the caller has left meanwhile, and the work was cancelled."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_left(request))
     try:
