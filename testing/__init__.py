@@ -1,1 +1,2 @@
-"""What only tests, benchmarks and the simulation use: parts without devices, disks, threads or processes."""
+"""Parts that only tests, benchmarks and the simulation use: parts without devices, disks, threads or
+processes."""

@@ -101,7 +101,7 @@ class FakeObjects:
         return [f"{bucket}/{key}?X-Amz-Expires=604800" for key in keys]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     def _store(self, grant: Grant, key: str, data: bytes, media_type: str) -> str:
         self.blobs[grant.bucket, key] = data

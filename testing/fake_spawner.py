@@ -56,7 +56,8 @@ EXIT_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How workers of an endpoint start. `exit`: ends with this status instead of becoming ready."""
+    """The way in which workers of an endpoint start. `exit`: a worker ends with this status instead of
+    becoming ready."""
 
     ready_s: float | None = 0.01
     spawn_error: str | None = None
@@ -94,7 +95,7 @@ class FakeSpawner:
         return process
 
     def of(self, worker: str) -> FakeProcess:
-        """The running process of a worker."""
+        """Returns the running process of a worker."""
         return next(process for process in self.processes if process.spec.worker == worker)
 
     def vanish(self) -> None:
@@ -235,7 +236,8 @@ class FakeProcess:
             self._hand_over(self._unread.popleft())
 
     def _hand_over(self, frame: Frame) -> None:
-        """The simulation overrides this to look at what the agent receives."""
+        """Passes a frame to the agent. The simulation overrides this method to look at what the agent
+        receives."""
         self._watcher.on_frame(frame)
 
     def _after(self, delay: float, call: Callable[..., None], *args: Any) -> None:

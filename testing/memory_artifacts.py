@@ -64,7 +64,7 @@ class MemoryArtifacts:
                 del self.blobs[bucket, key]
 
     async def close(self) -> None:
-        """Nothing to end."""
+        """Does nothing: there is nothing to end."""
 
     async def _called(self) -> None:
         await asyncio.sleep(0)

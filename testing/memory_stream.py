@@ -21,7 +21,7 @@ class StreamEnd:
 
 
 class MemoryStream(Generic[In, Out]):
-    """One end of a pair in memory. `cut` drops messages that were not received, as a broken network does."""
+    """An end of a pair in memory. `cut` drops messages that were not received, as a broken network does."""
 
     def __init__(self) -> None:
         self._inbox: asyncio.Queue[In | StreamEnd] = asyncio.Queue()
@@ -71,7 +71,7 @@ class MemoryStream(Generic[In, Out]):
 
 
 def memory_logs() -> tuple[MemoryStream[LogWanted, LogLines], MemoryStream[LogLines, LogWanted]]:
-    """Like `memory_pair`, for the log stream."""
+    """Returns a pair as `memory_pair` does, for the log stream."""
     agent: MemoryStream[LogWanted, LogLines] = MemoryStream()
     control: MemoryStream[LogLines, LogWanted] = MemoryStream()
     agent.peer, control.peer = control, agent
@@ -81,7 +81,7 @@ def memory_logs() -> tuple[MemoryStream[LogWanted, LogLines], MemoryStream[LogLi
 def memory_tunnel() -> tuple[
     MemoryStream[TunnelPieces, TunnelPieces], MemoryStream[TunnelPieces, TunnelPieces]
 ]:
-    """Like `memory_pair`, for a tunnel's stream."""
+    """Returns a pair as `memory_pair` does, for a tunnel's stream."""
     agent: MemoryStream[TunnelPieces, TunnelPieces] = MemoryStream()
     control: MemoryStream[TunnelPieces, TunnelPieces] = MemoryStream()
     agent.peer, control.peer = control, agent
@@ -89,7 +89,7 @@ def memory_tunnel() -> tuple[
 
 
 def memory_pair() -> tuple[MemoryStream[FromControl, FromAgent], MemoryStream[FromAgent, FromControl]]:
-    """The agent's end and control's end of one stream in memory."""
+    """Returns the agent's end and control's end of a stream in memory."""
     agent: MemoryStream[FromControl, FromAgent] = MemoryStream()
     control: MemoryStream[FromAgent, FromControl] = MemoryStream()
     agent.peer, control.peer = control, agent
