@@ -1,5 +1,5 @@
-"""Drives several services with wrk in turns of one second, and measures the CPU time of their processes in
-each turn. All services run at once, so other load on the machine affects them alike."""
+"""Load on several services: drives them with wrk in turns of one second, and measures the CPU time of their
+processes in each turn. All services run at once, so other load on the machine affects them alike."""
 
 from __future__ import annotations
 

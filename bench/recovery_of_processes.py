@@ -1,10 +1,11 @@
-"""Measures how soon work continues after the loss of an agent, control or a host: a part of
+"""The times until work continues after the loss of an agent, control or a host: a part of
 `bench/recovery.py`.
 
-    agent     killed by SIGKILL and started again at once, as by a supervisor: until its job's
-    next attempt begins control   the same: until a client gets a response, and until a new job begins host
-    its agent is stopped by SIGSTOP; control waits for SILENCE_S on purpose: until the job's next attempt
-              begins on another host
+    agent     killed by SIGKILL and started again at once, as by a supervisor: until its job's next attempt
+              begins
+    control   the same: until a client gets a response, and until a new job begins
+    host      its agent is stopped by SIGSTOP; control waits for SILENCE_S on purpose: until the job's next
+              attempt begins on another host
 
 The limit of the first two is the time of their program's imports in a new interpreter. The limit of the last
 is the start of an interpreter: after control's wait, the other host must start a worker.

@@ -1,4 +1,5 @@
-"""Python runs this at the start of each process of `bench/hops.py`, which puts this folder on PYTHONPATH.
+"""A recorder of functions: Python runs it at the start of each process of `bench/hops.py`, which puts this
+folder on PYTHONPATH.
 
 While the first byte of the file `counting` is 1, records each function of this repository that the process
 enters: the time, its file, and its name. A coroutine that resumes after a wait does not count. All is written

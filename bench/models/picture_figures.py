@@ -1,4 +1,4 @@
-"""How much one picture differs from another: PSNR and SSIM, of 8-bit pixels as arrays (H, W, 3)."""
+"""Measures of how much two pictures differ: PSNR and SSIM, of 8-bit pixels as arrays (H, W, 3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Measures talk-tiny on one CPU thread, from two files on disk to a checked video, beside plain diffusers: a
-part of `bench/models/talking_video.py`.
+"""The times of talk-tiny on one CPU thread, from two files on disk to a checked video, beside plain
+diffusers: a part of `bench/models/talking_video.py`.
 
 Without fetching the inputs and without the safety checker. Seconds are CPU time, which a busy machine changes
 less than wall-clock time. `library` is one chunk in turns with the nearest that diffusers has: its pipeline
