@@ -1,4 +1,4 @@
-"""Runs the `stoker` command, also as `python -m stoker.cli`. Explains which libraries are missing."""
+"""The start of the `stoker` command, also as `python -m stoker.cli`. Explains which libraries are missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writes audit lines for changes that the command line makes in the store itself, without the management API.
+"""Audit lines for changes that the command line makes in the store itself, without the management API.
 
-As there, a line is begun before the change and completed after it, so there is no change without a line.
-Instead of a key, the line names the user of the operating system who ran the command.
+As in that API, a line is begun before the change and completed after it, so there is no change without a
+line. Instead of a key, the line names the user of the operating system who ran the command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Explains which of the package's extras a command needs, if the install lacks them.
+"""Messages about the package's extras that a command needs, if the install lacks them.
 
 Standard library only: the command line's own libraries may be missing.
 """

@@ -1,8 +1,8 @@
-"""Ends this process when its parent ends, in whatever way: PR_SET_PDEATHSIG with SIGTERM.
+"""The end of this process when its parent ends, in whatever way: PR_SET_PDEATHSIG with SIGTERM.
 
-The process sets it itself, early in its life: setting it between fork and exec would run Python in a process
-with threads. The kernel sends the signal when the *thread* that started the process ends, so `stoker up`
-starts its children from the thread of its event loop.
+The process sets the signal itself, early in its life: setting it between fork and exec would run Python in a
+process with threads. The kernel sends the signal when the *thread* that started the process ends, so `stoker
+up` starts its children from the thread of its event loop.
 """
 
 from __future__ import annotations

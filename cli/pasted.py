@@ -1,4 +1,5 @@
-"""Cleans what people pasted into the environment and into options, before any command reads it."""
+"""Settings as people pasted them into the environment and into options, cleaned before any command reads
+them."""
 
 from __future__ import annotations
 

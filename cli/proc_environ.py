@@ -1,4 +1,4 @@
-"""Wipes secrets from `/proc/<pid>/environ`, where the kernel shows this process's initial environment.
+"""Removal of secrets from `/proc/<pid>/environ`, where the kernel shows this process's initial environment.
 
 Removing a variable from `os.environ` leaves it there, and every process of the same user can read it.
 Handlers may be such processes.

@@ -1,4 +1,4 @@
-"""Announces that control or an agent is ready: one line of JSON, with its addresses.
+"""The announcement that control or an agent is ready: one line of JSON, with its addresses.
 
     {"ready": true, "http": "http://127.0.0.1:8000", "grpc": "127.0.0.1:8001"}
 

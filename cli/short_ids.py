@@ -1,4 +1,4 @@
-"""Resolves an id, a name or the unique beginning of an id to the whole id. Pure."""
+"""The whole id for an id, a name or the unique beginning of an id. Pure."""
 
 from __future__ import annotations
 

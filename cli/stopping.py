@@ -1,4 +1,4 @@
-"""Turns SIGINT, SIGTERM and SIGHUP into a call on the running event loop."""
+"""Signals as calls: SIGINT, SIGTERM and SIGHUP call a function on the running event loop."""
 
 from __future__ import annotations
 

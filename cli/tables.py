@@ -1,4 +1,4 @@
-"""Prints lists: a table at a terminal, tab-separated lines in a pipe, the records as JSON with `--json`.
+"""Lists as output: a table at a terminal, tab-separated lines in a pipe, the records as JSON with `--json`.
 
 No word is cut or broken, so that an id can be copied from a terminal of any width. If a table is wider than
 the terminal, its widest columns wrap between words; a row that still does not fit continues in the next line.

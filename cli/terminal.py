@@ -41,7 +41,8 @@ def print_text(text: str, *, to_stderr: bool = False) -> None:
 
 
 class _PlainConsole(Console):
-    """Writes out the control characters of text; styles and movements of the cursor are the console's own."""
+    """A console that writes out the control characters of text; styles and movements of the cursor are the
+    console's own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -24,8 +24,8 @@ HOSTED_WAIT_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """`path` is relative to `/v2/`, or to `/{under}/`. `body` is sent as JSON, `content` as it is.
-    `longest_wait_ms`: how long the service may hold the request open."""
+    """A request of the API. `path` is relative to `/v2/`, or to `/{under}/`. `body` is sent as JSON,
+    `content` as it is. `longest_wait_ms`: how long the service may hold the request open."""
 
     method: str
     path: str

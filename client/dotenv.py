@@ -1,4 +1,4 @@
-"""Looks settings up in the environment, or else in a file `.env`, which python-dotenv reads."""
+"""Settings from the environment, or else from a file `.env`, which python-dotenv reads."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Unauthorized(ApiError):
 
 
 class NotFound(ApiError):
-    """No such endpoint or job, or its record has expired."""
+    """The endpoint or the job does not exist, or its record has expired."""
 
 
 class TooLarge(ApiError):

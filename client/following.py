@@ -1,5 +1,4 @@
-"""Follows a job's events over broken connections: where to resume, which events are new, when to give up.
-Pure.
+"""A job's events over broken connections: where to resume, which events are new, when to give up. Pure.
 
     call ──> opened ──> feed ... feed ──> the event `end`: done
      ^          │
@@ -30,7 +29,7 @@ _ID = re.compile(r"(\d+)-(-?\d+)", re.ASCII)
 
 
 class Following:
-    """`make_call` is `calls.events` or `calls.log_events`."""
+    """The state of following one job. `make_call` is `calls.events` or `calls.log_events`."""
 
     def __init__(
         self,

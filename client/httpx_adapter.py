@@ -1,4 +1,5 @@
-"""Converts calls to httpx requests and responses to replies, for httpx's synchronous and asyncio clients."""
+"""The conversion of calls to httpx requests and of responses to replies, for httpx's synchronous and asyncio
+clients."""
 
 from __future__ import annotations
 

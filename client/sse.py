@@ -1,4 +1,4 @@
-"""Parses server-sent events from bytes. Knows nothing of HTTP or of jobs.
+"""A parser of server-sent events from bytes. Knows nothing of HTTP or of jobs.
 
 Covers what the service sends: `event`, `id`, `data` and comments; `retry` is ignored. Only a line feed ends a
 line: JSON text may contain the other characters that `splitlines` splits at.
@@ -18,7 +18,8 @@ class RawEvent:
 
 
 class EventReader:
-    """An event ends with an empty line. An event that the end of the stream cuts off is dropped."""
+    """A reader of one stream of bytes. An event ends with an empty line. An event that the end of the stream
+    cuts off is dropped."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []  # chunks of a line that has not ended

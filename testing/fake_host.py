@@ -13,9 +13,9 @@ CPU = Device("cpu-0", "cpu", "a CPU")
 
 
 class FakeSampler:
-    """The test sets the `memory` in bytes and the `health` of each device, and the memory of a process on a
-    device (`process_memory`); of a GPU that uses the host's memory, `memory` is the host's. `report_xid`
-    reports an Xid. `measured` counts the calls of `memory_used`."""
+    """A sampler whose test sets the `memory` in bytes and the `health` of each device, and the memory of a
+    process on a device (`process_memory`); of a GPU that uses the host's memory, `memory` is the host's.
+    `report_xid` reports an Xid. `measured` counts the calls of `memory_used`."""
 
     def __init__(self, devices: tuple[Device, ...] = (CPU,)) -> None:
         self._devices = devices

@@ -32,7 +32,8 @@ class FakeContainer:
 
 
 class FakePodEngine:
-    """`containers` and `volumes` are by pod. `why`: the reason why there is no engine, or empty."""
+    """A pod engine in memory. `containers` and `volumes` are by pod. `why`: the reason why there is no
+    engine, or empty."""
 
     def __init__(self, images: set[str] | None = None, why: str = "") -> None:
         self.images, self.why = images, why

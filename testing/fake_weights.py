@@ -11,9 +11,9 @@ from stoker.wire.messages.weights import HELD, MOST, ROOM
 
 
 class FakeWeights:
-    """Implements `agent.weights.interfaces.Weights`. `held`: the keys that are here, which may outlive an
-    agent, as a disk does; `used`: those of each worker. An entry takes `fetch_s`, and each of `failures` is
-    reported once before; while `stuck` nothing comes."""
+    """An implementation of `agent.weights.interfaces.Weights`. `held`: the keys that are here, which may
+    outlive an agent, as a disk does; `used`: those of each worker. An entry takes `fetch_s`, and each of
+    `failures` is reported once before; while `stuck` nothing comes."""
 
     def __init__(self, fetch_s: float = 5.0, most_bytes: int = 10**12, held: set[str] | None = None) -> None:
         self.looked = asyncio.Event()

@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 class InlineCommitter:
-    """No thread: commits at once. `hook` is called between the commit and the reply; it may raise a crash."""
+    """A committer without a thread: commits at once. `hook` is called between the commit and the reply; it
+    may raise a crash."""
 
     def __init__(self, store: Store, hook: Callable[[], None] | None = None) -> None:
         self.uncertain_commit = asyncio.Event()

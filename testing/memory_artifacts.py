@@ -15,7 +15,8 @@ from stoker.wire.messages import Ref, Signed, Wanted
 
 
 class MemoryArtifacts:
-    """No thread, no socket. `blobs` may be shared with an agent's fake; `down = True` fails all calls."""
+    """An object store without threads and sockets. `blobs` may be shared with an agent's fake; `down = True`
+    fails all calls."""
 
     def __init__(self, config: ObjectStoreConfig | None = None, blobs: Blobs | None = None) -> None:
         self._config = config or ObjectStoreConfig(

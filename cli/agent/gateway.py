@@ -23,7 +23,8 @@ LISTEN, ADVERTISE = "STOKER_GATEWAY_LISTEN", "STOKER_GATEWAY_ADVERTISE"
 
 @dataclass(frozen=True, slots=True)
 class GatewayAt:
-    """An empty `advertised_host` stands for the address that the session comes from."""
+    """The address of a gateway port. An empty `advertised_host` stands for the address that the session comes
+    from."""
 
     host: str
     port: int

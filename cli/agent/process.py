@@ -343,7 +343,7 @@ def _read(file: Path | None) -> bytes | None:
 
 
 class _AnnounceOnce:
-    """Announces that the agent is ready when its first session begins."""
+    """The announcement that the agent is ready, made when its first session begins."""
 
     def __init__(self, devices: Sequence[Device], fd: int | None, warning: str) -> None:
         self._devices, self._fd, self._warning = devices, fd, warning

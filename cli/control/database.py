@@ -1,4 +1,4 @@
-"""Opens the store: the configured PostgreSQL database, else a file in the data folder.
+"""The store of control: the configured PostgreSQL database, else a file in the data folder.
 
     --database     else  STOKER_DATABASE_URL     else  `database` of the configuration     else  stoker.db
 

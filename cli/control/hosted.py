@@ -1,4 +1,4 @@
-"""Makes control's hosted endpoints from the models' declarations, which need no torch.
+"""Control's hosted endpoints, made from the models' declarations, which need no torch.
 
 STOKER_PIPELINE, a list with commas, chooses their pipelines, whose weights their nodes then fetch; otherwise
 a worker takes the best pipeline whose weights are on its machine. The agent's host decides where weights are

@@ -1,4 +1,4 @@
-"""Watches the app's folder, and reads the app again after each change of a Python file."""
+"""A watch on the app's folder, which reads the app again after each change of a Python file."""
 
 from __future__ import annotations
 

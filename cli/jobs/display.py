@@ -1,4 +1,5 @@
-"""Shows a job while it is watched: a line that changes in place at a terminal, plain lines in a pipe."""
+"""The display of a job while it is watched: a line that changes in place at a terminal, plain lines in a
+pipe."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from stoker.client import Event, JobRecord
 
 
 class JobDisplay:
-    """Prints a state when it changes. `last_id` is the id of the last event, from which a stream can
-    resume."""
+    """A display that prints a state when it changes. `last_id` is the id of the last event, from which a
+    stream can resume."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""Calls a hosted model from a terminal: submits a job, shows its progress, downloads its result.
+"""Calls of hosted models from a terminal: submit a job, show its progress, download its result.
 
 Uses the API only, so any endpoint with the same input and output works. While the job waits, the reason is
 shown. Ctrl-C, SIGTERM and SIGHUP cancel the job; a second signal ends the command at once.

@@ -1,4 +1,4 @@
-"""Resolves the beginnings of endpoint ids and job ids.
+"""Whole ids of endpoints and jobs for the beginnings that were typed.
 
 Whole ids cost no extra call: a command runs as it was typed, and only if the service knows no such endpoint
 or job are the ids looked up.

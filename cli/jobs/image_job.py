@@ -19,7 +19,7 @@ FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """None leaves a value to the service's default."""
+    """The options of an image. None leaves a value to the service's default."""
 
     prompt: str
     out: Path

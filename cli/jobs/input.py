@@ -1,4 +1,4 @@
-"""Reads a job's input from the command line: JSON, a file, standard input, or single values.
+"""A job's input from the command line: JSON, a file, standard input, or single values.
 
 `stoker job run caption '{"text": "hi"}'`   `@input.json`   `-`   `--set text=hi --set steps=4`
 

@@ -27,7 +27,7 @@ upload."""
 
 @dataclass(frozen=True, slots=True)
 class TalkOptions:
-    """`image` and `audio` are files or URLs."""
+    """The options of a video. `image` and `audio` are files or URLs."""
 
     image: str
     audio: str

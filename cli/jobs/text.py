@@ -1,4 +1,4 @@
-"""Formats job records, events and lists as text and JSON. Prints nothing."""
+"""Job records, events and lists as text and JSON. Prints nothing."""
 
 from __future__ import annotations
 

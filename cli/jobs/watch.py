@@ -1,4 +1,4 @@
-"""Watches a job to its end: its events, and at the same time its state, which no event reports."""
+"""The watch on a job to its end: its events, and at the same time its state, which no event reports."""
 
 from __future__ import annotations
 

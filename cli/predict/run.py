@@ -1,4 +1,4 @@
-"""Runs the handler in this process and prints what comes of it.
+"""A run of the handler in this process, whose results are printed.
 
     standard output  the output, as JSON; files as the paths that they were saved under
     standard error   what the handler prints, `progress {...}`, `chunk {...}`, and why it failed

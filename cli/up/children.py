@@ -1,4 +1,4 @@
-"""Carries out the decisions of `cli.up.supervisor` on real processes: starts, signals and reaps them.
+"""The child processes of `stoker up`: started, signalled and reaped as `cli.up.supervisor` decides.
 
 Each child has a session of its own, so that the terminal's Ctrl-C reaches only `stoker up`, and the kernel
 ends it with its parent. Its output goes to its log file. Its exit is reported by a pidfd, its readiness by a
@@ -34,7 +34,7 @@ class Launch:
 
 
 class Children:
-    """Runs the children. `launch` makes the command of a child from the facts of all children so far.
+    """The running children. `launch` makes the command of a child from the facts of all children so far.
     `on_report` is called with the lines that a child sends after it was ready."""
 
     def __init__(

@@ -1,5 +1,5 @@
-"""Reports workers in a crash loop at the terminal of `stoker up`: once per endpoint version, until one is
-ready.
+"""Messages about workers in a crash loop at the terminal of `stoker up`: once per endpoint version, until one
+is ready.
 
 Pure. A crashing worker is restarted without end. The terminal shows the first crash loop only, with its
 reason and the file of its last lines.
@@ -16,8 +16,8 @@ CAUSE = "crash loop: "
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """`text` is for the terminal. `log`: the last lines of the worker, for the endpoint's log file, or
-    None."""
+    """A message about an endpoint. `text` is for the terminal. `log`: the last lines of the worker, for the
+    endpoint's log file, or None."""
 
     endpoint: str
     text: str

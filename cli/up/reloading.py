@@ -32,7 +32,8 @@ class Served:
 
 
 class Reloading:
-    """`read` returns the endpoints and roots of the configuration. Raises ConfigError or CliError."""
+    """The watch of `stoker up --reload`. `read` returns the endpoints and roots of the configuration. Raises
+    ConfigError or CliError."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Decides when `stoker up` starts, restarts, stops and kills its children.
+"""Decisions of `stoker up`: when it starts, restarts, stops and kills its children.
 
 Pure: time arrives in events, `wake_at` returns the time of the next tick, `step` returns commands.
 `cli.up.children` carries them out.

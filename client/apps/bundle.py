@@ -24,12 +24,13 @@ BYTES_MAX = 8 << 20
 
 
 class BundleError(Exception):
-    """The message says which file cannot be shipped, and why."""
+    """An app whose source cannot be shipped; the message says which file, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """`files` maps paths below the app's folder, with slashes, to source. `hash` is of all of them."""
+    """The source of a function. `files` maps paths below the app's folder, with slashes, to source. `hash` is
+    of all of them."""
 
     files: Mapping[str, str]
     hash: str = field(init=False)

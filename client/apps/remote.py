@@ -1,4 +1,4 @@
-"""Calls a function of an app at its live endpoint, from a program of one's own.
+"""Calls of an app's functions at their live endpoints, from a program of one's own.
 
     from stoker.client import AsyncClient, Remote
     from captions import caption
@@ -37,8 +37,9 @@ DOWNLOAD_S = 60.0
 
 
 class Remote:
-    """`function` is decorated, or a method of a decorated class, as `Search.add`. `endpoint` is the id of its
-    live endpoint. Raises DefinitionError for another function, BundleError if it cannot be sent."""
+    """A function that is called at its live endpoint. `function` is decorated, or a method of a decorated
+    class, as `Search.add`. `endpoint` is the id of its live endpoint. Raises DefinitionError for another
+    function, BundleError if it cannot be sent."""
 
     def __init__(self, function: Callable[..., Any], endpoint: str, client: AsyncClient) -> None:
         self._function, self._id, self._client = function, endpoint, client

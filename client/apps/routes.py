@@ -15,7 +15,7 @@ _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class RouteError(ValueError):
-    """The message names the path and what is allowed."""
+    """A wrong path of a route; the message names the path and what is allowed."""
 
 
 def check_path(path: object) -> tuple[str, ...]:

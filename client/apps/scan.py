@@ -1,4 +1,4 @@
-"""Finds the endpoints of an app in its source, without importing it.
+"""A scan of an app's source for its endpoints, without importing it.
 
     folder -> *.py -> syntax tree -> endpoints, with their options if those are literals
                   └-> problems: a syntax error, a wrong option, a name or a route that is taken

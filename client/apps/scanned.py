@@ -25,7 +25,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`annotation` is its source, "" if there is none. `default` is None if it is no literal."""
+    """A parameter of a function. `annotation` is its source, "" if there is none. `default` is None if it is
+    not a literal."""
 
     name: str
     annotation: str = ""
@@ -55,9 +56,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`target` is the decorated function or class, or the variable of an API. `definition` is None if an
-    option is no literal, which `dynamic` names, or if one is wrong, which is a problem of the scan.
-    `functions` are what a queue endpoint can call."""
+    """An endpoint that a scan found. `target` is the decorated function or class, or the variable of an API.
+    `definition` is None if an option is not a literal, which `dynamic` names, or if one is wrong, which is a
+    problem of the scan. `functions` are what a queue endpoint can call."""
 
     module: str
     path: str

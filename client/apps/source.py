@@ -1,4 +1,4 @@
-"""Reads the endpoints of one module from its source. Pure: the module is not imported."""
+"""The endpoints of one module, read from its source. Pure: the module is not imported."""
 
 from __future__ import annotations
 

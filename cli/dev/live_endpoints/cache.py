@@ -23,7 +23,7 @@ NAME = "dev.json"
 
 
 class CacheBroken(Exception):
-    """The file is no cache of this format; the message says why."""
+    """The file is not a cache of this format; the message says why."""
 
 
 def parse(text: str) -> dict[str, Cached]:

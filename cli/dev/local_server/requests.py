@@ -1,4 +1,4 @@
-"""Checks the body of a call of a queue function. Pure."""
+"""Checks of the body of a call of a queue function. Pure."""
 
 from __future__ import annotations
 

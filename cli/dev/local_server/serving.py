@@ -1,4 +1,4 @@
-"""Runs the local server from its socket to Ctrl-C."""
+"""The run of the local server, from its socket to Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRACE_S = 2
 
 
 class _Uvicorn(uvicorn.Server):
-    """Without signal handlers of its own."""
+    """A uvicorn server without signal handlers of its own."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
