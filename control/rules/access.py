@@ -1,4 +1,4 @@
-"""What a key may do. Pure: it reads what is stored with the key, and answers yes or no.
+"""The rights of a key. Pure: reads what is stored with the key, and answers yes or no.
 
 all         everything, keys and join tokens too
 read        to read everything but keys, and to change nothing
@@ -32,7 +32,7 @@ class Access:
         return cls(**json.loads(stored))
 
     def stored(self) -> str:
-        """`parse` understands it."""
+        """Returns the text that `parse` reads."""
         if self.scope == "pod":
             return json.dumps({"scope": self.scope, "pod": self.pod})
         if self.scope != "restricted":
@@ -42,11 +42,11 @@ class Access:
 
     @property
     def keys(self) -> bool:
-        """Whether it may see, make and change keys."""
+        """True if the key may see, make and change keys."""
         return self.scope == "all"
 
     def may(self, *, write: bool, endpoint: str = "") -> bool:
-        """Whether it may look or change at this endpoint; without one, in management."""
+        """Returns whether the key may look or change at this endpoint; without an endpoint, in management."""
         if self.scope != "restricted":
             return self.scope == "all" or (self.scope == "read" and not write)
         right = self.management
@@ -55,7 +55,7 @@ class Access:
         return right == "write" or (right == "read" and not write)
 
     def is_own_pod(self, method: str, path: str) -> bool:
-        """Whether it is a pod's own, and this is what that may ask below /v1."""
+        """Returns whether the key is a pod's own, and may make this request below /v1."""
         own = f"/pods/{self.pod}"
         return self.scope == "pod" and (method, path) in (("GET", own), ("POST", f"{own}/stop"))
 

@@ -1,4 +1,4 @@
-"""How many jobs may lie ahead of a worker: assigned to it while it still runs another. Pure.
+"""Jobs that lie ahead of a worker, assigned to it while it still runs another: how many there may be. Pure.
 
     a job that took  20 ms  10 ms  5 ms  2.5 ms and less        over 20 ms, or unknown
     jobs ahead         1      2     4       8                          0
@@ -29,7 +29,8 @@ SHORTEST_S = 0.00025
 
 
 class RunsJobs(Protocol):
-    """What must be known of a worker: `wire.messages.WorkerSpec`."""
+    """The facts about a worker that decide whether jobs may lie ahead of it, see
+    `wire.messages.WorkerSpec`."""
 
     @property
     def kind(self) -> str: ...
@@ -42,18 +43,19 @@ class RunsJobs(Protocol):
 
 
 def takes_ahead(worker: RunsJobs | None) -> bool:
-    """Whether jobs may lie ahead of such a worker: it runs one at a time, in order, and no limit of jobs
-    replaces it between two."""
+    """Returns whether jobs may lie ahead of such a worker: where it runs one job at a time, in order, and no
+    limit of jobs replaces the worker between two."""
     if worker is None:
         return False
     return worker.kind == "python" and worker.concurrency == 1 and worker.max_jobs is None
 
 
 def depth(run_s: float | None) -> int:
-    """How many may lie ahead of a worker, by how long the endpoint's jobs run; None: nothing is known."""
+    """Returns how many jobs may lie ahead of a worker, by how long the endpoint's jobs run; None: nothing is
+    known."""
     return 0 if run_s is None else min(MOST, int(WAIT_S / max(run_s, SHORTEST_S)))
 
 
 def packed(run_s: float | None) -> int:
-    """How many jobs are assigned to a busy worker before another one is used."""
+    """Returns how many jobs are assigned to a busy worker before another worker is used."""
     return 0 if run_s is None else min(MOST, int(PACK_S / max(run_s, SHORTEST_S)))

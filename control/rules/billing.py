@@ -1,4 +1,4 @@
-"""What time and space cost, and what a bill adds up to. Integers of billionths of a US dollar throughout.
+"""The cost of time and space, and the sums of a bill. Integers of billionths of a US dollar throughout.
 
 Pure. A price is for a stretch of time, and a stretch costs what its end costs less what its begin costs,
 each rounded down on one scale that starts with the epoch: however a stretch is cut, its parts cost what the
@@ -66,7 +66,7 @@ class PriceList:
 
 
 def hourly(prices: PriceList, device_type: str, count: int) -> int | None:
-    """What a number of devices of a type costs for an hour; None while the type is not known."""
+    """Returns the cost of a number of devices of a type for an hour; None while the type is not known."""
     return prices.second(device_type) * 3_600 * count if device_type else None
 
 
@@ -80,7 +80,7 @@ FREE = Charge(0, 0)
 
 
 def charge(price: int, per: int, began_ms: int, ended_ms: int) -> Charge:
-    """Of a stretch that costs `price` for each `per` milliseconds."""
+    """Returns the charge for a stretch that costs `price` for each `per` milliseconds."""
     return Charge(ended_ms - began_ms, price * ended_ms // per - price * began_ms // per)
 
 
@@ -94,7 +94,8 @@ def device_time(
     devices: int = 1,
     share: float = 1.0,
 ) -> Charge:
-    """`share` is the part of a device that a worker takes. `billed_ms` is the time, however many devices."""
+    """Returns the charge for devices in this state. `share` is the part of a device that a worker takes.
+    `billed_ms` is the time, however many devices there are."""
     percent = prices.percent(state)
     if not percent:
         return FREE
@@ -103,12 +104,13 @@ def device_time(
 
 
 def space(gb_hour: int, gb: int, began_ms: int, ended_ms: int) -> int:
-    """What this many GB cost for the stretch, in nano-USD."""
+    """Returns the cost of this many GB for the stretch, in nano-USD."""
     return charge(gb_hour * gb, HOUR_MS, began_ms, ended_ms).nano_usd
 
 
 def by_hour(began_ms: int, ended_ms: int) -> Iterator[tuple[int, int, int]]:
-    """The hour since the epoch, and the part of the stretch that lies in it."""
+    """Yields each hour since the epoch that the stretch touches, with the begin and the end of the part in
+    it."""
     while began_ms < ended_ms:
         hour = began_ms // HOUR_MS
         cut = min((hour + 1) * HOUR_MS, ended_ms)
@@ -121,7 +123,7 @@ def by_hour(began_ms: int, ended_ms: int) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class HourRow:
-    """One hour of what belongs to `name`, which is what a bill is grouped by."""
+    """The time and cost of one hour of what belongs to `name`, by which a bill is grouped."""
 
     hour: int
     name: str
@@ -155,7 +157,7 @@ _Key: TypeAlias = tuple[int, str]
 
 
 def records(rows: Iterable[HourRow], spaces: Iterable[Space], size: BucketSize) -> list[BillRecord]:
-    """By time, then name."""
+    """Returns the records of a bill, by time, then name."""
     sums: dict[_Key, list[int]] = {}
     for row in rows:
         billed = sums.setdefault((bucket_start(row.hour, size), row.name), [0, 0])
@@ -166,8 +168,8 @@ def records(rows: Iterable[HourRow], spaces: Iterable[Space], size: BucketSize) 
 
 
 def _most_at_once(spaces: Iterable[Space], size: BucketSize) -> dict[_Key, int]:
-    """At one moment the ends come before the begins. What ends after its bucket needs no cut: nothing begins
-    there any more."""
+    """Returns the most GB that there were at once in each bucket, by name. At one moment the ends come before
+    the begins. What ends after its bucket needs no cut: nothing begins there any more."""
     changes: defaultdict[_Key, list[tuple[float, int]]] = defaultdict(list)
     for space in spaces:
         for bucket in _buckets(space, size):
@@ -183,7 +185,7 @@ def _buckets(space: Space, size: BucketSize) -> set[int]:
 
 
 def bucket_start(hour: int, size: BucketSize) -> int:
-    """The first hour of the bucket that holds this one; hours since the epoch."""
+    """Returns the first hour of the bucket that holds this one; hours since the epoch."""
     day = hour // 24
     match size:
         case "hour":
@@ -211,7 +213,7 @@ def _year(day: int) -> int:
 
 
 def _month(day: int) -> int:
-    """The first day of the month that holds this one."""
+    """Returns the first day of the month that holds this one."""
     year = _year(day)
     first = _new_year(year)
     leap = _new_year(year + 1) - first == 366

@@ -1,5 +1,5 @@
-"""How many bytes of uploaded files the callers of each key keep here at once. Pure: time is an argument, in
-seconds that never go back.
+"""The bound on the bytes of uploaded files that the callers of each key keep here at once. Pure: time is an
+argument, in seconds that never go back.
 
     admit ──> 0: counted until the file is deleted       └──> the seconds until so many bytes are free again
 
@@ -38,7 +38,7 @@ class FileQuota:
         return wait_s
 
     def take_back(self, key: str, size: int) -> None:
-        """The newest file of this size was not kept after all."""
+        """Subtracts the newest file of this size, which was not kept after all."""
         files = self._files.get(key, deque())
         for n in range(len(files) - 1, -1, -1):
             if files[n][1] == size:

@@ -1,4 +1,4 @@
-"""What a worker needs of the node and the devices that it is placed on. Pure data;
+"""A worker's needs of the node and the devices that the worker is placed on. Pure data;
 `control.rules.placement` decides.
 
 An empty field requires nothing. Versions read "12.8"; bytes and counts are whole.

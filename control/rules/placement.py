@@ -30,11 +30,11 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """One connected node. `taken`: the part of each device that workers and pods take, 1.0 being all of it.
+    """A connected node. `taken`: the part of each device that workers and pods take, 1.0 being all of it.
     `unhealthy` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as
     the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>.
-    `weights`: how it stands to those that the worker needs; where others `occupied` their room it is closed,
-    too, until these have ended."""
+    `weights`: how the node stands to those that the worker needs; where others `occupied` their room the node
+    is closed, too, until these have ended."""
 
     node: str
     devices: tuple[Device, ...]
@@ -90,8 +90,8 @@ def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
 
 
 def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
-    """Whether a worker would run on a CPU: where that is requested, or where it will do and there are nodes,
-    of which none has a GPU for it. Who holds what does not count."""
+    """Returns whether a worker would run on a CPU: where that is requested, or where a CPU will do and there
+    are nodes, of which none has a GPU for the worker. Who holds what does not count."""
     *others, last = _choices(needs)
     if last is not _CPU or not others:
         return last is _CPU
@@ -104,7 +104,7 @@ def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
 
 
 def after(rooms: Sequence[NodeRoom], placement: Placement, needs: Needs) -> list[NodeRoom]:
-    """The rooms once this placement is made."""
+    """Returns the rooms as they are after this placement."""
     return [_with(room, placement, needs) if room.node == placement.node else room for room in rooms]
 
 
@@ -118,7 +118,7 @@ def _with(room: NodeRoom, placement: Placement, needs: Needs) -> NodeRoom:
 
 
 def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
-    """The part of this device that a worker with these needs takes."""
+    """Returns the part of this device that a worker with these needs takes."""
     if device.kind != "cpu":
         return needs.share
     vcpus = _number(facts.get("vcpus", ""))
@@ -149,7 +149,8 @@ def _count(needs: Needs, choice: _Choice) -> int:
 def _found(
     room: NodeRoom, needs: Needs, choice: _Choice
 ) -> Iterator[tuple[tuple[Standing, float, float, str, int, str], Placement]]:
-    """The places on this node, at most one for each name of its devices; with a rank, the least is best."""
+    """Yields the places on this node, at most one for each name of its devices; with a rank, the least is
+    best."""
     if room.closed or room.weights.occupied or _node_lacks(room, needs, choice):
         return
     free = [device for device in room.devices if choice.suits(device) and _takes_more(room, device, needs)]
@@ -171,7 +172,7 @@ def _takes_more(room: NodeRoom, device: Device, needs: Needs) -> bool:
 
 
 def _whole(room: NodeRoom, device: Device, needs: Needs) -> bool:
-    """Whether it would fit if it were healthy and free."""
+    """Returns whether the worker would fit on the device if the device were healthy and free."""
     if device.uuid in room.unfit or takes(device, needs, room.facts) > 1.0 + _ROUNDING:
         return False
     least = needs.gpu_memory_bytes if device.kind != "cpu" else None
@@ -183,7 +184,8 @@ def _is_free(room: NodeRoom, device: Device, needs: Needs) -> bool:
 
 
 def _node_lacks(room: NodeRoom, needs: Needs, choice: _Choice) -> str:
-    """What rules the node out, whatever is free there, as the end of a sentence about it; "" for nothing."""
+    """Returns what rules the node out, whatever is free there, as the end of a sentence about it; "" for
+    nothing."""
     facts = room.facts
     where = facts.get("data_center", "")
     if needs.data_centers and where not in needs.data_centers:
@@ -224,7 +226,7 @@ def _number(text: str) -> float | None:
 
 
 def _plain(name: str) -> str:
-    """Some published names of GPUs have two spaces where the driver has one."""
+    """Returns the name with single spaces: some published names of GPUs have two where the driver has one."""
     return " ".join(name.split())
 
 
@@ -233,7 +235,8 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Lack:
-    """What one node lacks: `never` for what no worker's end would change."""
+    """The reason why one node does not take the work; `never` marks a reason that no worker's end would
+    change."""
 
     never: bool
     node: str
@@ -302,7 +305,7 @@ def _lack(room: NodeRoom, needs: Needs) -> _Lack:
 
 
 def _alike(devices: list[Device], count: int) -> list[Device]:
-    """Those of the most frequent name, where several are requested."""
+    """Returns the devices of the most frequent name, where several are requested."""
     if count == 1 or not devices:
         return devices
     (name, _), *_ = Counter(device.name for device in devices).most_common(1)
@@ -333,7 +336,7 @@ def _taken(room: NodeRoom, enough: Sequence[Device], needs: Needs) -> str:
 
 
 def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
-    """What is left, in the unit of the request; parts are rounded down."""
+    """Returns what is left, in the unit of the request; parts are rounded down."""
     left = max((1.0 - room.taken.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
     vcpus = _number(room.facts.get("vcpus", ""))
     if needs.compute == "CPU" and needs.vcpus is not None and vcpus:

@@ -28,7 +28,7 @@ ENDED = frozenset({"exited", "failed", "gone"})
 
 @dataclass(frozen=True, slots=True)
 class PodBody:
-    """What the caller requested.
+    """The fields of a pod that its caller requested.
 
     All fields but `locked` belong to the container. Sizes are in GB; None means no limit. `registry`,
     `network_volume` and `template` are ids, "" for none. A port is "8888/http". `asked` holds fields that are
@@ -103,12 +103,13 @@ class Pod:
 
     @property
     def holds(self) -> bool:
-        """Whether it holds devices, which it does until its node reports that the container has ended."""
+        """True while the pod holds devices: until its node reports that the container has ended."""
         return bool(self.node) and (self.wish == "RUNNING" or self.seen.state in ("creating", "running"))
 
     @property
     def forgotten(self) -> bool:
-        """Whether it was deleted, and its node has nothing of it any more. The row stays for the bill."""
+        """True if the pod was deleted, and its node has nothing of it any more. The row stays for the
+        bill."""
         return self.wish == "TERMINATED" and (not self.node or self.seen.state == "gone")
 
     @property
@@ -225,7 +226,8 @@ def after_hello(pod: Pod, found: HeldPod | None) -> Pod:
 
 
 def public_status(pod: Pod, *, connected: bool) -> PodStatus:
-    """`connected`: whether its node is. While it is not, its last report is shown."""
+    """Returns the state of a pod as shown over HTTP. While its node is not `connected`, the node's last
+    report is shown."""
     seen = pod.now_seen
     if pod.wish == "TERMINATED":
         return PodStatus(

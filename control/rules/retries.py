@@ -1,4 +1,4 @@
-"""What failures lead to: whether a job is tried again, when, and its error when it is given up.
+"""The consequences of failures: whether a job is tried again, when, and its error when it is given up.
 
 Pure. The store calls these functions; a job has the counts of what happened before.
 """
@@ -42,7 +42,7 @@ class Counts:
 
 
 def retries(attempt: int, refused: int) -> int:
-    """How often the job was assigned again; attempts that an agent refused do not show."""
+    """Returns how often the job was assigned again; attempts that an agent refused do not count."""
     return max(attempt - refused - 1, 0)
 
 
@@ -60,7 +60,7 @@ def after_failure(
 
 
 def _after_error(error: str | None, counts: Counts, at: float) -> tuple[Again, Counts]:
-    """A handler's plain error. Its text stays as it is."""
+    """Decides after a handler's plain error. The error's text stays as it is."""
     counted = counts.handler_failures + 1
     why = error or "the handler failed"
     if counted <= counts.handler_retries:
@@ -77,22 +77,24 @@ def _gave_up(why: str, counted: int) -> str:
 
 
 def after_refusal(backoffs: int, why: str, at: float, *, at_once: bool = False) -> Again:
-    """It was made to wait by `backoffs` refusals before this one. Never given up: the ttl bounds it. With
-    `at_once`: there is nothing to wait for: its node is leaving, or another worker can have it."""
+    """Decides after an agent refused the job, which `backoffs` refusals before this one made to wait. Never
+    gives up: the ttl bounds the job. With `at_once` there is nothing to wait for: the job's node is leaving,
+    or another worker can have it."""
     wait = 0.0 if at_once else min(REFUSED_BACKOFF_S * 2 ** min(backoffs, 16), REFUSED_BACKOFF_MAX_S)
     return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
 
 
 def after_no_sending(node: str, at: float) -> Again:
-    """The session of its node ended before its Assign was sent."""
+    """Decides after the session of the job's node ended before the job's Assign was sent."""
     return Again(at, f"the connection of node {node} ended before it was sent there")
 
 
 def after_loss(
     node: str, why: str, counts: Counts, assigned: int, at: float, *, ahead: bool = False
 ) -> Again:
-    """The node that held it sent nothing for too long, or its stream broke. `assigned`: how often it was
-    assigned. `ahead`: it lay ahead of a worker, so this is no failure of it."""
+    """Decides after the node that held the job sent nothing for too long, or its stream broke. `assigned`:
+    how often the job was assigned. `ahead`: the job lay ahead of a worker, so this is not a failure of the
+    job."""
     counted = counts.failures + 1
     lost = f"node {node} was lost: {why}"
     if not ahead and counted >= counts.max_attempts:
@@ -102,7 +104,8 @@ def after_loss(
 
 
 def after_drop(node: str, assigned: int, at: float) -> Again:
-    """The node came back without it: the Assign was never taken, or its agent was restarted."""
+    """Decides after the node came back without the job: the Assign was never taken, or its agent was
+    restarted."""
     why = f"node {node} came back without it"
     if assigned >= MAX_ASSIGNMENTS:
         return Again(None, f"{why}; gave up after it was assigned {assigned} times")

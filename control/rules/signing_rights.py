@@ -1,4 +1,4 @@
-"""Which requests to the object store are signed for a node: those of attempts that it holds. Pure.
+"""The rights of a node to signed requests to the object store: only those of attempts that it holds. Pure.
 
 A node's request is compared with what was assigned to it. Each request that passes is signed for an hour.
 
@@ -28,7 +28,7 @@ _WRITES = {"put", "start", "part", "finish", "drop"}
 
 
 def refusal(request: SignAsk, right: UploadRight | None) -> str | None:
-    """Why nothing is signed. `right` is what the node holds of this attempt."""
+    """Returns why nothing is signed, or None. `right` is what the node holds of this attempt."""
     if right is None:
         return f"this node does not hold attempt {request.attempt} of job {request.job}"
     if not 1 <= len(request.wanted) <= WANTED_MOST:

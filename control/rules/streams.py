@@ -1,6 +1,6 @@
-"""What readers of a job's stream and of its logs receive.
+"""The events that readers of a job's stream and of its logs receive.
 
-Plain frozen data, as in `control.rules.types`. How it reads on the wire is `control.http.calls.event_stream`.
+Plain frozen data, as in `control.rules.types`; `control.http.calls.event_stream` writes them on the wire.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stoker.wire.messages import Ref
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """One chunk of partial output; a chunk over 1 MB is where `ref` says, and `value` is empty then."""
+    """A chunk of partial output; a chunk over 1 MB is where `ref` says, and `value` is empty then."""
 
     attempt: int
     n: int
@@ -43,7 +43,7 @@ class StreamPoll:
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """One server-sent event. Ids read `attempt-n`; `reset` says that an earlier attempt's chunks are void."""
+    """A server-sent event. Ids read `attempt-n`; `reset` says that an earlier attempt's chunks are void."""
 
     kind: str  # chunk, progress, reset, end
     attempt: int
@@ -65,8 +65,8 @@ class AttemptLog:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """One server-sent event of a job's logs. Ids read `attempt-n`. `reset`: a new attempt begins; `skipped`:
-    this many `lines` up to this one are gone."""
+    """A server-sent event of a job's logs. Ids read `attempt-n`. `reset`: a new attempt begins; `skipped`:
+    this many `lines` up to this one were deleted."""
 
     kind: str  # log, skipped, reset, end
     attempt: int

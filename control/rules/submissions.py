@@ -103,7 +103,8 @@ def parse_submission(body: bytes) -> Submission:
 
 
 def refuse_unreachable(submission: Submission, *, allow_private: bool) -> None:
-    """Nothing would ever be delivered there. What a name resolves to is checked when it is used."""
+    """Refuses a submission with an address to which nothing would ever be delivered. What a name resolves to
+    is checked when it is used. Raises BadRequest."""
     named = [("webhook", submission.webhook)]
     if submission.s3 is not None:
         named.append(("s3Config.endpointUrl", submission.s3.endpoint_url))
@@ -120,12 +121,12 @@ def refuse_unreachable(submission: Submission, *, allow_private: bool) -> None:
 
 
 def wrong(field: str, value: object, allowed: str) -> BadRequest:
-    """An error that names the field, what it got and what it takes."""
+    """Returns an error that names the field, what it got and what it takes."""
     return BadRequest(f"{field} must be {allowed}; got {abbreviated(value)}")
 
 
 def abbreviated(value: object) -> str:
-    """A wrong value as JSON, cut to a length that fits a sentence."""
+    """Returns a wrong value as JSON, cut to a length that fits a sentence."""
     try:
         text = to_json(value).decode()
     except ValueError:
@@ -134,7 +135,8 @@ def abbreviated(value: object) -> str:
 
 
 def _refuse_infinity(text: bytes) -> None:
-    """1e999 is JSON and reads as infinity, which is not; the word may also stand in a string."""
+    """Refuses numbers such as 1e999, which is JSON but reads as infinity, which is not. A plain search would
+    not do: the word may also stand in a string."""
     try:
         from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -195,7 +197,8 @@ def _url(field: str, value: object) -> str:
 
 
 def is_http_url(value: str, longest: int = URL_LENGTH) -> bool:
-    """Only its form: the outbound guard decides whether the address may be called."""
+    """Returns whether a text has the form of a URL: the outbound guard decides whether the address may be
+    called."""
     if len(value) > longest or any(character <= " " or character == "\x7f" for character in value):
         return False
     try:
@@ -220,7 +223,7 @@ def _s3(fields: dict[str, Any]) -> S3Config | None:
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
-    """A required text. Its value is not repeated: it may be a secret in the wrong place."""
+    """Returns a required text. A wrong value is not repeated: it may be a secret in the wrong place."""
     value = fields.get(name)
     if not isinstance(value, str) or not value:
         found = "missing" if value is None else "empty" if value == "" else f"of type {type(value).__name__}"

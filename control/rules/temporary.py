@@ -17,7 +17,7 @@ UNUSED_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How an endpoint was used, as far as it is known; times are seconds since the epoch. `worked_at`: when a
+    """The use of an endpoint, as far as it is known; times are seconds since the epoch. `worked_at`: when a
     worker was last at a job. `requested_at`: when a request to a load-balancing endpoint last came or ended;
     None for a queue endpoint."""
 
@@ -36,5 +36,5 @@ def last_use(use: Use, now: float) -> float:
 
 
 def is_unused(use: Use, now: float) -> bool:
-    """Whether the endpoint is deleted now. A clock that was set back deletes nothing."""
+    """Returns whether the endpoint is deleted now. A clock that was set back deletes nothing."""
     return now - last_use(use, now) >= UNUSED_S

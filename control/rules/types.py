@@ -1,7 +1,7 @@
-"""What the control plane's parts hand each other: submissions in, views of stored jobs out.
+"""The data that the control plane's parts hand each other: submissions in, views of stored jobs out.
 
 Plain frozen data; times are seconds since the epoch, durations name their unit. Payloads stay JSON bytes.
-How a view reads on the wire is `control.jobs.records`; how it is stored is `control.store`.
+`control.jobs.records` writes a view on the wire; `control.store` stores it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LOAD_BALANCER = "LOAD_BALANCER"
 
 @record(frozen=True, slots=True)
 class EndpointVersion:
-    """What a worker runs: data, fixed once stored. Of a protocol worker `handler` is its command's folder;
-    where there is an `image`, the worker is a container of it. `weights` are on the node before the worker
-    starts."""
+    """The program that a worker runs: data, fixed once stored. Of a protocol worker `handler` is its
+    command's folder; where there is an `image`, the worker is a container of it. `weights` are on the node
+    before the worker starts."""
 
     handler: str
     env: Mapping[str, str] = field(default_factory=dict)
@@ -80,19 +80,19 @@ class Endpoint:
 
     @property
     def temporary(self) -> bool:
-        """Whether it is deleted when it was not used for 24 hours."""
+        """True if the endpoint is deleted when it was not used for 24 hours."""
         return bool(self.requested.get("temporary"))
 
     @property
     def takes_at_once(self) -> int | None:
-        """How many requests a worker of a load-balancing endpoint is expected to take at once. Such a worker
-        has no slots, so this limits nothing; None for a queue endpoint, whose workers have."""
+        """The number of requests that a worker of a load-balancing endpoint is expected to take at once. Such
+        a worker has no slots, so this limits nothing; None for a queue endpoint, whose workers have."""
         return self.scaler_value if self.type == LOAD_BALANCER else None
 
 
 @record(frozen=True, slots=True)
 class Template:
-    """What endpoints and pods are made from. `fields` are the management API's, under their names there."""
+    """The fields that endpoints and pods are made from, named as in the management API."""
 
     id: str
     account: str
@@ -184,7 +184,7 @@ class Claimed:
 
 @record(frozen=True, slots=True)
 class UploadRight:
-    """What a node may use of the object store for an attempt: the endpoint names the prefix."""
+    """The part of the object store that a node may use for an attempt: the endpoint names the prefix."""
 
     endpoint: str
     input_key: str | None
@@ -240,7 +240,7 @@ class EndpointHealth:
 
 @record(frozen=True, slots=True)
 class ReportsApplied:
-    """What a batch of reports did: jobs that changed, and attempts that are stale and must stop.
+    """The effects of a batch of reports: jobs that changed, and attempts that are stale and must stop.
 
     `chunks` are the attempts with something new for stream readers: a chunk, or a progress value. `orphans`
     were uploaded by attempts whose end does not count; they are to be deleted. `pods` are as they are now.
@@ -255,8 +255,8 @@ class ReportsApplied:
 
 @record(frozen=True, slots=True)
 class Reconciled:
-    """What a node's Hello led to: which of its attempts go on, which must stop, which jobs changed. The node
-    may still report on the `assigned` ones."""
+    """The effects of a node's Hello: which of its attempts go on, which must stop, which jobs changed. The
+    node may still report on the `assigned` ones."""
 
     keep: tuple[AttemptKey, ...] = ()
     stop: tuple[AttemptKey, ...] = ()
@@ -266,8 +266,9 @@ class Reconciled:
 
 @record(frozen=True, slots=True)
 class QueueSample:
-    """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`. Of the
-    others, the one that waits longest does so since `waiting_since`, which lies ahead while all back off.
+    """A sample of one endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`.
+    Of the others, the job that waits longest does so since `waiting_since`, which lies ahead while all back
+    off.
     """
 
     endpoint: str

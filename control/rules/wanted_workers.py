@@ -1,5 +1,5 @@
-"""How many workers an endpoint should have now, and why. Pure: a sample and a memory in, a decision and the
-next memory out.
+"""The number of workers that an endpoint should have now, and why. Pure: a sample and a memory in, a decision
+and the next memory out.
 
 It does not decide where they run (`control.rules.placement`), which of them go
 (`control.scheduling.rollout`), nor start them (`control.scheduling.worker_scaling`). Low-priority jobs are
@@ -32,7 +32,7 @@ UNMEASURED_START_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScaleSample:
-    """One sample of an endpoint. Times are seconds.
+    """A sample of an endpoint. Times are seconds.
 
     `idle_for` holds, per idle worker, for how long it has been idle; `starting_for`, per starting one, for
     how long it has been that; `running_for`, per job of a ready one, for how long it has run. `slots` holds,
@@ -95,7 +95,8 @@ class ScaleDecision:
 def decide(
     sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | None = None
 ) -> tuple[ScaleDecision, ScaleMemory]:
-    """The number of workers wanted, between `workers_min` and `workers_max`. No memory: the first look."""
+    """Returns the number of workers wanted, between `workers_min` and `workers_max`, and the next memory. No
+    memory: this is the first look."""
     memory = _remember(sample, policy, memory)
     by_delay = policy.scaler == "QUEUE_DELAY"
     demand = _delay_demand(sample, policy, memory) if by_delay else _count_demand(sample, policy)
@@ -130,7 +131,8 @@ def _clamp(wanted: int, policy: ScalePolicy) -> int:
 
 
 def _count_demand(sample: ScaleSample, policy: ScalePolicy) -> int:
-    """No further worker for a job that one could take too: each counts for as many as it takes at once."""
+    """Returns how many workers the jobs ask for: none for a job that another worker could take too, since
+    each counts for as many as it takes at once."""
     return _workers_for(sample, max(policy.scaler_value, sample.each))
 
 
@@ -156,7 +158,8 @@ def _late(sample: ScaleSample, policy: ScalePolicy) -> bool:
 
 
 def _horizon(sample: ScaleSample, patience: float) -> float:
-    """By then a worker that starts now is ready, and has had its time to begin what waits."""
+    """Returns the seconds by which a worker that starts now is ready, and has had its time to begin what
+    waits."""
     return (UNMEASURED_START_S if sample.cold_start_s is None else sample.cold_start_s) + patience
 
 
@@ -189,7 +192,8 @@ def _starts_left(sample: ScaleSample) -> list[float]:
 
 
 def _job_time(sample: ScaleSample) -> float | None:
-    """While none has ended, the one that runs longest is expected to need as long again."""
+    """Returns how long a job is expected to take. While none has ended, the job that runs longest is expected
+    to need as long again."""
     if sample.job_time_s is None and not sample.running_for:
         return None
     return max(2 * max(sample.running_for) if sample.job_time_s is None else sample.job_time_s, 1e-3)

@@ -1,4 +1,4 @@
-"""How often a webhook is tried, and when again. Pure.
+"""Retries of webhooks: when a delivery is tried again. Pure.
 
 Three tries, ten seconds apart. A receiver that answers 200 has it; any other answer is a failed try, and so
 is none.
@@ -12,10 +12,10 @@ _OK = 200
 
 
 def is_delivered(status: int) -> bool:
-    """Whether the receiver's answer means that it has the webhook."""
+    """Returns whether the receiver's answer means that it has the webhook."""
     return status == _OK
 
 
 def next_try_at(failed: int, now: float) -> float | None:
-    """When a webhook is tried again after this many failures, the last one now; None: no more."""
+    """Returns when a webhook is tried again after this many failures, the last of them now; None: no more."""
     return now + RETRY_S if failed < TRIES else None

@@ -1,5 +1,5 @@
-"""Which weights a node holds, and which node is best for a worker that needs some: one that holds them, else
-one with room for them.
+"""The weights that a node holds, and the choice of a node for a worker that needs some: a node that holds
+them, else a node with room for them.
 
 Pure: compares what a worker needs with the facts that a node reports (`wire.messages.weights`). A node that
 reports none of them, as an agent that fetches no weights does, may hold them all the same: it comes last, and
@@ -42,7 +42,7 @@ class HeldWeights:
 
 
 def held_weights(facts: Mapping[str, str]) -> tuple[HeldWeights, ...] | None:
-    """None of a node that does not report what it holds."""
+    """Returns the entries that a node holds; None for a node that does not report them."""
     if (held := facts.get(HELD)) is None:
         return None
     keys = [key.rpartition("@") for key in held.split(", ") if key]
@@ -58,8 +58,8 @@ def standing(
     coming: Collection[str] = (),
     left_bytes: int = 0,
 ) -> Standing:
-    """`coming`: the keys of those that workers on the node have or wait for. `left_bytes`: the size of
-    weights in use that are to count as unused."""
+    """Returns how a node stands to a worker's weights. `coming`: the keys of those that workers on the node
+    have or wait for. `left_bytes`: the size of weights in use that are to count as unused."""
     if not weights:
         return Standing()
     held = frozenset(facts.get(HELD, "").split(", "))

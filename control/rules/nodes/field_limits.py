@@ -1,5 +1,5 @@
-"""What the fields of each message of a node may contain. Pure: `control.rules.nodes.validation`
-checks it."""
+"""The values that the fields of each message of a node may have. Pure: `control.rules.nodes.validation`
+checks them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What control accepts of a Hello and of a beat: facts about the node, workers that it was given, and how
-its http workers are reached. Pure."""
+"""The parts of a Hello and of a beat that control accepts: facts about the node, workers that the node was
+given, and how its http workers are reached. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CERTIFICATE_MAX = 8 * 1024
 
 
 def reach_of(hello: Hello, peer: str, here: str) -> Reach:
-    """How the node behind a session is reached. `peer` is gRPC's name of the session's other end, such as
-    ipv4:127.0.0.1:4711; `here` names the network namespace of this process, if that is known.
+    """Returns how the node behind a session is reached. `peer` is gRPC's name of the session's other end,
+    such as ipv4:127.0.0.1:4711; `here` names the network namespace of this process, if that is known.
 
     A port in the clear counts only on this host, where its node names no address: the session comes from
     loopback, and the agent is in this network namespace. What comes through a forwarded port comes from
@@ -74,7 +74,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,256}")
 
 
 def checked_hello(hello: Hello) -> Hello:
-    """What a node reports of itself; only its own devices have samples. Raises InvalidReport."""
+    """Returns what a node reports of itself, checked; only the node's own devices have samples. Raises
+    InvalidReport."""
     for name, most in (("devices", DEVICES_MAX), ("workers", LISTED_MAX), ("attempts", LISTED_MAX)):
         few(name, getattr(hello, name), most)
     few("pods", hello.pods, LISTED_MAX)
@@ -108,7 +109,7 @@ def _devices(hello: Hello) -> None:
 def assigned_workers(
     reported: Iterable[HeldWorker], workers: Mapping[str, AssignedWorker]
 ) -> tuple[tuple[HeldWorker, ...], tuple[HeldWorker, ...]]:
-    """The workers that were assigned to this node, as assigned; and all others."""
+    """Returns the workers that were assigned to this node, as assigned; and all others."""
     known, others = [], []
     for worker in reported:
         assigned = workers.get(worker.worker)
@@ -130,7 +131,7 @@ def _as_assigned(worker: HeldWorker, assigned: AssignedWorker | None) -> HeldWor
 def sampled(
     samples: Iterable[DeviceSample], devices: Collection[str]
 ) -> tuple[tuple[DeviceSample, ...], str | None]:
-    """Those of the node's own devices; and why one is left out, if one is."""
+    """Returns the samples of the node's own devices; and why a sample is left out, or None if none is."""
     own, why = [], None
     for sample in samples:
         numbers = (sample.memory_used, sample.utilisation, sample.temperature, sample.ecc_uncorrected)

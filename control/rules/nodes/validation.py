@@ -98,7 +98,7 @@ class Assignments(Protocol):
     def pod(self, pod: str) -> bool: ...
 
     def volume(self, volume: str) -> bool | None:
-        """Whether its folder is to go; None for a volume that the node was not sent."""
+        """Returns whether the volume's folder is to be deleted; None for one that the node was not sent."""
 
 
 # ---- reports ------------------------------------------------------------------------------------
@@ -107,7 +107,8 @@ class Assignments(Protocol):
 def check_reports(
     reports: Iterable[Report], assigned: Assignments
 ) -> tuple[list[Report], list[tuple[Report, str]]]:
-    """What may be acted upon, cleaned, in order; and what may not, and why."""
+    """Returns the reports that may be acted upon, cleaned, in order; and those that may not, each with the
+    reason."""
     good: list[Report] = []
     rejected: list[tuple[Report, str]] = []
     for report in reports:
@@ -227,7 +228,8 @@ def _volume_used(report: VolumeUsed, assigned: Assignments) -> VolumeUsed:
 
 
 def _usage(report: Usage, assigned: Assignments) -> Usage:
-    """`paid` finds out who pays, from the store: the worker may be long gone."""
+    """Checks the report's form. Who pays for the usage is checked later, by `paid`, from the store: the
+    worker may have ended long ago."""
     if report.kind not in _USAGE:
         raise InvalidReport(f"kind must be one of {', '.join(_USAGE)}, not {short_repr(report.kind)}")
     if report.state not in _USAGE[report.kind]:
@@ -237,7 +239,7 @@ def _usage(report: Usage, assigned: Assignments) -> Usage:
 
 
 def paid(span: Usage, owner: AssignedWorker | None) -> None:
-    """Whether this node held these devices for that endpoint, or that pod. Raises InvalidReport."""
+    """Checks that this node held these devices for that endpoint, or that pod. Raises InvalidReport."""
     if owner is None:
         raise InvalidReport(
             f"owner {short_repr(span.owner)} is not a {span.kind} that control gave to this node"
@@ -280,7 +282,7 @@ def printed(report: LogLines, node: str, runs_at: str) -> None:
 
 
 def checked(report: T, where: str = "") -> T:
-    """The same, its texts cleaned, if its fields hold what they may. Raises InvalidReport."""
+    """Returns the report with its texts cleaned, if its fields hold what they may. Raises InvalidReport."""
     rules = FIELDS.get(type(report), ANY)
     for name, most in rules.numbers.items():
         value = getattr(report, name)
@@ -322,7 +324,7 @@ def _ref(name: str, ref: Ref, attempt: AssignedAttempt) -> None:
 
 
 def _key(name: str, key: str, attempt: AssignedAttempt) -> None:
-    """Of one file right below the prefix: a store on a file system would follow `..`."""
+    """Checks that a key names one file right below the prefix: a store on a file system would follow `..`."""
     file = key.removeprefix(attempt.prefix) if attempt.prefix and key.startswith(attempt.prefix) else ""
     if not _FILE.fullmatch(file):
         raise InvalidReport(f"{name} must name a file right below {attempt.prefix!r}, not {short_repr(key)}")
@@ -347,7 +349,8 @@ def _json(name: str, value: bytes) -> None:
 
 
 def json_flaw(text: bytes) -> str | None:
-    """Why not every parser would accept these bytes as JSON, as the end of a sentence; None where each would.
+    """Returns why not every parser would accept these bytes as JSON, as the end of a sentence; None where
+    each would.
 
     Stricter than Python's own reader: no NaN, no Infinity, no number out of a double's range, only UTF-8, and
     no lone surrogate. Cheap: no value is built.

@@ -45,7 +45,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How a node can be reached in one session. `tunnels`: its agent opens a tunnel; `tunnel_open`: it is
+    """The ways to a node in one session. `tunnels`: its agent opens a tunnel; `tunnel_open`: the tunnel is
     there."""
 
     ports: Mapping[Way, NodeGateway] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class Reach:
 
     @property
     def wants_tunnel(self) -> bool:
-        """Whether control requests one from the agent."""
+        """True if control requests a tunnel from the agent."""
         return self.tunnels and "local" not in self.ports
 
     @property
     def possible(self) -> bool:
-        """Whether there is any way, now or in a moment."""
+        """True if there is any way, now or in a moment."""
         return bool(self.ports) or self.tunnels
 
     def failed(self, way: Way, why: str, now: float) -> Reach:
@@ -85,13 +85,13 @@ class Chosen:
 
 
 def allowed(reach: Reach, ways: Collection[Way]) -> Reach:
-    """Without the ways that the operator of control has disabled."""
+    """Returns the ways without those that the operator of control has disabled."""
     ports = {way: port for way, port in reach.ports.items() if way in ways}
     return replace(reach, ports=ports, tunnels=reach.tunnels and "tunnel" in ways)
 
 
 def choose(reach: Reach, now: float) -> tuple[Chosen, ...]:
-    """The ways in the order in which they are tried; none where the node cannot be reached now."""
+    """Returns the ways in the order in which they are tried; none where the node cannot be reached now."""
     tunnel = reach.tunnels and reach.tunnel_open
     there = [way for way in WAYS if way in reach.ports or (way == "tunnel" and tunnel)]
     avoided = [way for way in there if way in reach.failures and now < reach.failures[way].until]
