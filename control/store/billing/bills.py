@@ -90,12 +90,13 @@ class NodeFacts:
     data_center: str = ""
 
     def type_of(self, devices: Sequence[str]) -> str:
-        """ "" where it is not known."""
+        """Returns the type of these devices; "" where it is not known."""
         return next((self.types[uuid] for uuid in devices if uuid in self.types), "")
 
     @property
     def only_type(self) -> str:
-        """Of a node whose GPUs are all of one type, or that has none."""
+        """The type of all GPUs of the node, or of its processors where it has no GPU; "" where there are
+        several."""
         found = set(self.types.values()) - {CPU} or set(self.types.values())
         return found.pop() if len(found) == 1 else ""
 
@@ -129,7 +130,7 @@ ON v.endpoint = e.id AND v.version = COALESCE(CAST(:version AS BIGINT), e.versio
 
 
 def seller(conn: Conn, endpoint: str, version: int | None = None) -> Seller | None:
-    """As of this version, or the current one."""
+    """Returns the endpoint as of this version, or the current one; None where there is no such endpoint."""
     row = conn.run(_SELLER, {"endpoint": endpoint, "version": version}).fetchone()
     if row is None:
         return None
@@ -140,7 +141,8 @@ def seller(conn: Conn, endpoint: str, version: int | None = None) -> Seller | No
 
 @lru_cache(1024)
 def _image_and_share(secrets: Encryption, sealed: bytes) -> tuple[str, float]:
-    """Of a version, which never changes. Spans come by the thousand; to open it costs more than the rest."""
+    """Returns the image and the share of a version, which never changes. Spans come by the thousand; to open
+    the version costs more than the rest."""
     run = json.loads(secrets.open(sealed))
     return run["image"] or LOCAL + run["handler"], run["needs"]["share"]
 
@@ -151,7 +153,7 @@ def _image_and_share(secrets: Encryption, sealed: bytes) -> tuple[str, float]:
 def bill_outputs(
     conn: Conn, node: str, worker: str, account: str, endpoint: str, spans: Iterable[Span], now: float
 ) -> None:
-    """What a job made, in the hour in which its end was stored. Each span at most once: the caller must
+    """Bills what a job made, in the hour in which its end was stored. Each span at most once: the caller must
     ensure that."""
     at, sold = node_facts(conn, node), seller(conn, endpoint)
     payer = Payer(
@@ -172,7 +174,8 @@ def bill_outputs(
 
 
 def bill_pods(conn: Conn, prices: PriceList, now: float, pod: str | None = None) -> None:
-    """The disks of all pods, or of one, up to now, or to its end. To be done before a size changes."""
+    """Bills the disks of all pods, or of one pod, up to now, or to its end. To be done before a size
+    changes."""
     due = pods.c.ended_at.is_(None) | (pods.c.billed_to < pods.c.ended_at)
     for row in conn.execute(select(pods).where(due, _one(pods.c.id, pod))).all():
         body = json.loads(conn.secrets.open(row.body))
@@ -183,7 +186,8 @@ def bill_pods(conn: Conn, prices: PriceList, now: float, pod: str | None = None)
 
 
 def bill_volumes(conn: Conn, prices: PriceList, now: float, volume: str | None = None) -> None:
-    """All network volumes, or one, up to now, or to its end. To be done before a size changes."""
+    """Bills all network volumes, or one volume, up to now, or to its end. To be done before a size
+    changes."""
     due = volumes.c.deleted_at.is_(None) | (volumes.c.billed_to < volumes.c.deleted_at)
     for row in conn.execute(select(volumes).where(due, _one(volumes.c.id, volume))).all():
         payer = Payer(row.account, "volume", row.id, data_center=row.data_center)
@@ -192,7 +196,7 @@ def bill_volumes(conn: Conn, prices: PriceList, now: float, volume: str | None =
 
 
 def spaces_due(conn: Conn) -> bool:
-    """Whether there is a disk or a volume that is still to be billed."""
+    """Returns whether there is a disk or a volume that is still to be billed."""
     return conn.run(_SPACES_DUE, {}).fetchone() is not None
 
 
@@ -219,7 +223,7 @@ _BILLED = {
 def _bill_space(
     conn: Conn, table: str, payer: Payer, since: float, until: float, gb: int, gb_hour: int
 ) -> None:
-    """Nothing if another process has just billed it."""
+    """Bills the space of a resource; bills nothing if another process has just done so."""
     if until <= since:
         return
     values = {"id": payer.resource, "since": since, "until": until}
@@ -236,7 +240,7 @@ WHERE kind = :kind AND resource = :resource AND gpu_type = :gpu_type AND gb = :g
 
 
 def _keep_space(conn: Conn, payer: Payer, since: float, until: float, gb: int) -> None:
-    """The stretch goes on where its size is the same."""
+    """Stores the stretch, or extends the stretch before it where the size is the same."""
     row = {
         "account": payer.account,
         "kind": payer.kind,
@@ -268,7 +272,8 @@ class BillQuery:
 
 
 def read_bills(conn: Conn, query: BillQuery, *, days: bool = False) -> list[HourRow]:
-    """Summed up by hour, group and resource; `days`: by day, which is named by its first hour."""
+    """Returns the bills' rows, summed up by hour, group and resource; `days`: by day, which is named by its
+    first hour."""
     first, end = query.hours
     hour = bills.c.hour // 24 * 24 if days else bills.c.hour
     keys: list[Any] = [hour.label("began"), _name(bills, query).label("name")]
@@ -288,7 +293,8 @@ def read_bills(conn: Conn, query: BillQuery, *, days: bool = False) -> list[Hour
 
 
 def read_spaces(conn: Conn, query: BillQuery) -> list[Space]:
-    """Of disks and volumes, which endpoints have none of: cut to begin with the query's hours."""
+    """Returns the stretches of disks and volumes, which endpoints have none of: cut to begin with the query's
+    hours."""
     first, end = (hour * HOUR_S for hour in query.hours)
     wanted = select(_name(spaces, query), spaces.c.began, spaces.c.ended, spaces.c.gb).where(
         spaces.c.account == query.account,

@@ -42,7 +42,8 @@ _RUNNING = f"SELECT COALESCE(endpoint, ''), COUNT(*) {_HELD} GROUP BY COALESCE(e
 
 
 def queue_sample(conn: Conn) -> dict[str, QueueSample]:
-    """By endpoint; one without a living job is left out. For a sampler, not for every request."""
+    """Returns a sample of each endpoint's queue; an endpoint without a living job is left out. For a sampler,
+    not for every request."""
     running = dict(conn.run(_RUNNING, {}).fetchall())
     samples = {}
     for endpoint, queued, low, *heads in conn.run(_SAMPLE, {"limit": SAMPLED}):
@@ -61,13 +62,14 @@ SELECT (SELECT COUNT(*) FROM ({_waiting("1", 0, 3, ":limit", ":endpoint")}) AS w
 
 
 def count_jobs(conn: Conn, endpoint: str, limit: int) -> Counted:
-    """The endpoint's living jobs, each kind counted up to `limit`."""
+    """Returns the number of the endpoint's living jobs, each kind counted up to `limit`."""
     queued, running = conn.run(_COUNT, {"endpoint": endpoint, "limit": limit + 1}).fetchone()
     return Counted(min(queued, limit), min(running, limit), exact=max(queued, running) <= limit)
 
 
 def read_counters(conn: Conn, account: str, endpoint: str) -> dict[str, int]:
-    """completed, failed, cancelled, retried: they outlive the jobs that they count. Absent means none."""
+    """Returns the counters completed, failed, cancelled, retried: they outlive the jobs that they count.
+    Absent means none."""
     found = select(counters.c.name, counters.c.value).where(
         counters.c.account == account, counters.c.endpoint == endpoint
     )

@@ -91,7 +91,7 @@ def _owner(conn: Conn, node: str, span: Usage) -> _Owner | None:
 
 
 def _parts(owner: _Owner, span: Usage, prices: PriceList) -> list[tuple[int, Charge]]:
-    """What it costs in each of its hours."""
+    """Returns what the span costs in each of its hours."""
     return [
         (hour, _cost(owner, span, prices, began, ended))
         for hour, began, ended in by_hour(span.began_ms, span.ended_ms)
@@ -113,12 +113,12 @@ def _cost(owner: _Owner, span: Usage, prices: PriceList, began_ms: int, ended_ms
 
 
 def _stored(conn: Conn, payer: Payer, span: Usage, parts: list[tuple[int, Charge]]) -> bool:
-    """False where it is known already."""
+    """Stores the span. Returns False where it is known already."""
     return conn.run(_INSERT, _row(payer, span, parts)).rowcount > 0
 
 
 def _grown(conn: Conn, owner: _Owner, span: Usage, prices: PriceList) -> list[tuple[int, Charge]]:
-    """What the time costs that was not known of a span that is; nothing where none is new."""
+    """Returns what the new time of a known span costs; nothing where no time is new."""
     known = conn.run(_SHORTER, _row(owner.payer, span, [])).fetchone()
     if known is None:
         return []
@@ -152,7 +152,7 @@ DELETE FROM usage WHERE (owner, boot, n) IN
 
 
 def usage_due(conn: Conn, now: float) -> bool:
-    """Whether there is something to forget."""
+    """Returns whether there is usage to forget."""
     before = int((now - _KEPT_S) * 1000)
     oldest = "SELECT 1 FROM usage WHERE began_ms < :before ORDER BY began_ms LIMIT 1"
     return conn.run(oldest, {"before": before}).fetchone() is not None

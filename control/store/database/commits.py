@@ -43,7 +43,7 @@ _TRIES = 4
 
 
 class Commits(Protocol):
-    """What the control plane's shells need."""
+    """The part of the committer that the control plane's shells need."""
 
     uncertain_commit: asyncio.Event
     """Set where it is unknown whether a commit happened. Jobs that it claimed may not have been sent, and
@@ -63,7 +63,7 @@ class Commits(Protocol):
 
 
 def as_unavailable(error: Exception) -> Exception:
-    """Unavailable where the store is down, with the reason; any other error unchanged."""
+    """Returns Unavailable where the store is down, with the reason; any other error unchanged."""
     if isinstance(error, Unavailable) or (why := unavailable(error)) is None:
         return error
     reported = Unavailable(f"nothing was stored: {why}; try again later")
@@ -101,7 +101,7 @@ def run_batch(
 
 
 def run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
-    """Each sees one snapshot. A read that fails fails alone."""
+    """Runs each read on a snapshot of its own. A read that fails fails alone."""
     results: list[tuple[Any, Exception | None]] = []
     for fn in fns:
         try:
@@ -121,8 +121,8 @@ _Result = tuple[asyncio.Future[Any], Any, Exception | None]
 
 
 class _Lane(threading.Thread):
-    """One thread with one connection: it runs all that is waiting as one batch, and wakes the loop once.
-    None, put last, ends it."""
+    """A thread with one connection: it runs all that is waiting as one batch, and wakes the loop once. None,
+    put last, ends the thread."""
 
     def __init__(
         self, name: str, conn: Conn, batch: _Batch, deliver: Callable[[Sequence[_Result]], None]
@@ -156,7 +156,7 @@ class _Lane(threading.Thread):
 
 
 class Committer:
-    """One writer thread, one reader thread. Made on the loop that it serves."""
+    """The writer thread and the reader thread of a store. Made on the loop that it serves."""
 
     def __init__(self, store: Store) -> None:
         self.uncertain_commit = asyncio.Event()
@@ -184,7 +184,7 @@ class Committer:
         return await future
 
     async def close(self) -> None:
-        """All earlier calls are done first."""
+        """Ends both threads, after all earlier calls."""
         if not self._closed:
             self._closed = True
             self._writes.waiting.put(None)

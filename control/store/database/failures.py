@@ -1,4 +1,4 @@
-"""What a driver's error means: whether the store is down for a while, full, or worth another try.
+"""The meaning of a driver's error: whether the store is down for a while, full, or worth another try.
 
 Whatever is none of these is a mistake, ours or a caller's, and stays the error that it is.
 """
@@ -15,13 +15,13 @@ from stoker.control.store.database import sqlite as store_sqlite
 
 
 def driver_error(error: BaseException) -> sqlite3.Error | psycopg.Error | None:
-    """The driver's own, if one is in it."""
+    """Returns the driver's own error, if there is one in `error`."""
     cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
     return cause if isinstance(cause, sqlite3.Error | psycopg.Error) else None
 
 
 def unavailable(error: BaseException) -> str | None:
-    """Why the store could not; None where it could and would not."""
+    """Returns why the store could not do it; None where it could and would not."""
     match driver_error(error):
         case sqlite3.Error() as found:
             code = store_sqlite.code(found)
@@ -33,7 +33,7 @@ def unavailable(error: BaseException) -> str | None:
 
 
 def is_full(error: BaseException) -> bool:
-    """One big payload may not fit where small ones do."""
+    """Returns whether the disk is full. One big payload may not fit where small ones do."""
     match driver_error(error):
         case sqlite3.Error() as found:
             return store_sqlite.code(found) == sqlite3.SQLITE_FULL
@@ -44,6 +44,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def is_clash(error: BaseException) -> bool:
-    """Another transaction was in the way: the same again may well succeed."""
+    """Returns whether another transaction was in the way: the same transaction may well succeed when it is
+    tried again."""
     found = driver_error(error)
     return isinstance(found, psycopg.Error) and found.sqlstate in store_postgres.AGAIN

@@ -65,7 +65,7 @@ class Database(Protocol):
 
 
 class Rows(Protocol):
-    """What a statement gives, from either driver."""
+    """The result of a statement, from either driver."""
 
     @property
     def rowcount(self) -> int: ...
@@ -78,8 +78,8 @@ class Rows(Protocol):
 
 
 class Conn:
-    """One connection. `run` takes a hot statement: its name in statements.sql, or its text in the same
-    dress (a constant: each text is kept). `execute` takes SQLAlchemy's.
+    """A connection to the database. `run` takes a hot statement: its name in statements.sql, or its text in
+    the same dress (a constant: each text is kept). `execute` takes SQLAlchemy's.
 
     A transaction that begins finds a connection that works, or raises what the driver says: a broken one is
     opened again.
@@ -110,7 +110,7 @@ class Conn:
         return self._execute(self._written[statement], values)
 
     def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """The same for each of the rows; what it gives is not looked at."""
+        """Runs the statement for each of the rows; its results are not read."""
         self.raw.cursor().executemany(self._written[statement], rows)
 
     def execute(
@@ -119,8 +119,8 @@ class Conn:
         return self.sql.execute(statement, list(rows) if rows else None)
 
     def begin(self, *, to_read: bool = False) -> None:
-        """A transaction that will write, or one snapshot for several reads. Nothing is lost with a connection
-        that turns out to be broken here."""
+        """Begins a transaction that will write, or one snapshot for several reads. Nothing is lost with a
+        connection that turns out to be broken here."""
         begin = self._begin_read if to_read else self._begin
         try:
             self.raw.execute(begin)
@@ -164,7 +164,7 @@ class Store:
         self._readers: list[Conn] = []
 
     def reader(self) -> Conn:
-        """A connection for reads; it is closed with the store."""
+        """Returns a connection for reads; it is closed with the store."""
         if self.shared:
             return self.writer
         conn = Conn(self.database, self.secrets, reads_only=True)
@@ -185,7 +185,7 @@ def open_store(
     alone: bool = True,
     now: float = 0.0,
 ) -> Store:
-    """The store at a path, in ":memory:" or at a postgresql:// URL, made when there is none.
+    """Opens the store at a path, in ":memory:" or at a postgresql:// URL, and makes it where there is none.
 
     `folder` is where the key to its secrets lies; by default the file's. `alone`: no second process may
     open a PostgreSQL database so, which is how control opens it. Raises StoreError, SecretKeyError.

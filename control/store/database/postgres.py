@@ -91,7 +91,8 @@ class _Text(StrDumperUnknown):
 
 
 class _Int(Int8BinaryDumper):
-    """One width for all numbers, so that a statement is prepared once and not once for each."""
+    """The dumper of integers, with one width for all numbers, so that a statement is prepared once and not
+    once for each."""
 
 
 class PostgresDatabase:
@@ -148,7 +149,7 @@ class PostgresDatabase:
         return raw
 
     def _keep_promises(self, raw: psycopg.Connection[Any]) -> None:
-        """What was answered must be on the disk, whatever the server's settings are for others."""
+        """Ensures that what was answered is on the disk, whatever the server's settings are for others."""
         row = raw.execute("SELECT current_setting('synchronous_commit'), current_setting('fsync')").fetchone()
         commit, fsync = row or ("", "")
         if commit == "off":
@@ -169,11 +170,12 @@ class PostgresDatabase:
         raw.execute("SET lock_timeout = '5s'")
 
     def executor(self, raw: Any) -> Any:
-        """What runs one statement. Its bytes come as they are, not as hexadecimal text."""
+        """Returns the function that runs one statement. Its bytes come as they are, not as hexadecimal
+        text."""
         return partial(raw.execute, binary=True)
 
     def lock_tables(self, raw: Any) -> None:
-        """Until the end of this transaction no other process makes the tables."""
+        """Keeps any other process from making the tables until the end of this transaction."""
         raw.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLES,))
 
     def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool:
@@ -184,7 +186,7 @@ class PostgresDatabase:
         return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
 
     def message(self, error: Exception) -> str:
-        """The server's message, on one line."""
+        """Returns the server's message, on one line."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         line = next((line for line in reversed(lines) if "failed: " in line), lines[0])
         message = line.rpartition("failed: ")[2].removeprefix("FATAL:").strip()
@@ -199,7 +201,7 @@ def is_url(where: str) -> bool:
 
 
 def _named(parameters: dict[str, Any]) -> str:
-    """`stoker at db.example:5432`: all of a URL that may be shown."""
+    """Returns all of a URL that may be shown, such as `stoker at db.example:5432`."""
     host, port = (
         parameters.get("host") or parameters.get("hostaddr") or "localhost",
         parameters.get("port") or "5432",
@@ -209,7 +211,7 @@ def _named(parameters: dict[str, Any]) -> str:
 
 
 def why(error: psycopg.Error) -> str | None:
-    """The reason, if the server failed and not the statement."""
+    """Returns the reason, if the server failed and not the statement."""
     if error.sqlstate is not None:
         return UNAVAILABLE.get(error.sqlstate) or UNAVAILABLE.get(error.sqlstate[:2])
     return _GONE if isinstance(error, psycopg.OperationalError) else None

@@ -1,4 +1,5 @@
-"""What must not be read from a stolen database file is sealed with one key (Fernet), kept outside it.
+"""Encryption of what must not be read from a stolen database file: with one key (Fernet), kept outside the
+file.
 
 The key comes from STOKER_SECRET_KEY, else from `secret.key` in the data folder, which is made at the first
 start and must be readable by its owner only.
@@ -45,12 +46,12 @@ class Encryption:
 
 
 def random_secrets() -> Encryption:
-    """For a store that does not outlive its process."""
+    """Returns an encryption with a new key, for a store that does not outlive its process."""
     return Encryption(Fernet.generate_key())
 
 
 def load_secrets(folder: Path, environ: Mapping[str, str]) -> Encryption:
-    """The key from the environment, else from the data folder, where it is made when there is none."""
+    """Loads the key from the environment, else from the data folder, where it is made when there is none."""
     if key := environ.get(VARIABLE):
         return Encryption(key, f"the environment variable {VARIABLE}")
     path = folder / FILE
@@ -60,7 +61,8 @@ def load_secrets(folder: Path, environ: Mapping[str, str]) -> Encryption:
 
 
 def _make(path: Path) -> None:
-    """Whole or not at all: half a key, left by a full disk, would have to be found and removed by hand."""
+    """Makes the key file whole or not at all: half a key, left by a full disk, would have to be found and
+    removed by hand."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

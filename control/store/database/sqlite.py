@@ -66,18 +66,18 @@ class SqliteFile:
         return sql
 
     def executor(self, raw: Any) -> Any:
-        """What runs one statement."""
+        """Returns the function that runs one statement."""
         return raw.execute
 
     def lock_tables(self, raw: Any) -> None:
-        """BEGIN IMMEDIATE has locked the whole file."""
+        """Does nothing: BEGIN IMMEDIATE has locked the whole file."""
 
     def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool:
-        """A file has no line that could break."""
+        """Returns False: a file has no line that could break."""
         return False
 
     def in_transaction(self, raw: Any) -> bool:
-        """A full disk may have ended it."""
+        """Returns whether a transaction is open: a full disk may have ended it."""
         return bool(raw.in_transaction)
 
     def message(self, error: Exception) -> str:

@@ -25,7 +25,8 @@ _KEPT = "CASE WHEN ttl_at < :now + retention_s THEN ttl_at ELSE :now + retention
 
 
 def guard(move: str) -> str:
-    """The condition under which `move` may be made. One state reads `=`, as a partial index wants it."""
+    """Returns the condition under which `move` may be made. A single state reads `=`, as a partial index
+    wants it."""
     states = sorted(MOVES[move].sources)
     if len(states) == 1:
         return f"state = '{states[0]}'"
@@ -46,7 +47,7 @@ STATEMENTS = _load()
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What differs between the two databases."""
+    """The differences between the two databases."""
 
     name: Literal["sqlite", "postgresql"]
     begin: str
@@ -78,7 +79,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
 def written(statement: str, dialect: Dialect) -> str:
-    """The statement of this name, or this text, as the driver of `dialect` takes it."""
+    """Returns the statement of this name, or this text, as the driver of `dialect` takes it."""
     text = STATEMENTS.get(statement, statement)
     text = text.replace("{kept}", _KEPT).replace("{skip locked}", dialect.skip_locked)
     text = _MILLISECONDS.sub(dialect.milliseconds, text)
@@ -89,7 +90,7 @@ def written(statement: str, dialect: Dialect) -> str:
 
 
 class Written(dict[str, str]):
-    """What was written once in a dialect, to be looked up ever after."""
+    """The statements written in a dialect, each of them once."""
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__()

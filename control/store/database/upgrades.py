@@ -26,7 +26,8 @@ ADDED: dict[int, tuple[Column[Any], ...]] = {
 
 
 def upgrade(sql: sqlalchemy.Connection, found: int) -> bool:
-    """In the caller's transaction. False, and nothing changed, where no way leads from version `found`."""
+    """Upgrades the tables in the caller's transaction. Returns False, and changes nothing, where no way leads
+    from version `found`."""
     steps = range(found, SCHEMA_VERSION)
     if not steps or not all(version in ADDED for version in steps):
         return False

@@ -66,7 +66,7 @@ def _gone(row: Any) -> Changed:
 
 
 def _chunks(conn: Conn, jobs_of: list[int]) -> dict[int, list[str]]:
-    """The chunks of their streams that are in the object store, by job."""
+    """Returns the object keys of the chunks of these jobs' streams that are in the object store, by job."""
     found = select(chunks.c.seq, chunks.c.ref_key).where(
         chunks.c.ref_key.is_not(None), chunks.c.seq.in_(jobs_of)
     )
@@ -99,6 +99,6 @@ def expired_artifacts(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
 
 
 def forget_artifacts(conn: Conn, keys: Collection[str]) -> None:
-    """They are deleted from the object store."""
+    """Forgets artifacts that were deleted from the object store."""
     if keys:
         conn.execute(delete(artifacts).where(artifacts.c.key.in_(list(keys))))

@@ -34,7 +34,7 @@ DELETE FROM idempotency WHERE (account, endpoint, key) IN (
 
 
 def first_use(conn: Conn, new: NewJob, once: Once, now: float) -> tuple[str, float] | None:
-    """The job of the key's first use, and when that was. None: this is the first use.
+    """Returns the job of the key's first use, and when that was. None: this is the first use.
 
     Raises KeyReused where the key came with another request.
     """

@@ -63,7 +63,7 @@ def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> Submit
 
 
 def _first(conn: Conn, new: NewJob, job: str, at: float, now: float) -> JobView:
-    """The job of the key's first use; where its record has gone, as it was accepted then."""
+    """Returns the job of the key's first use; where its record was deleted, as the job was accepted then."""
     found = view(conn, new.account, new.endpoint, job, now)
     return found or JobView(job, new.endpoint, JobState.IN_QUEUE, created_at=at, sync=new.sync)
 
@@ -119,7 +119,8 @@ def claim(
 
 
 def _is_current(conn: Conn, slot: Slot) -> bool:
-    """Whether it was the queue that gave no more, and not the node's session that was refused."""
+    """Returns whether the slot's session is the node's current one: then it was the queue that gave no more,
+    and not the session that was refused."""
     found = conn.run("is_current", {"node": slot.node, "session": slot.session})
     return found.fetchone() is not None
 

@@ -1,5 +1,5 @@
-"""What callers order of stored jobs: cancel one, end one that took too long, clear the queue, try one again,
-keep one no longer than.
+"""The orders of callers for stored jobs: cancel a job, end a job that took too long, clear the queue, try a
+job again, keep a job no longer than to a time.
 
 Each is one guarded statement; what it leaves behind goes in the same transaction. An order that comes too
 late changes nothing, and the job is given back as it is.
@@ -55,7 +55,7 @@ WHERE seq IN (SELECT seq FROM jobs
 def cancel(
     conn: Conn, account: str, endpoint: str, job: str, now: float
 ) -> tuple[JobView | None, Changed | None]:
-    """CANCELLED at once, if it had not ended; its view, and what changed."""
+    """Cancels the job at once, if it had not ended. Returns its view, and what changed."""
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
     row = conn.run(_CANCEL, values | {"state": "CANCELLED", "reason": None}).fetchone()
     if row is None:
@@ -68,7 +68,7 @@ def cancel(
 def end_wait(
     conn: Conn, account: str, endpoint: str, job: str, now: float, why: str
 ) -> tuple[JobView | None, Changed | None]:
-    """TIMED_OUT with this error, if it had not ended; its view, and what changed."""
+    """Ends the job as TIMED_OUT with this error, if it had not ended. Returns its view, and what changed."""
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
     row = conn.run(_END_WAIT, values | {"state": "TIMED_OUT", "reason": None}).fetchone()
     if row is None:
@@ -128,7 +128,7 @@ ORDER BY endpoint DESC, seq DESC LIMIT 1
 
 
 def newest(conn: Conn, endpoint: str) -> int:
-    """The number of the endpoint's last job; 0 where there is none."""
+    """Returns the number of the endpoint's last job; 0 where there is none."""
     row = conn.run(_NEWEST, {"endpoint": endpoint}).fetchone()
     return 0 if row is None else int(row[0])
 
@@ -166,7 +166,8 @@ UNION ALL SELECT 1 FROM webhooks WHERE job = :job AND output_key IS NOT NULL
 def retry(
     conn: Conn, account: str, endpoint: str, job: str, now: float
 ) -> tuple[JobView | None, Changed | None]:
-    """Back to the queue, ahead of the others, with its input and its old ttl and without its result.
+    """Puts the job back into the queue, ahead of the others, with its input and its old ttl and without its
+    result.
 
     (None, None): there is no such job. A view without a change: only FAILED and TIMED_OUT jobs are retried.
     """
@@ -179,8 +180,8 @@ def retry(
 
 
 def _forget_result(conn: Conn, endpoint: str, last: AttemptKey, seq: int) -> None:
-    """The pollers of its stream begin anew, too. What the last attempt left goes, where nothing is named: by
-    the record, or by a webhook that is still to be delivered."""
+    """Forgets the job's result; the pollers of its stream begin again, too. What the last attempt left is
+    deleted where nothing names it: neither the record, nor a webhook that is still to be delivered."""
     spilled = conn.run(_OUTPUT, {"seq": seq, "job": last.job}).fetchone() is not None
     keys = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
     for table in ("results", "progress", "chunks", "cursors"):
@@ -199,7 +200,8 @@ WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at >
 
 
 def shorten(conn: Conn, account: str, endpoint: str, job: str, until: float, now: float) -> JobView | None:
-    """The job and its record are gone after `until`, if they were not before; None where they are."""
+    """Shortens the life of the job and its record to `until`. Returns the job; None where it has expired or
+    never was."""
     values = {"account": account, "endpoint": endpoint, "job": job, "until": until, "now": now}
     conn.run(_SHORTEN, values)
     return view(conn, account, endpoint, job, now)

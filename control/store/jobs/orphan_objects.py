@@ -15,7 +15,7 @@ from stoker.wire.names import attempt_prefix
 
 
 def prefixes(endpoint: str, job: str, attempts: Iterable[int]) -> tuple[str, ...]:
-    """Where these attempts may have uploaded something."""
+    """Returns the prefixes below which these attempts may have uploaded something."""
     return tuple(attempt_prefix(endpoint, job, attempt) for attempt in attempts)
 
 
@@ -26,10 +26,10 @@ ON CONFLICT (name) DO UPDATE SET not_before = excluded.not_before
 
 
 def note_orphans(conn: Conn, names: Collection[str], not_before: float = 0.0) -> None:
-    """Object keys, and prefixes that end in a slash, to be deleted from the object store.
+    """Notes object keys, and prefixes that end in a slash, to be deleted from the object store.
 
-    Who is about to put one notes it for later and forgets it with the row that names it: no crash between
-    the two leaves it behind.
+    Who is about to put an object notes it for later and forgets it with the row that names it: no crash
+    between the two leaves it behind.
     """
     if names:
         conn.run_many(_NOTE, [{"name": name, "not_before": not_before} for name in names])
@@ -64,7 +64,7 @@ _DELIVERED = "SELECT 1 FROM artifacts WHERE job = :job LIMIT 1"
 
 
 def has_delivered(conn: Conn, job: str) -> bool:
-    """Whether files of it have URLs that are good for their seven days."""
+    """Returns whether files of the job have URLs that are good for their seven days."""
     return conn.run(_DELIVERED, {"job": job}).fetchone() is not None
 
 
@@ -75,5 +75,5 @@ def due_orphans(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
 
 
 def forget_orphans(conn: Conn, names: Collection[str]) -> None:
-    """They are deleted from the object store."""
+    """Forgets objects that were deleted from the object store."""
     conn.run_many("DELETE FROM leftovers WHERE name = :name", [{"name": name} for name in names])

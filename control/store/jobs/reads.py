@@ -26,7 +26,7 @@ def ref_of(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
 
 
 def view(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobView | None:
-    """The job as its caller may see it; None when there is none, or its time has passed."""
+    """Returns the job as its caller may see it; None when there is none, or its time has passed."""
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
     row = conn.run("view", values).fetchone()
     if row is None:
@@ -42,7 +42,8 @@ def view(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobVi
 
 
 def view_of_row(row: Any, now: float, **rest: Any) -> JobView:
-    """A view from a row that begins with the columns of `view` in statements.sql, and the `rest` of it."""
+    """Returns the view of a row that begins with the columns of `view` in statements.sql; `rest` has the
+    other fields."""
     state = JobState(row[2])
     waits = state is JobState.IN_QUEUE
     return JobView(
@@ -64,8 +65,8 @@ def view_of_row(row: Any, now: float, **rest: Any) -> JobView:
 
 
 def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -> str | None:
-    """Why a queued job waits, if it is of its own accord. It names a time, which stays the same while
-    it waits: a reader that reports each new reason reports this one once."""
+    """Returns why a queued job waits, if it is of its own accord. The text names a time, which stays the same
+    while the job waits: a reader that reports each new reason reports this one once."""
     if not_before <= now or not attempt:
         return None
     until = datetime.fromtimestamp(math.ceil(not_before), UTC)
@@ -130,7 +131,8 @@ def list_jobs(
 
 
 def _error(conn: Conn, row: Any) -> str | None:
-    """Not joined: it lies behind the output, which may be long and is not wanted."""
+    """Reads the error of a failed job. Not joined: the error lies behind the output, which may be long and is
+    not wanted."""
     if row[2] in (JobState.IN_QUEUE, JobState.IN_PROGRESS, JobState.COMPLETED):
         return None
     found = conn.run(_ERROR, {"seq": row[13]}).fetchone()
@@ -141,7 +143,8 @@ def _error(conn: Conn, row: Any) -> str | None:
 
 
 def chunks(conn: Conn, job: str, after: tuple[int, int], limit: int) -> tuple[StoredChunk, ...]:
-    """The current attempt's chunks after `(attempt, n)`; those of an earlier attempt are void."""
+    """Returns the current attempt's chunks after `(attempt, n)`; the chunks of an earlier attempt are
+    void."""
     values = {"job": job, "attempt": after[0], "n": after[1], "limit": limit}
     return tuple(StoredChunk(row[0], row[1], row[2], ref_of(*row[3:])) for row in conn.run("chunks", values))
 
@@ -159,7 +162,7 @@ WHERE excluded.attempt > cursors.attempt
 
 
 def stream_cursor(conn: Conn, job: str) -> Cursor:
-    """Up to where pollers of /stream have read."""
+    """Returns up to where pollers of /stream have read."""
     row = conn.run(_CURSOR, {"job": job}).fetchone()
     return Cursor() if row is None else Cursor(row[0], row[1], bool(row[2]))
 
@@ -186,13 +189,13 @@ WHERE jobs.id = :job
 
 
 def last_lines(conn: Conn, job: str, most: int) -> tuple[str, ...]:
-    """What its last attempt wrote last."""
+    """Returns the lines that the job's last attempt wrote last, at most `most`."""
     row = conn.run(_LAST, {"job": job}).fetchone()
     return () if row is None else tuple(row[0].split("\n")[-most:])
 
 
 def job_logs(conn: Conn, account: str, endpoint: str, job: str, now: float) -> tuple[AttemptLog, ...] | None:
-    """What each attempt wrote last, oldest first; None when there is no such job."""
+    """Returns what each attempt wrote last, oldest first; None when there is no such job."""
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
     rows = conn.run(_LOGS, values).fetchall()
     if not rows:

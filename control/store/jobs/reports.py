@@ -1,4 +1,4 @@
-"""What agents report, applied to the store: outcomes, chunks, progress, refusals, and the bill.
+"""Reports of agents, applied to the store: outcomes, chunks, progress, refusals, and the bill.
 
 Every statement names job, attempt and node, so that a resent or a stale report matches no row; it is
 acknowledged all the same. Counters, bills and artifacts are written only where a row changed, in the same
@@ -62,7 +62,7 @@ _COUNTERS = {
 
 @dataclass(slots=True)
 class _Gathered:
-    """What a batch has done so far."""
+    """The effects of a batch so far."""
 
     changed: list[Changed] = field(default_factory=list)
     streamed: dict[AttemptKey, None] = field(default_factory=dict)
@@ -148,7 +148,8 @@ def _outcome(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathere
 
 
 def _stopped(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> bool:
-    """The node stopped it of its own accord. As after a caller's cancel, nothing is delivered or sold."""
+    """Ends a job that the node stopped of its own accord. As after a caller's cancel, nothing is delivered or
+    sold."""
     spans = tuple(_executed(outcome))
     bare = replace(outcome, output=None, output_ref=None, artifacts=(), spans=spans)
     accepted = _finish(conn, node, bare, JobState.CANCELLED, outcome.error, now, done)
@@ -208,7 +209,7 @@ def _finish(
 
 
 def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
-    """The last lines of it, as many as fit."""
+    """Stores the last lines of the attempt's log, as many as fit."""
     lines = [line for text in outcome.log[-LOG_LINES:] for line in text.split("\n")][-LOG_LINES:]
     kept = "\n".join(lines).encode("utf-8", "replace")
     if len(kept) > LOG_BYTES:
@@ -224,7 +225,7 @@ def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
 def bill(
     conn: Conn, node: str, outcome: Outcome, spans: Iterable[Span], account: str, endpoint: str, now: float
 ) -> None:
-    """What the job took; and, where its output has a price, what that adds to the bill."""
+    """Stores what the job took; and, where its output has a price, adds that to the bill."""
     new = []
     for span in spans:
         row = {
@@ -278,7 +279,8 @@ WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 
 
 def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> bool:
-    """Back to the queue after its back-off, or FAILED once it failed often enough. The attempt is over."""
+    """Puts the job back into the queue after its back-off, or fails it once it failed often enough. The
+    attempt is over."""
     key = AttemptKey(outcome.job, outcome.attempt)
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_OPEN, values).fetchone()
@@ -316,7 +318,8 @@ def _requeue(
 
 
 def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered) -> None:
-    """Back to the queue, uncounted; after a wait, unless it was handed back for another worker to have."""
+    """Puts the job back into the queue, uncounted; after a wait, unless it was handed back for another worker
+    to have."""
     key = AttemptKey(report.job, report.attempt)
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_OPEN, values).fetchone()
@@ -352,7 +355,7 @@ def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) 
 
 
 def _drop_uploads(conn: Conn, outcome: Outcome, done: _Gathered) -> None:
-    """Those that no record names."""
+    """Gives up the uploads that no record names."""
     if outcome.output_ref is not None:
         release(conn, outcome.job, [outcome.output_ref.key])
     if outcome.artifacts:
@@ -360,12 +363,13 @@ def _drop_uploads(conn: Conn, outcome: Outcome, done: _Gathered) -> None:
 
 
 def _executed(outcome: Outcome) -> list[Span]:
-    """The time that was used; output that is not delivered is not sold."""
+    """Returns the time that was used; output that is not delivered is not sold."""
     return [span for span in outcome.spans if span.kind == "execution"]
 
 
 def _not_kept(conn: Conn, outcome: Outcome) -> list[Artifact]:
-    """Those that no accepted outcome had: a resent report must not delete what its first copy delivered."""
+    """Returns the artifacts that no accepted outcome had: a resent report must not delete what its first copy
+    delivered."""
     row = conn.run("SELECT own_bucket FROM jobs WHERE id = :job", {"job": outcome.job}).fetchone()
     if row is not None and row[0]:
         return []

@@ -42,20 +42,21 @@ WHERE j.seq = :seq
 
 
 def delivery_id(job: str, attempt: int, state: JobState, ended_at: float) -> str:
-    """Every try of a delivery has the same; no other end of the job has it: one that is tried again may end
-    a second time before it was given out."""
+    """Returns the id of a delivery. Every try of a delivery has the same id; no other end of the job has it:
+    a job that is tried again may end a second time before its first end was given out."""
     digest = hashlib.sha256(f"{job}/{attempt}/{state.value}/{round(ended_at * 1000)}".encode()).hexdigest()
     return f"msg_{digest[:24]}"
 
 
 def note_end(conn: Conn, seq: int, view: JobView, webhook: str, now: float) -> None:
-    """The job has just ended so: its webhook is to be delivered. Its result must be stored already."""
+    """Stores that the job has just ended so, and that its webhook is to be delivered. Its result must be
+    stored already."""
     values = {"id": delivery_id(view.id, view.attempt, view.state, now), "seq": seq, "now": now}
     conn.run(_INSERT, values | {"receiver": receiver_of(webhook), "retries": view.retries})
 
 
 def receiver_of(url: str) -> str:
-    """The receiver: deliveries to one host share its slots."""
+    """Returns the receiver: deliveries to one host share its slots."""
     return urlsplit(url).netloc.lower()
 
 
@@ -76,9 +77,9 @@ def due_webhook(
     under_way: Collection[str] = (),
     full: Callable[[str], Collection[Group] | None] = lambda account: (),
 ) -> Delivery | None:
-    """The oldest that is due and not under way (it stays due until it was tried); None where there is none.
-    `full` says for which keys of an account, endpoints of those and receivers of those nothing is wanted;
-    None: for none at all.
+    """Returns the oldest delivery that is due and not under way (a delivery stays due until it was tried);
+    None where there is none. `full` says for which keys of an account, endpoints of those keys and receivers
+    of those endpoints nothing is wanted; None: the account is left out as a whole.
 
     Each account has a query of its own, so that what waits for one is not read again and again for another.
     """
@@ -93,7 +94,8 @@ def due_webhook(
 def _oldest(
     conn: Conn, account: str, now: float, under_way: Collection[str], left_out: Collection[Group]
 ) -> tuple[float, str] | None:
-    """When, and which: without the row, which may hold 2 MB."""
+    """Returns when the account's oldest due delivery is due, and its id: without the row, which may hold 2
+    MB."""
     which = [webhooks.c.account == account, webhooks.c.next_at <= now]
     columns = (webhooks.c.api_key, webhooks.c.endpoint, webhooks.c.receiver)
     by_size = [[group for group in left_out if len(group) == size] for size in (1, 2, 3)]
@@ -132,7 +134,7 @@ def _ref(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
 
 
 def next_webhook_at(conn: Conn) -> float | None:
-    """When the next delivery is due; in the past where one is."""
+    """Returns when the next delivery is due; in the past where one is due already."""
     earliest = "SELECT MIN(next_at) FROM webhooks WHERE account = :account"
     accounts = conn.run(_ACCOUNTS, {}).fetchall()
     times = [conn.run(earliest, {"account": account}).fetchone()[0] for (account,) in accounts]
@@ -145,7 +147,8 @@ _GONE = "DELETE FROM webhooks WHERE id = :id RETURNING job, input_key, output_ke
 
 
 def webhook_tried(conn: Conn, delivery: str, now: float, delivered: bool) -> None:
-    """Delivered, or tried for the last time: it goes, and with it what only it named."""
+    """Stores the result of a try. Where the webhook was delivered, or tried for the last time, the row is
+    deleted, and with it what only the row named."""
     if not delivered and (failed := conn.run(_FAILED, {"id": delivery}).fetchone()) is not None:
         again = next_try_at(failed[0], now)
         if again is not None:
@@ -158,7 +161,7 @@ def webhook_tried(conn: Conn, delivery: str, now: float, delivered: bool) -> Non
 
 
 def webhook_later(conn: Conn, delivery: str, at: float) -> None:
-    """It cannot be tried before then: others go first."""
+    """Puts off a delivery that cannot be tried before `at`: others go first."""
     conn.run(_LATER, {"id": delivery, "again": at})
 
 
@@ -166,7 +169,8 @@ def webhook_later(conn: Conn, delivery: str, at: float) -> None:
 
 
 def webhook_secret(conn: Conn) -> str:
-    """What deliveries are signed with; made by the first call, which must be in a transaction."""
+    """Returns the secret that deliveries are signed with; made by the first call, which must be in a
+    transaction."""
     found = "SELECT value FROM meta WHERE name = 'webhook_secret'"
     row = conn.run(found, {}).fetchone()
     if row is None:

@@ -34,7 +34,7 @@ SELECT worker, endpoint, version, slots, devices FROM given_workers WHERE node =
 
 
 def give_workers(conn: Conn, assigned: Mapping[str, tuple[str, AssignedWorker]]) -> None:
-    """By worker: the node, and what it is to run there."""
+    """Stores, by worker, the node and what the worker is to run there."""
     rows = [
         {
             "worker": worker,
@@ -51,20 +51,20 @@ def give_workers(conn: Conn, assigned: Mapping[str, tuple[str, AssignedWorker]])
 
 
 def take_workers(conn: Conn, workers: Collection[str], now: float) -> None:
-    """They are not wanted any more."""
+    """Marks workers that are not wanted any more, and forgets those that were marked long ago."""
     if workers:
         conn.run_many(_TAKE, [{"worker": worker, "now": now} for worker in workers])
         conn.run(_FORGET, {"before": now - REMEMBERED_S})
 
 
 def workers_of_node(conn: Conn, node: str) -> dict[str, AssignedWorker]:
-    """Those that are wanted there."""
+    """Returns the workers that are wanted on the node."""
     return {row[0]: _assigned(row) for row in conn.run(_OF_NODE, {"node": node}).fetchall()}
 
 
 def usage_owner(conn: Conn, node: str, span: Usage) -> AssignedWorker | None:
-    """What this node was given under that name, a worker that is not wanted any more as well. Of a pod in
-    another version its devices are not known any more."""
+    """Returns what this node was given under the span's name, also a worker that is not wanted any more. Of a
+    pod in another version its devices are not known any more."""
     if span.kind == "worker":
         row = conn.run(_ONE, {"node": node, "worker": span.owner}).fetchone()
         return None if row is None else _assigned(row)

@@ -1,4 +1,4 @@
-"""What is known of every node that ever joined, and whether an operator has drained it.
+"""The facts about every node that ever joined, and whether an operator has drained it.
 
 Sessions, leases and what becomes of a node's jobs are `store.nodes.leases`.
 """
@@ -23,7 +23,8 @@ from stoker.wire.messages import Device
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """As its last Hello reported. `seen_at`: when it last sent anything, seconds since the epoch."""
+    """A node as its last Hello reported it. `seen_at`: when the node last sent anything, seconds since the
+    epoch."""
 
     id: str
     name: str
@@ -39,7 +40,7 @@ _NODES = select(nodes, keys.c.revoked_at).select_from(nodes.outerjoin(keys, keys
 
 
 def list_nodes(conn: Conn, account: str) -> tuple[NodeRecord, ...]:
-    """By name, then by id."""
+    """Returns the account's nodes by name, then by id."""
     rows = conn.execute(_NODES.where(nodes.c.account == account).order_by(nodes.c.name, nodes.c.id))
     return tuple(map(_record, rows))
 
@@ -58,14 +59,14 @@ def set_drained(conn: Conn, node: str, *, drained: bool) -> None:
 
 
 def holds_work(conn: Conn, node: str) -> bool:
-    """Whether a job runs there, or a pod is there that was not deleted."""
+    """Returns whether a job runs on the node, or a pod is there that was not deleted."""
     job = exists().where(jobs.c.node == node, jobs.c.state == JobState.IN_PROGRESS.value)
     pod = exists().where(pods.c.node == node, pods.c.wish != "TERMINATED")
     return bool(conn.execute(select(job | pod)).scalar())
 
 
 def remove_node(conn: Conn, node: str) -> None:
-    """Its report that deleted pods are gone is no longer waited for."""
+    """Removes a node. No report is waited for any longer that its deleted pods were removed there."""
     conn.execute(update(pods).where(pods.c.node == node).values(forgotten=1))
     conn.execute(delete(nodes).where(nodes.c.id == node))
 

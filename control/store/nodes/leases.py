@@ -44,7 +44,8 @@ def open_session(
     now: float,
     lease_s: float,
 ) -> int | str:
-    """The new session's number; or, while another boot of this node is alive, why it is refused."""
+    """Opens a session and returns its number; or, while another boot of this node is alive, why it is
+    refused."""
     found = conn.execute(select(nodes).where(nodes.c.id == node)).first()
     if found is not None and found.alive and found.boot != boot and now - found.seen_at <= lease_s:
         return (
@@ -71,7 +72,7 @@ def _row(
 
 
 def close_session(conn: Conn, node: str, session: int, now: float) -> None:
-    """A clean end: another boot may take over at once. Its jobs are `requeue_node`'s business."""
+    """Ends a session cleanly: another boot may take over at once. `requeue_node` puts back its jobs."""
     conn.execute(
         update(nodes).where(nodes.c.id == node, nodes.c.session == session).values(alive=0, seen_at=now)
     )
@@ -109,7 +110,8 @@ RETURNING endpoint
 def reconcile(
     conn: Conn, *, node: str, session: int, reported: Collection[AttemptKey], now: float
 ) -> Reconciled:
-    """Current attempts that the node holds go on, also from the queue; the node's others go back to it."""
+    """Compares a Hello with the store: current attempts that the node holds go on, also from the queue; the
+    node's others go back to the queue."""
     if not _is_current(conn, node, session):
         return Reconciled(stop=tuple(reported))
     rows = conn.run(_HELD, {"node": node}).fetchall()
@@ -130,8 +132,8 @@ _WHOSE = "SELECT endpoint, attempt, node, worker, own_bucket FROM jobs WHERE id 
 
 
 def _assigned(conn: Conn, node: str, key: AttemptKey) -> AssignedAttempt | None:
-    """What a node that names this attempt may say of it: nothing, where it is another node's or none's yet.
-    Of a job whose record is gone nothing is known, and no key may be named."""
+    """Returns what a node that names this attempt may say of it: nothing, where the attempt is another node's
+    or none's yet. Of a job whose record was deleted nothing is known, and no key may be named."""
     row = conn.run(_WHOSE, {"job": key.job}).fetchone()
     if row is None:
         return AssignedAttempt("")
@@ -162,6 +164,7 @@ WHERE j.id = :job AND j.attempt = :attempt AND j.node = :node
 
 
 def upload_right(conn: Conn, node: str, job: str, attempt: int) -> UploadRight | None:
-    """None where this node may not end this attempt any more: what it uploads would belong to no job."""
+    """Returns what the node may upload for the attempt; None where this node may not end the attempt any
+    more: what it uploads would belong to no job."""
     row = conn.run(_HOLDS, {"job": job, "attempt": attempt, "node": node}).fetchone()
     return None if row is None else UploadRight(*row)

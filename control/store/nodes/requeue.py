@@ -51,8 +51,8 @@ def lost_nodes(
 def requeue_node(
     conn: Conn, node: str, session: int, now: float, why: str, ahead: Collection[AttemptKey] = ()
 ) -> tuple[Changed, ...]:
-    """The node's stream broke and did not come back. Nothing happens if a newer session is open. `ahead`: the
-    jobs that lay ahead of a worker."""
+    """Puts the jobs of a node back whose stream broke and did not come back. Nothing happens if a newer
+    session is open. `ahead`: the jobs that lay ahead of a worker."""
     newest = conn.execute(select(nodes.c.session).where(nodes.c.id == node)).scalar()
     return _lose(conn, node, now, why, ahead) if newest == session else ()
 
@@ -106,7 +106,7 @@ RETURNING endpoint
 
 
 def hand_back(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Changed, ...]:
-    """The node was never sent this attempt: back to the queue, uncounted."""
+    """Puts a job back into the queue, uncounted, whose node was never sent this attempt."""
     again = after_no_sending(node, now)
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     values |= {"not_before": again.not_before, "reason": again.why}
@@ -115,7 +115,8 @@ def hand_back(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Chang
 
 
 def drop_attempt(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Changed, ...]:
-    """The node will end this attempt no more: back to the queue, uncounted; FAILED if that came too often."""
+    """Puts a job back into the queue, uncounted, whose node will not end this attempt any more; FAILED if
+    that came too often."""
     return tuple(put_back(conn, node, key, now))
 
 

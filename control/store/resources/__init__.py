@@ -1,1 +1,2 @@
-"""What the management API makes, in the store: endpoints, templates, pods, volumes, logins, secrets, keys."""
+"""The objects that the management API makes, in the store: endpoints, templates, pods, volumes, logins,
+secrets, keys."""

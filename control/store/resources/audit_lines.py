@@ -14,7 +14,7 @@ from stoker.control.store.tables.accounts import audit
 
 
 def begin_audit(conn: Conn, account: str, key: str, at: float, method: str, path: str) -> int:
-    """The new line's number."""
+    """Begins a line, and returns its number."""
     row = {"account": account, "key": key, "at": at, "method": method, "path": path, "said": ""}
     return int(conn.execute(insert(audit).values(**row).returning(audit.c.n)).scalar_one())
 
@@ -26,7 +26,7 @@ def end_audit(conn: Conn, n: int, status: int, message: str) -> None:
 def list_audit(
     conn: Conn, account: str, *, limit: int, before: int | None = None, since: float | None = None
 ) -> tuple[AuditLine, ...]:
-    """The newest first; `before` is the number of a line that is not wanted any more."""
+    """Returns the lines, the newest first; `before` is the number of a line that is not wanted any more."""
     wanted = select(audit).where(audit.c.account == account).order_by(audit.c.n.desc()).limit(limit)
     if before is not None:
         wanted = wanted.where(audit.c.n < before)

@@ -1,4 +1,4 @@
-"""How an endpoint was used, as the store has it: by its jobs, and by when its workers ran one."""
+"""The use of an endpoint, as the store has it: by its jobs, and by when its workers ran one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ FROM endpoints WHERE id = :endpoint AND enabled = 1
 
 
 def use_of(conn: Conn, endpoint: str) -> Use | None:
-    """None if there is no such endpoint (any more). A worker of a load-balancing endpoint counts as running
-    while it is healthy, with or without requests; requests are not stored."""
+    """Returns when an endpoint was used; None if there is no such endpoint (any more). A worker of a
+    load-balancing endpoint counts as running while it is healthy, with or without requests; requests are not
+    stored."""
     row = conn.run(_USE, {"endpoint": endpoint}).fetchone()
     if row is None:
         return None

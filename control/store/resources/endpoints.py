@@ -117,13 +117,14 @@ def _tupled(value: Any) -> Any:
 
 
 def list_endpoints(conn: Conn) -> tuple[Endpoint, ...]:
-    """All that take submissions, of every account."""
+    """Returns all endpoints that take submissions, of every account."""
     rows = conn.execute(_joined().where(endpoints.c.enabled == 1).order_by(endpoints.c.id))
     return tuple(_endpoint(conn, row) for row in rows)
 
 
 def list_runs(conn: Conn, newest: int) -> dict[str, dict[int, EndpointVersion]]:
-    """What the newest versions of every endpoint run, by number: earlier ones may have workers, too."""
+    """Returns what the newest versions of every endpoint run, by number: earlier versions may have workers,
+    too."""
     versions = select(endpoint_versions).join(endpoints, endpoint_versions.c.endpoint == endpoints.c.id)
     late = endpoints.c.version - endpoint_versions.c.version < newest
     runs: dict[str, dict[int, EndpointVersion]] = {}
@@ -133,7 +134,8 @@ def list_runs(conn: Conn, newest: int) -> dict[str, dict[int, EndpointVersion]]:
 
 
 def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
-    """It takes no more submissions; its jobs and its bills stay. `put_endpoint` takes it back."""
+    """Disables an endpoint, which then takes no more submissions; its jobs and its bills stay. `put_endpoint`
+    takes it back. Returns False where there was none."""
     ended = (
         update(endpoints)
         .where(endpoints.c.id == endpoint, endpoints.c.enabled == 1)
@@ -143,7 +145,7 @@ def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
 
 
 def deleted_endpoints(conn: Conn) -> tuple[str, ...]:
-    """Those that callers made and deleted, where jobs have not ended yet."""
+    """Returns the endpoints that callers made and deleted, where jobs have not ended yet."""
     open_jobs = select(jobs.c.seq).where(
         jobs.c.endpoint == endpoints.c.id, jobs.c.state.in_([JobState.IN_QUEUE, JobState.IN_PROGRESS])
     )

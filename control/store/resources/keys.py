@@ -40,7 +40,7 @@ def create_key(
     access: Access = ALL,
     expires_at: float | None = None,
 ) -> tuple[KeyRecord, str]:
-    """A new API key: its record, and the token that is shown once."""
+    """Creates an API key. Returns its record, and the token that is shown once."""
     record = KeyRecord("", account, name, now, access=access, expires_at=expires_at)
     return _create(conn, record)
 
@@ -54,13 +54,13 @@ def create_join_token(
     uses: int | None = None,
     expires_at: float | None = None,
 ) -> tuple[KeyRecord, str]:
-    """A new token with which agents join; `uses`: how many nodes may."""
+    """Creates a token with which agents join; `uses`: how many nodes may."""
     record = KeyRecord("", account, name, now, kind="join", expires_at=expires_at, uses_left=uses)
     return _create(conn, record)
 
 
 def create_credential(conn: Conn, *, node: str, now: float, account: str) -> tuple[KeyRecord, str]:
-    """A new credential, with which this node reconnects."""
+    """Creates a credential, with which this node reconnects."""
     return _create(conn, KeyRecord("", account, node, now, kind="node"))
 
 
@@ -83,13 +83,13 @@ def _create(conn: Conn, wanted: KeyRecord) -> tuple[KeyRecord, str]:
 
 
 def known(conn: Conn, kind: Kind, token: str) -> bool:
-    """Whether there is this token, whatever it may still do."""
+    """Returns whether there is this token, whatever it may still do."""
     return find(conn, kind, token) is not None
 
 
 def adopt(conn: Conn, kind: Kind, token: str, *, name: str, now: float) -> bool:
-    """From now on this token is known, to the default account. False: it was revoked, has expired, or its id
-    is taken."""
+    """Makes this token known from now on, to the default account. Returns False if it was revoked, has
+    expired, or its id is taken."""
     found = find(conn, kind, token)
     if found is not None:
         return not _expired(found, now)
@@ -104,7 +104,7 @@ def adopt(conn: Conn, kind: Kind, token: str, *, name: str, now: float) -> bool:
 def list_keys(
     conn: Conn, kind: Kind = "key", *, account: str | None = None, revoked: bool = True
 ) -> tuple[KeyRecord, ...]:
-    """Oldest first; of every account where none is named."""
+    """Returns the keys of a kind, oldest first; of every account where none is named."""
     wanted = select(keys).where(keys.c.kind == kind).order_by(keys.c.created_at, keys.c.id)
     if account is not None:
         wanted = wanted.where(keys.c.account == account)
@@ -114,7 +114,7 @@ def list_keys(
 
 
 def get_key(conn: Conn, account: str, key: str) -> KeyRecord | None:
-    """A key or join token that was not revoked."""
+    """Returns a key or join token that was not revoked."""
     found = select(keys).where(keys.c.id == key, keys.c.account == account, keys.c.revoked_at.is_(None))
     row = conn.execute(found).first()
     return None if row is None else _record(row)
@@ -127,24 +127,25 @@ def change_key(conn: Conn, account: str, key: str, changes: Mapping[str, Any]) -
 
 
 def revoke_key(conn: Conn, key: str, now: float) -> bool:
-    """By id, for keys and join tokens. False: there is none, or it was revoked before."""
+    """Revokes a key or join token by id. Returns False if there is none, or it was revoked before."""
     ended = update(keys).where(keys.c.id == key, keys.c.revoked_at.is_(None)).values(revoked_at=now)
     return conn.execute(ended).rowcount > 0
 
 
 def key_id(token: str) -> str:
-    """Of an API key of ours."""
+    """Returns the id of an API key of ours."""
     return _halves("key", token)[0]
 
 
 def note_use(conn: Conn, used: Mapping[str, float]) -> None:
-    """When these keys were used last."""
+    """Stores when these keys were used last."""
     for key, at in used.items():
         conn.execute(update(keys).where(keys.c.id == key).values(last_used_at=at))
 
 
 def find_caller(conn: Conn, token: str, now: float) -> tuple[Caller, float | None] | None:
-    """Whose API key this is, and when it expires; None if it is none, or was revoked, or has expired."""
+    """Returns whose API key this is, and when it expires; None if it is not an API key, was revoked, or has
+    expired."""
     row = find(conn, "key", token)
     if row is None or _expired(row, now):
         return None
@@ -155,7 +156,7 @@ def find_caller(conn: Conn, token: str, now: float) -> tuple[Caller, float | Non
 
 
 def find(conn: Conn, kind: Kind, token: str) -> Any:
-    """The row of a token that was not revoked; None for any other."""
+    """Returns the row of a token that was not revoked; None for any other."""
     key, secret = _halves(kind, token)
     live = select(keys).where(keys.c.id == key, keys.c.kind == kind, keys.c.revoked_at.is_(None))
     row = conn.execute(live).first()
@@ -184,7 +185,7 @@ def _record(row: Any) -> KeyRecord:
 
 
 def _halves(kind: Kind, token: str) -> tuple[str, str]:
-    """What finds the row, and what is compared."""
+    """Returns the part of a token that finds the row, and the part that is compared."""
     prefix, _, rest = token.partition("_")
     key, _, secret = rest.partition("_")
     if prefix == _PREFIX[kind] and key and secret:

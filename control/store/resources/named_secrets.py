@@ -12,7 +12,7 @@ from stoker.control.store.tables.resources import secrets
 
 @dataclass(frozen=True, slots=True)
 class NamedSecret:
-    """As it is listed; times are seconds since the epoch."""
+    """A secret as it is listed; times are seconds since the epoch."""
 
     name: str
     created_at: float
@@ -32,14 +32,14 @@ def put_secret(conn: Conn, account: str, name: str, value: str, now: float) -> N
 
 
 def list_secrets(conn: Conn, account: str) -> tuple[NamedSecret, ...]:
-    """By name."""
+    """Returns the account's secrets, without their values, by name."""
     columns = (secrets.c.name, secrets.c.created_at, secrets.c.changed_at)
     rows = conn.execute(select(*columns).where(secrets.c.account == account).order_by(secrets.c.name))
     return tuple(NamedSecret(row.name, row.created_at, row.changed_at) for row in rows)
 
 
 def read_secrets(conn: Conn) -> dict[str, dict[str, str]]:
-    """All values in clear, by account and name."""
+    """Returns all values in clear, by account and name."""
     found: dict[str, dict[str, str]] = {}
     for row in conn.execute(select(secrets.c.account, secrets.c.name, secrets.c.value)):
         found.setdefault(row.account, {})[row.name] = conn.secrets.open(row.value).decode()

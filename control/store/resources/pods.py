@@ -28,22 +28,22 @@ def add_pod(conn: Conn, pod: Pod) -> None:
 
 
 def put_pod(conn: Conn, pod: Pod) -> Pod:
-    """As it is stored then, with a revision of its own."""
+    """Stores a pod. Returns it as it is stored then, with a revision of its own."""
     stored = replace(pod, revision=pod.revision + 1)
     conn.execute(update(pods).where(pods.c.id == pod.id).values(**_row(conn, stored)))
     return stored
 
 
 def get_pod(conn: Conn, account: str, pod: str) -> Pod | None:
-    """One that was not deleted."""
+    """Returns a pod that was not deleted."""
     living = select(pods).where(pods.c.id == pod, pods.c.account == account, pods.c.wish != "TERMINATED")
     row = conn.execute(living).first()
     return None if row is None else _pod(conn, row)
 
 
 def list_pods(conn: Conn, account: str) -> tuple[Pod, ...]:
-    """The account's, in the order of their making; of those that were deleted, the ones whose node still has
-    something of them."""
+    """Returns the account's pods, in the order of their making; of those that were deleted, the ones whose
+    node still has something of them."""
     rows = conn.execute(_known().where(pods.c.account == account).order_by(pods.c.created_at, pods.c.id))
     return tuple(_pod(conn, row) for row in rows)
 
@@ -53,13 +53,14 @@ def _known() -> Any:
 
 
 def want(conn: Conn, pod: Pod) -> WantedPod:
-    """The pod with what else its node needs."""
+    """Returns the pod with what else its node needs."""
     registry = pod.body.registry
     return WantedPod(pod, registry_login(conn, pod.account, registry) if registry else None)
 
 
 def apply_pod_state(conn: Conn, node: str, state: PodState, now: float) -> WantedPod | None:
-    """The pod after it; None where this node has no such pod, or has one of another version by now."""
+    """Applies a node's report. Returns the pod after it; None where this node has no such pod, or has another
+    version of it by now."""
     row = conn.execute(_known().where(pods.c.id == state.pod, pods.c.node == node)).first()
     if row is None:
         return None
@@ -68,7 +69,7 @@ def apply_pod_state(conn: Conn, node: str, state: PodState, now: float) -> Wante
 
 
 def reconcile_pods(conn: Conn, node: str, found: Sequence[HeldPod]) -> tuple[WantedPod, ...]:
-    """The node's pods after its Hello; with those that were forgotten, and are there after all."""
+    """Returns the node's pods after its Hello; with those that were forgotten, and are there after all."""
     by_id = {one.pod: one for one in found}
     kept = (pods.c.forgotten == 0) | pods.c.id.in_(list(by_id))
     rows = conn.execute(select(pods).where(pods.c.node == node, kept).order_by(pods.c.id)).all()

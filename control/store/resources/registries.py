@@ -14,7 +14,7 @@ from stoker.wire.messages import RegistryAuth
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """As it is listed: what it holds is for pulls only."""
+    """A registry auth as it is listed, without what it holds, which is for pulls only."""
 
     id: str
     name: str
@@ -27,7 +27,7 @@ def add_registry(conn: Conn, account: str, registry: Registry, login: RegistryAu
 
 
 def list_registries(conn: Conn, account: str) -> tuple[Registry, ...]:
-    """Oldest first."""
+    """Returns the account's registry auths, oldest first."""
     rows = conn.execute(
         select(registries.c.id, registries.c.name)
         .where(registries.c.account == account)

@@ -22,7 +22,7 @@ def put_template(conn: Conn, template: Template, now: float) -> None:
 
 
 def get_template(conn: Conn, template: str) -> Template | None:
-    """Of any account."""
+    """Returns a template of any account."""
     row = conn.execute(_there().where(templates.c.id == template)).first()
     return None if row is None else _template(conn, row)
 
@@ -33,13 +33,13 @@ def named_template(conn: Conn, account: str, name: str) -> Template | None:
 
 
 def list_templates(conn: Conn) -> tuple[Template, ...]:
-    """Of every account, the oldest first."""
+    """Returns the templates of every account, the oldest first."""
     rows = conn.execute(_there().order_by(templates.c.created_at, templates.c.id))
     return tuple(_template(conn, row) for row in rows)
 
 
 def remove_template(conn: Conn, template: str, now: float) -> None:
-    """Its row stays, for the bills that name it; what it held does not."""
+    """Removes a template. Its row stays, for the bills that name it; its contents do not."""
     empty = conn.secrets.seal(b"{}")
     gone = update(templates).where(templates.c.id == template).values(deleted_at=now, body=empty)
     conn.execute(gone)

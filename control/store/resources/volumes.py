@@ -29,20 +29,20 @@ def add_volume(conn: Conn, volume: Volume) -> None:
 
 
 def list_volumes(conn: Conn) -> tuple[Volume, ...]:
-    """Of all accounts, deleted ones that are remembered too; oldest first."""
+    """Returns the volumes of all accounts, also deleted ones that are remembered; oldest first."""
     rows = conn.execute(select(*_COLUMNS).order_by(volumes.c.created_at, volumes.c.id))
     return tuple(Volume(*row) for row in rows)
 
 
 def get_volume(conn: Conn, account: str, volume: str) -> Volume | None:
-    """One that was not deleted."""
+    """Returns a volume that was not deleted."""
     there = (volumes.c.id == volume) & (volumes.c.account == account) & volumes.c.deleted_at.is_(None)
     row = conn.execute(select(*_COLUMNS).where(there)).first()
     return None if row is None else Volume(*row)
 
 
 def put_volume(conn: Conn, volume: Volume) -> None:
-    """Its name and size, which are all that may change."""
+    """Stores a volume's name and size, which are all that may change."""
     changed = update(volumes).where(volumes.c.id == volume.id)
     conn.execute(changed.values(name=volume.name, size_gb=volume.size_gb))
 
@@ -52,7 +52,7 @@ def delete_volume(conn: Conn, volume: str, now: float) -> None:
 
 
 def forget_volumes(conn: Conn, now: float) -> None:
-    """Those that were deleted long ago, and are billed to their end."""
+    """Forgets the volumes that were deleted long ago, and are billed to their end."""
     past = (volumes.c.deleted_at <= now - REMEMBERED_S) & (volumes.c.billed_to >= volumes.c.deleted_at)
     conn.execute(delete(volumes).where(past))
 

@@ -34,12 +34,12 @@ def time(name: str) -> Column[float]:
 
 
 def job(**options: Any) -> Column[int]:
-    """The job that a row is deleted with."""
+    """Returns the column of the job that a row is deleted with."""
     return Column("seq", INTEGER, ForeignKey("jobs.seq", ondelete="CASCADE"), nullable=False, **options)
 
 
 def reference() -> tuple[Column[Any], ...]:
-    """The object that holds a payload over 1 MB."""
+    """Returns the columns of the object that holds a payload over 1 MB."""
     return Column("ref_key", Text), Column("ref_size", INTEGER), Column("ref_sha256", Text)
 
 
