@@ -57,19 +57,20 @@ class Artifacts(Protocol):
     async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref: ...
 
     async def put_file(self, key: str, file: BinaryIO, media_type: str) -> Ref:
-        """The whole file; its position does not matter."""
+        """Stores the whole file; its position does not matter."""
 
     async def get(self, ref: Ref) -> bytes:
-        """At most as many bytes as the ref says. One without a digest is not compared."""
+        """Returns the object, at most as many bytes as the ref says. An object whose ref has no digest is not
+        compared."""
 
     async def url(self, ref: Ref) -> str:
-        """A signed address under which a caller can read it."""
+        """Returns a signed address under which a caller can read the object."""
 
     async def delete(self, key: str) -> None:
-        """One that is not there is fine."""
+        """Deletes the object; an object that is not there is fine."""
 
     async def delete_prefix(self, prefix: str) -> None:
-        """Everything below `prefix`, which ends in a slash."""
+        """Deletes everything below `prefix`, which ends in a slash."""
 
     async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
         """Requests that an agent may send. Whether it may is decided by `control.nodes.signing`. Calls
@@ -88,9 +89,9 @@ class S3Artifacts:
         self._signing = ThreadPoolExecutor(1, thread_name_prefix="signing")  # waits for no store
 
     async def start(self) -> None:
-        """Make the bucket if need be and prove that it can be written. Raises an OutboundError.
+        """Makes the bucket if need be and proves that it can be written. Raises an OutboundError.
 
-        A full one is only logged: what needs no room goes on, and results wait for room.
+        A full store is only logged: what needs no room goes on, and results wait for room.
         """
         await self._waiting(self._store.ensure_bucket)
         try:

@@ -1,4 +1,4 @@
-"""What callers change: jobs are taken in, tried again, cancelled, purged.
+"""Changes that callers make: jobs are taken in, tried again, cancelled, purged.
 
 A submission is stored and fsynced when it is answered, and claimed in the same transaction where a slot is
 free. With an idempotency key a second submission finds the job of the first.
@@ -90,7 +90,7 @@ class JobCommands:
     async def submit(
         self, endpoint: Endpoint, submission: Submission, *, sync: bool, key: str = ""
     ) -> JobView:
-        """`key`: the id of the API key that submits it."""
+        """Takes in a job. `key`: the id of the API key that submits it."""
         if self.closed:
             raise _stopping()
         new = await self._new_job(endpoint, submission, key, sync=sync)
@@ -137,7 +137,7 @@ class JobCommands:
     async def _wait_on(
         self, endpoint: Endpoint, known: JobView, deadline: float, *, repeated: bool
     ) -> JobView:
-        """For a job that another call submitted, and after a commit whose outcome is unknown."""
+        """Waits for a job that another call submitted, or after a commit whose outcome is unknown."""
         try:
             return await self._queries.wait_until(endpoint, known.id, deadline)
         except NotFound:
@@ -235,7 +235,8 @@ class JobCommands:
         )
 
     async def _spill(self, key: str, data: bytes, now: float) -> Ref:
-        """Noted for deletion until the job is stored that names it: it may never be."""
+        """Stores a payload as an object, noted for deletion until the job is stored that names it: that job
+        may never be stored."""
         await self._commits.commit(lambda conn: store.note_orphans(conn, [key], now + STORED_WITHIN_S))
         return await self._artifacts.put_bytes(key, data)
 
@@ -250,7 +251,7 @@ class JobCommands:
     # -- jobs that are there
 
     async def cancel(self, endpoint: Endpoint, job: str) -> JobView:
-        """CANCELLED in the store at once; the slot is free when the agent reports it."""
+        """Cancels the job in the store at once; its slot is free when the agent reports the end."""
         now = self._clock()
         view, changed = await self._commits.commit(
             lambda conn: store.cancel(conn, endpoint.account, endpoint.id, job, now)
@@ -263,7 +264,7 @@ class JobCommands:
         return await self._queries.whole(view)
 
     async def retry(self, endpoint: Endpoint, job: str) -> JobView:
-        """Back to the queue with the same id and input, within its old ttl."""
+        """Puts the job back into the queue with the same id and input, within its old ttl."""
         if self.closed:
             raise _stopping()
         now = self._clock()

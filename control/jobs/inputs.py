@@ -49,7 +49,8 @@ def check_input(schema: Schema, value: object) -> None:
 
 
 def _validator(schema: Schema) -> Draft202012Validator:
-    """The schema is kept with its validator, so that no other object gets the same id()."""
+    """Returns the compiled schema. The schema is kept with its validator, so that no other object gets the
+    same id()."""
     kept = _compiled.get(id(schema))
     if kept is None:
         kept = _compiled[id(schema)] = (schema, Draft202012Validator(schema, format_checker=_FORMATS))
@@ -59,7 +60,7 @@ def _validator(schema: Schema) -> Draft202012Validator:
 
 
 def _most_telling(errors: Iterable[ValidationError]) -> list[str]:
-    """One sentence for each wrong field, the first few."""
+    """Returns one sentence for each wrong field, the first few."""
     messages: dict[str, str] = {}
     for error in errors:
         for field, message in _messages(error):
@@ -147,7 +148,7 @@ def _types(schema: Schema) -> str:
 
 
 def _allowed(schema: Schema) -> str:
-    """All that a field takes, in words: `256 to 1536 in steps of 64`."""
+    """Returns all that a field takes, in words: `256 to 1536 in steps of 64`."""
     if "enum" in schema:
         return _alternatives(schema["enum"])
     if "minimum" in schema or "maximum" in schema or "multipleOf" in schema:
@@ -191,7 +192,7 @@ def _alternatives(values: Sequence[object]) -> str:
 
 
 def _name(path: Iterable[object]) -> str:
-    """`frames[2].width`, as one would write it."""
+    """Returns a field's name, such as `frames[2].width`."""
     name = ""
     for part in path:
         name = f"{name}[{part}]" if isinstance(part, int) else _join(name, str(part))

@@ -1,4 +1,4 @@
-"""What followed attempts print, as their agents send it: bounded, in memory, for readers that follow.
+"""The output of followed attempts, as their agents send it: bounded, in memory, for readers that follow.
 
     first reader ──> its node receives: wanted ──LogLines──> Ring ──> readers
     last reader goes ──LINGER_S without another──> no longer wanted, forgotten
@@ -60,7 +60,7 @@ class Ring:
             reader.set()
 
     def after(self, number: int) -> list[tuple[int, str]]:
-        """The lines that are kept and come after this one, oldest first."""
+        """Returns the lines that are kept and come after this one, oldest first."""
         return [(n, line) for n, line in self._lines if n > number]
 
 
@@ -79,7 +79,7 @@ class LiveLogs:
 
     @contextmanager
     def reading(self, key: AttemptKey, node: str, changed: asyncio.Event) -> Iterator[Ring]:
-        """The attempt's ring; `changed` is set when something is new in it."""
+        """Yields the attempt's ring; `changed` is set when something is new in it."""
         _, ring = self._rings.setdefault(key, (node, Ring()))
         if ring.forgetting is not None:
             ring.forgetting.cancel()
@@ -95,7 +95,7 @@ class LiveLogs:
                 ring.forgetting = loop.call_later(LINGER_S, self._forget, key)
 
     def known(self, key: AttemptKey) -> Ring | None:
-        """The lines of an ended attempt that a reader followed a moment ago."""
+        """Returns the lines of an ended attempt that a reader followed a moment ago, or None."""
         return self._rings[key][1] if key in self._rings else None
 
     def _forget(self, key: AttemptKey) -> None:
@@ -123,7 +123,7 @@ class LiveLogs:
                 self._streams[node][0].end("its credential was revoked")
 
     async def serve(self, stream: ControlLogs, peer: str, token: str) -> None:
-        """One stream of one node, from its Hello to its end."""
+        """Serves one stream of one node, from its Hello to its end."""
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = (await stream.receive()).hello
@@ -171,7 +171,8 @@ class LiveLogs:
             return  # the reading half says why
 
     def _feed(self, node: str, report: LogLines) -> str | None:
-        """Why these lines are refused; None where they are not, or where no reader is left."""
+        """Stores these lines. Returns why they are refused; None where they are not, or where no reader is
+        left."""
         at, ring = self._rings.get(report.key, ("", None))
         if ring is not None:
             try:

@@ -1,4 +1,4 @@
-"""What a job prints, in order, for a reader that may come late or come back: lines, resets, and the end.
+"""The output of a job, in order, for a reader that may come late or come back: lines, resets, and the end.
 
 Ids are `attempt-n`, n counting the lines of an attempt. What is kept comes first: of an attempt that runs,
 what its worker still remembers; of one that has ended, its stored tail. `skipped` says how many lines are
@@ -27,7 +27,7 @@ LAST_LINES_S = 2.0
 
 @dataclass(slots=True)
 class LogPosition:
-    """What a reader has: the last line of an attempt. No attempt before the first."""
+    """The last line that a reader has, and its attempt. No attempt before the first line."""
 
     attempt: int = 0
     n: int = -1
@@ -94,7 +94,8 @@ def _newest(stored: tuple[AttemptLog, ...]) -> int:
 
 
 def _ended(position: LogPosition, log: AttemptLog, ring: Ring | None) -> Iterator[LogEvent]:
-    """The rest of an attempt that has ended: from memory if a reader followed it, else its stored tail."""
+    """Yields the rest of an attempt that has ended: from memory if a reader followed it, else its stored
+    tail."""
     if log.attempt < position.attempt:
         return
     yield from position.begin(log.attempt)
@@ -111,7 +112,7 @@ async def _along(
     printed: asyncio.Event,
     stops: Callable[[], bool],
 ) -> AsyncGenerator[LogEvent, None]:
-    """What is printed, until the job has changed."""
+    """Yields what is printed, until the job has changed."""
     changing = asyncio.create_task(changed.wait())
     try:
         while not changing.done() and not stops():

@@ -1,4 +1,4 @@
-"""What is read of jobs: records, held waits, streams, lists, counts. Changes nothing but the pollers' cursor.
+"""Reads of jobs: records, held waits, streams, lists, counts. Changes nothing but the pollers' cursor.
 
 A payload that was spilled to the object store is put back into what the caller reads up to a size; above
 that the caller gets `{"output_url", "size", "sha256"}`. A caller that waits for an end registers before
@@ -71,7 +71,7 @@ class JobQueries:
     # -- one job
 
     async def view(self, endpoint: Endpoint, job: str) -> JobView:
-        """As it is stored: a spilled output is only named. A waiting job has a reason."""
+        """Returns the job as it is stored: a spilled output is only named. A waiting job has a reason."""
         now = self._clock()
         view = await self._commits.read(
             lambda conn: store.view(conn, endpoint.account, endpoint.id, job, now)
@@ -81,7 +81,7 @@ class JobQueries:
         return self._seen(endpoint, view)
 
     def _seen(self, endpoint: Endpoint, view: JobView) -> JobView:
-        """As its caller sees it: what only lies ahead of a worker is in the queue."""
+        """Returns a job as its caller sees it: a job that only lies ahead of a worker is in the queue."""
         if view.state is JobState.IN_PROGRESS and self._cluster.lies_ahead(AttemptKey(view.id, view.attempt)):
             view = replace(view, state=JobState.IN_QUEUE, delay_ms=None, progress=None)
         return self._with_reason(endpoint, view)
@@ -108,15 +108,16 @@ class JobQueries:
             raise no_job(job)
 
     async def wait(self, endpoint: Endpoint, job: str, seconds: float) -> JobView:
-        """The terminal view as soon as there is one; after `seconds`, the view as it is then."""
+        """Waits for the job's end. Returns the terminal view as soon as there is one; after `seconds`, the
+        view as it is then."""
         self._check_open()
         deadline = asyncio.get_running_loop().time() + seconds
         return await self.whole(await self.wait_until(endpoint, job, deadline))
 
     async def wait_until(self, endpoint: Endpoint, job: str, deadline: float) -> JobView:
-        """As `wait`, to a time of the loop's clock; a spilled output is only named.
+        """Waits as `wait` does, to a time of the loop's clock; a spilled output is only named.
 
-        A commit whose outcome is unknown may have ended the job: it is read again, and waited for on.
+        A commit whose outcome is unknown may have ended the job: the job is read again, and waited for on.
         """
         while True:
             with self._waiters.end_of(job) as ended:
@@ -143,7 +144,8 @@ class JobQueries:
     async def follow_logs(
         self, endpoint: Endpoint, job: str, after: tuple[int, int] | None
     ) -> AsyncGenerator[LogEvent, None]:
-        """What the job prints, from what is kept or after an id, to its end. A reader may come back."""
+        """Yields what the job prints, from what is kept or after an id, to its end. A reader may come
+        back."""
         with self._waiters.changes_of(job) as changed:
             events = follow_logs(
                 self._commits,
@@ -182,7 +184,7 @@ class JobQueries:
         return replace(view, logs=lines)
 
     async def payload(self, ref: Ref) -> bytes:
-        """The JSON text that was spilled, or JSON with its URL, size and digest."""
+        """Returns the JSON text that was spilled, or JSON with its URL, size and digest."""
         if ref.size <= INLINE_BYTES:
             return await self._artifacts.get(ref)
         location = {"output_url": await self._artifacts.url(ref), "size": ref.size, "sha256": ref.sha256}
@@ -236,13 +238,14 @@ class JobQueries:
         return replace(poll, view=self._seen(endpoint, poll.view))
 
     async def advance(self, job: str, cursor: Cursor) -> None:
-        """The answer was written: pollers get what comes after."""
+        """Moves the cursor after an answer was written: pollers get what comes after it."""
         await self._commits.commit(lambda conn: store.advance(conn, job, cursor))
 
     async def follow(
         self, endpoint: Endpoint, job: str, after: tuple[int, int] | None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Every event of the job, from the start or after an id, to its end. A reader may come back."""
+        """Yields every event of the job, from the start or after an id, to its end. A reader may come
+        back."""
         with self._waiters.changes_of(job) as changed:
             events = follow(self._commits, endpoint, job, after, changed, self._clock, self._stops)
             async with aclosing(events):
@@ -267,8 +270,8 @@ class JobQueries:
     # -- an endpoint
 
     async def requests(self, endpoint: Endpoint, listing: Listing) -> Page:
-        """A page may be short though others follow: of the jobs that the store has IN_PROGRESS, some only lie
-        ahead of a worker."""
+        """Returns a page of the endpoint's jobs. The page may be short though others follow: of the jobs that
+        the store has IN_PROGRESS, some only lie ahead of a worker."""
         now = self._clock()
         queued = listing.state is JobState.IN_QUEUE and self._cluster.waiting_ahead(endpoint.id)
         besides = JobState.IN_PROGRESS if queued else None
@@ -308,7 +311,8 @@ class JobQueries:
         )
 
     async def _recount(self, endpoint: str) -> Counted:
-        """A long queue takes long to count: it is done once for all who ask, and is good for a while."""
+        """Returns the count of a long queue, which takes long: the queue is counted once for all who ask, and
+        the count is good for a while."""
         async with self._counting:
             now = asyncio.get_running_loop().time()
             until, counted = self._counted.get(endpoint, (now, Counted()))
@@ -319,7 +323,7 @@ class JobQueries:
 
 
 def _fitting(chunks: Sequence[StoredChunk]) -> int:
-    """How many of them make up one answer: at least one, and no more than the bounds allow."""
+    """Returns how many of the chunks make up one answer: at least one, and no more than the bounds allow."""
     size = 0
     for n, chunk in enumerate(chunks[:POLL_CHUNKS]):
         size += _size(chunk)

@@ -1,4 +1,4 @@
-"""How a stored job reads on the wire. Payloads are JSON text already and are put in as they are.
+"""The records of stored jobs on the wire. Payloads are JSON text already and are put in as they are.
 
 The shapes are those that existing clients check: a terminal record always has id, status, delayTime,
 executionTime and workerId (0 and "" when nothing is known), `output` and `error` only when they were
@@ -27,17 +27,17 @@ _NO_RESULT = {
 
 
 def accepted(view: JobView) -> Record:
-    """The answer to `/run`: the id, and that the job waits, even where a worker has it by now."""
+    """Returns the answer to `/run`: the id, and that the job waits, even where a worker has it by now."""
     return {"id": view.id, "status": JobState.IN_QUEUE.value}
 
 
 def purged(removed: int) -> Record:
-    """The answer to `/purge-queue`; existing clients look for the lower-case word."""
+    """Returns the answer to `/purge-queue`; existing clients look for the lower-case word."""
     return {"removed": removed, "status": "completed"}
 
 
 def record(view: JobView) -> Record:
-    """The answer to `/status`, `/status-sync`, `/runsync` and `/cancel`."""
+    """Returns the answer to `/status`, `/status-sync`, `/runsync` and `/cancel`."""
     if view.state in (JobState.IN_QUEUE, JobState.IN_PROGRESS):
         return _unfinished(view)
     fields: Record = {
@@ -72,7 +72,7 @@ def _unfinished(view: JobView) -> Record:
 
 
 def hosted_result(view: JobView) -> Record:
-    """A hosted model's synchronous result, which carries COMPLETED or FAILED and no other end."""
+    """Returns a hosted model's synchronous result, which carries COMPLETED or FAILED and no other end."""
     fields = record(view)
     if view.ended and view.state is not JobState.COMPLETED:
         fields["status"] = JobState.FAILED.value
@@ -81,7 +81,7 @@ def hosted_result(view: JobView) -> Record:
 
 
 def stream_poll(view: JobView, chunks: Sequence[StoredChunk], end_reported: bool = False) -> Record:
-    """The answer to a `/stream` poll; `stream` is always there.
+    """Returns the answer to a `/stream` poll; `stream` is always there.
 
     `end_reported`: pollers have received the end. The stock Python client does not take CANCELLED for an end
     and would poll on, so from the second time the job reads FAILED.
@@ -94,13 +94,13 @@ def stream_poll(view: JobView, chunks: Sequence[StoredChunk], end_reported: bool
 
 
 def page(found: Page) -> Record:
-    """The answer to `/requests`: records without output, each with its submission's time."""
+    """Returns the answer to `/requests`: records without output, each with its submission's time."""
     cursor = None if found.cursor is None else str(found.cursor)
     return {"requests": [_listed(view) for view in found.views], "cursor": cursor}
 
 
 def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
-    """The answer to `/logs`."""
+    """Returns the answer to `/logs`."""
     return {
         "id": job,
         "logs": [
@@ -110,7 +110,7 @@ def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
 
 
 def webhook_body(view: JobView, input_json: bytes) -> bytes:
-    """The body of a webhook: the record, and `input` and `webhook` as they were submitted."""
+    """Returns the body of a webhook: the record, and `input` and `webhook` as they were submitted."""
     fields = record(view)
     fields["input"] = orjson.Fragment(input_json)
     fields["webhook"] = view.webhook
@@ -122,8 +122,9 @@ def chunk_value(value: bytes) -> Record:
 
 
 def health(counted: EndpointHealth) -> Record:
-    """All eleven counters, always; `devices` where some are unhealthy, the `reason` of workers that are
-    throttled or wait before they start, and what ready ones report that they serve."""
+    """Returns the answer to `/health`: all eleven counters, always; `devices` where some are unhealthy, the
+    `reason` of workers that are throttled or wait before they start, and what ready workers report that they
+    serve."""
     fields: Record = {
         "jobs": {
             "completed": counted.completed,

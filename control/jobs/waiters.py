@@ -28,7 +28,7 @@ class JobWaiters:
 
     @contextmanager
     def end_of(self, job: str) -> Iterator[asyncio.Future[JobView]]:
-        """A future of the job's terminal view."""
+        """Yields a future of the job's terminal view."""
         future: asyncio.Future[JobView] = asyncio.get_running_loop().create_future()
         waiting = self._ends.setdefault(job, [])
         waiting.append(future)
@@ -45,7 +45,7 @@ class JobWaiters:
 
     @contextmanager
     def changes_of(self, job: str) -> Iterator[asyncio.Event]:
-        """An event that is set at every change; the waiter clears it before it reads."""
+        """Yields an event that is set at every change; the waiter clears the event before it reads."""
         event = asyncio.Event()
         waiting = self._changes.setdefault(job, [])
         waiting.append(event)
@@ -66,14 +66,14 @@ class JobWaiters:
             event.set()
 
     def gone(self, job: str, error: Exception) -> None:
-        """The record was deleted: no end will be reported."""
+        """Ends the waits for a job whose record was deleted: no end of the job will be reported."""
         for future in self._ends.get(job, ()):
             if not future.done():
                 future.set_exception(error)
         self.changed(job)
 
     def uncertain_commit(self, error: Exception) -> None:
-        """It is unknown which ends were stored: everyone who waits for a job has to read it again."""
+        """Makes everyone who waits for a job read it again, since it is unknown which ends were stored."""
         for futures in self._ends.values():
             for future in futures:
                 if not future.done():
@@ -82,7 +82,7 @@ class JobWaiters:
             self.changed(job)
 
     def close(self) -> None:
-        """Everyone who waits reads the job once more and returns what there is."""
+        """Ends all waits: everyone who waits reads the job once more and returns what there is."""
         self.closed = True
         self.uncertain_commit(_stopping())
 
@@ -108,7 +108,7 @@ class JobChanges:
             self._cancel(job.node, Cancel(job.job, job.attempt, "its job could not be stored"))
 
     def apply(self, changed: Iterable[Changed]) -> None:
-        """To be called once the changes are committed."""
+        """Acts on changes of jobs. To be called once the changes are committed."""
         for change in changed:
             if change.gone:
                 self._waiters.gone(change.job, NotFound(f"job {change.job}: its time has passed"))

@@ -69,7 +69,8 @@ class Webhooks:
         clock: Callable[[], float],
         spool: str | None = None,
     ) -> None:
-        """`spool`: the folder for large bodies; None: the system's for temporary files."""
+        """Begins with no delivery under way. `spool`: the folder for large bodies; None: the system's for
+        temporary files."""
         self._commits = commits
         self._queries = queries
         self._post = post
@@ -81,7 +82,7 @@ class Webhooks:
         self._wake = wake
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Delivers webhooks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._wake.clear()
@@ -119,7 +120,8 @@ class Webhooks:
             self._wake.set()
 
     async def _tried(self, delivery: Delivery) -> bool | None:
-        """Whether it was delivered. None: the store or the object store is down, and it was not tried.
+        """Tries to deliver a webhook. Returns whether it was delivered. None: the store or the object store
+        is down, and the webhook was not tried.
 
         Whatever else goes wrong is a try that failed: a part of it that is lost, a URL that cannot be
         resolved. So no row stays without end.
@@ -146,7 +148,8 @@ class Webhooks:
         return False
 
     async def _note(self, delivery: Delivery, delivered: bool | None) -> None:
-        """Until it is stored: a row that stays as it was would be sent again at once."""
+        """Stores the result of a try, again until the store takes it: a row that stays as it was would be
+        sent again at once."""
         logged = False
         while True:
             now = self._clock()
@@ -169,7 +172,7 @@ class Webhooks:
             await asyncio.sleep(STORE_RETRY_S)
 
     async def _ready(self, delivery: Delivery) -> tuple[bytes | BinaryIO, dict[str, str]]:
-        """The body and its headers. A large body is in a file."""
+        """Returns the body and its headers. A large body is in a file."""
         if delivery.input_ref is None and delivery.view.output_ref is None:
             body = await self._body(delivery)
             return body, await self._headers(delivery.id, body)
@@ -190,7 +193,8 @@ class Webhooks:
         return records.webhook_body(view, input_json or b"null")
 
     async def _headers(self, delivery: str, body: bytes) -> dict[str, str]:
-        """Of the Standard Webhooks convention: the receiver checks them with any of its libraries."""
+        """Returns the headers of the Standard Webhooks convention: the receiver checks them with any of its
+        libraries."""
         at = datetime.fromtimestamp(int(self._clock()), UTC)
         if not self._secret:
             self._secret = await self._commits.commit(store.webhook_secret)
@@ -211,7 +215,8 @@ def _closing(body: bytes | BinaryIO) -> Iterator[None]:
 
 
 def _shared_out(conn: Conn, now: float, under_way: dict[str, Waiter]) -> list[Delivery]:
-    """The due deliveries that get a free slot. `under_way`: whose each is that has one, by id."""
+    """Returns the due deliveries that get a free slot. `under_way`: the callers of those that have a slot, by
+    id."""
     due, held = list[Delivery](), Counter[Group]()
     for whose in under_way.values():
         take(held, whose.group)
@@ -226,8 +231,8 @@ def _shared_out(conn: Conn, now: float, under_way: dict[str, Waiter]) -> list[De
 
 
 def left_out(held: Held, account: str) -> list[Group] | None:
-    """The keys of the account, their endpoints and receivers that get no further slot now; None: nobody of
-    the account gets one."""
+    """Returns the keys of the account, their endpoints and receivers that get no further slot now; None:
+    nobody of the account gets a slot."""
     within = (OTHERS, account)
     full = WEBHOOKS.full_groups(held, within)
     return None if full is None else [group[len(within) :] for group in full]
