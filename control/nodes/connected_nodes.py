@@ -117,11 +117,11 @@ class ConnectedNodes:
     # -- a session's life
 
     async def admit(self, token: str) -> str | None:
-        """Why a caller with this token may open no stream; None if it may send a Hello."""
+        """Returns why a caller with this token may open no stream; None if it may send a Hello."""
         return await self._commits.read(lambda conn: unknown(conn, token))
 
     async def serve(self, stream: ControlStream, peer: str, token: str) -> None:
-        """One stream, from Hello to its end."""
+        """Serves one stream, from Hello to its end."""
         try:
             opened = await self._open(stream, peer, token)
         except StreamEnded as ended:
@@ -152,7 +152,8 @@ class ConnectedNodes:
             await self._close(opened)
 
     async def _close(self, session: NodeSession) -> None:
-        """From now on another boot of this node may take over: its process may have died."""
+        """Stores that the session is over: from now on another boot of this node may take over, since its
+        process may have died."""
         now = self._clock()
         try:
             await self._commits.commit(
@@ -181,7 +182,7 @@ class ConnectedNodes:
         return await self._welcome(hello, token, stream, peer)
 
     async def _looked_at(self, hello: Hello, token: str) -> tuple[Hello, str | None]:
-        """The Hello without what must not be accepted, and why the node is refused, if it is."""
+        """Returns the Hello without what must not be accepted, and why the node is refused, if it is."""
         try:
             return checked_hello(hello), await self._refusal(hello, token)
         except InvalidReport as error:
@@ -197,7 +198,7 @@ class ConnectedNodes:
         return await self._commits.read(lambda conn: why_refused(conn, token, node, now))
 
     async def _join(self, hello: Hello, token: str, stream: ControlStream) -> None:
-        """The node gets a credential, and opens its session with that."""
+        """Gives the node a credential, with which it then opens its session."""
         now = self._clock()
 
         def add(conn: Conn) -> str:
@@ -343,7 +344,8 @@ class ConnectedNodes:
             raise StreamEnded(f"{error}, and ask again") from error
 
     async def speaks(self, hello: StreamHello, token: str) -> str | None:
-        """Why the caller of a second stream does not belong to the node's session; None if it does."""
+        """Returns why the caller of a second stream does not belong to the node's session; None if it
+        does."""
         if not await self._commits.read(lambda conn: is_credential_of(conn, token, hello.node)):
             return f"this is not what node {hello.node} came in with, or it was revoked"
         session = self._sessions.by_node.get(hello.node)
@@ -352,7 +354,8 @@ class ConnectedNodes:
         return None
 
     async def watch_broken(self) -> None:
-        """A stream that broke has `broken_s` to come back; then its jobs go back to the queue."""
+        """Waits `broken_s` for each broken stream to come back; then puts its node's jobs back into the
+        queue."""
         loop = asyncio.get_running_loop()
         while True:
             broken = await self._broken.get()
@@ -379,8 +382,8 @@ async def _refuse(stream: ControlStream, why: str) -> None:
 
 
 async def _closes(session: NodeSession) -> bool:
-    """Whether it is just ending: its agent was killed, and started again before the store had taken in what
-    it had reported. The session of an agent that is there does not."""
+    """Returns whether a session is just ending: its agent was killed, and started again before the store had
+    taken in what the agent had reported. The session of an agent that is there does not end."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSING_S):
             await session.closed.wait()

@@ -97,15 +97,15 @@ class _CallStream(DuplexStream[In, Out]):
 
 
 class GrpcControlStream(_CallStream[FromAgent, FromControl]):
-    """Of a session."""
+    """The stream of a session."""
 
 
 class GrpcControlLogs(_CallStream[LogLines, LogWanted]):
-    """Of a stream of logs."""
+    """The stream of a session's logs."""
 
 
 class GrpcTunnel(_CallStream[TunnelPieces, TunnelPieces]):
-    """Of the stream of a tunnel."""
+    """The stream of a tunnel."""
 
 
 OpenStream = GrpcControlStream | GrpcControlLogs | GrpcTunnel
@@ -145,27 +145,28 @@ class GrpcServer:
         await self._server.stop(grace_s)
 
     async def session(self, _requests: object, context: Any) -> None:
-        """One call. It ends when its stream is over and written; gRPC cancels it when the peer is lost."""
+        """Serves one call. It ends when its stream is over and written; gRPC cancels it when the peer is
+        lost."""
         token = await self._token(context)
         stream = GrpcControlStream(Decoder(FromAgent, REPORTED_MAX, FIRST_MAX), context)
         await self._call(stream, self._handle(stream, context.peer(), token), context)
 
     async def logs(self, _requests: object, context: Any) -> None:
-        """The same for the logs of a session."""
+        """Serves one call for the logs of a session."""
         assert self._handle_logs is not None
         token = await self._token(context)
         stream = GrpcControlLogs(Decoder(LogLines), context, LOGS_MAX)
         await self._call(stream, self._handle_logs(stream, context.peer(), token), context)
 
     async def tunnel(self, _requests: object, context: Any) -> None:
-        """The same for the tunnel of a session."""
+        """Serves one call for the tunnel of a session."""
         assert self._handle_tunnel is not None
         token = await self._token(context)
         stream = GrpcTunnel(Decoder(TunnelPieces), context, STREAM_BYTES)
         await self._call(stream, self._handle_tunnel(stream, context.peer(), token), context)
 
     async def _token(self, context: Any) -> str:
-        """The token of a caller that is admitted. For any other the call ends here."""
+        """Returns the token of a caller that is admitted. For any other caller the call ends here."""
         brought = next((value for key, value in context.invocation_metadata() if key == codec.TOKEN), b"")
         try:
             refusal = await self._unauthenticated.admit(brought, context.peer())

@@ -64,8 +64,8 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class JoinedNode:
-    """What the store has of a node: the token that it joined with, and its credential's id. `used`: it came
-    with the credential before."""
+    """The store's record of a node: the token that it joined with, and its credential's id. `used`: the node
+    came with the credential before."""
 
     join_key: str = ""
     credential: str = ""
@@ -74,7 +74,7 @@ class JoinedNode:
 
 
 def entry(brought: Brought, node: str, known: JoinedNode | None, now: float) -> JoinCase:
-    """How this node comes in. Raises JoinRefused."""
+    """Returns how this node comes in. Raises JoinRefused."""
     if brought.node is not None:
         if known is None or not (known.credential == brought.id or _may_be_first(brought, node, known)):
             whose = "an earlier one of this node" if brought.node == node else f"that of node {brought.node}"
@@ -94,7 +94,8 @@ def entry(brought: Brought, node: str, known: JoinedNode | None, now: float) -> 
 
 
 def _may_be_first(brought: Brought, node: str, known: JoinedNode) -> bool:
-    """A Hello that control saw late got the node another one, while its agent had kept this."""
+    """Returns whether a credential may be the node's first. A Hello that control saw late got the node
+    another credential, while its agent had kept this one."""
     return brought.node == node and not known.used and known.revoked_at is None
 
 
@@ -111,14 +112,14 @@ def _joins(brought: Brought, now: float) -> JoinCase:
 
 
 def unknown(conn: Conn, token: str) -> str | None:
-    """Why this token or credential admits no node at all; None for one that is known."""
+    """Returns why this token or credential admits no node at all; None for one that is known."""
     if keys.find(conn, _kind(token), token) is not None:
         return None
     return UNKNOWN if _kind(token) == "join" else OUT
 
 
 def why_refused(conn: Conn, token: str, node: str, now: float) -> str | None:
-    """Why this node may not connect with this; None when it may."""
+    """Returns why this node may not connect with this token or credential; None when it may."""
     try:
         entry(_brought(conn, token), node, _known(conn, node), now)
     except JoinRefused as refused:
@@ -127,12 +128,12 @@ def why_refused(conn: Conn, token: str, node: str, now: float) -> str | None:
 
 
 def is_join_token(token: str) -> bool:
-    """Whether it is for `join`; any other is for `reconnect`."""
+    """Returns whether the token is for `join`; any other is for `reconnect`."""
     return _kind(token) == "join"
 
 
 def join(conn: Conn, token: str, node: str, now: float) -> str:
-    """The node joins with this token; returns the credential with which it reconnects. Raises
+    """Joins the node with this token; returns the credential with which the node reconnects. Raises
     JoinRefused, where `why_refused` says why.
 
     To be called when the node's row is there, in the transaction that made it: a token that may be used once
@@ -154,7 +155,7 @@ def join(conn: Conn, token: str, node: str, now: float) -> str:
 
 
 def reconnect(conn: Conn, credential: str, node: str, now: float) -> None:
-    """The node reconnects. Raises JoinRefused, where `why_refused` says why."""
+    """Reconnects the node. Raises JoinRefused, where `why_refused` says why."""
     brought = _brought(conn, credential)
     entry(brought, node, _known(conn, node), now)
     note_use(conn, {brought.id: now})
@@ -172,20 +173,20 @@ def _forget_unused(conn: Conn, node: str, but: str = "", newest: int = 0) -> Non
 
 
 def is_credential_of(conn: Conn, credential: str, node: str) -> bool:
-    """Whether this is the node's credential, and good."""
+    """Returns whether this is the node's credential, and good."""
     row = keys.find(conn, "node", credential)
     known = _known(conn, node)
     return row is not None and known is not None and bool(row.id == known.credential)
 
 
 def revoke(conn: Conn, node: str, now: float) -> bool:
-    """The node's credential is good no more. False: it had none, or it was revoked before."""
+    """Revokes the node's credential. Returns False if the node had none, or it was revoked before."""
     known = _known(conn, node)
     return known is not None and keys.revoke_key(conn, known.credential, now)
 
 
 def revoked_nodes(conn: Conn) -> frozenset[str]:
-    """The nodes whose credential was revoked."""
+    """Returns the nodes whose credential was revoked."""
     theirs = select(nodes.c.id).join(key_rows, key_rows.c.id == nodes.c.credential)
     return frozenset(conn.execute(theirs.where(key_rows.c.revoked_at.is_not(None))).scalars())
 

@@ -114,8 +114,8 @@ class NodeReports:
             self._scaling.leaves(session.node)
 
     async def _answer_rejected(self, session: NodeSession, rejected: Sequence[tuple[Report, str]]) -> None:
-        """An attempt that is not the node's is to stop there; one that is, and whose end cannot be taken, has
-        ended: its job is assigned again."""
+        """Stops attempts that are not the node's; drops attempts that are, but whose end cannot be taken:
+        they have ended, and their jobs are assigned again."""
         for report, why in rejected:
             session.assigned.log_once(type(report.body).__name__, why)
             match report.body:
@@ -162,7 +162,7 @@ class NodeReports:
         self._scaling.wake.set()
 
     async def _commit(self, session: NodeSession, reports: Sequence[Report], freed: Collection[str]) -> None:
-        """`freed`: the endpoints of whose workers slots became free."""
+        """Commits the reports. `freed`: the endpoints of whose workers slots became free."""
         backlog = self._dispatch.backlog
         waiting = {endpoint: backlog[endpoint] for endpoint in sorted(backlog.keys() & freed)}
         slots = self._dispatch.reserve(waiting)
@@ -219,7 +219,8 @@ class NodeReports:
                     await self._drop(session.node, AttemptKey(report.body.job, report.body.attempt))
 
     async def _drop(self, node: str, key: AttemptKey) -> None:
-        """Its outcome cannot be stored, and its node will not report another: the job is assigned again."""
+        """Drops an attempt whose outcome cannot be stored, since its node will not report another: the job is
+        assigned again."""
         now = self._clock()
         self._changes.apply(
             await self._commits.commit(
@@ -279,7 +280,7 @@ def note_samples(session: NodeSession, node: NodeState, samples: Iterable[Device
 
 
 def _is_paid(conn: Conn, node: str, span: Usage, unpaid: list[str]) -> bool:
-    """Whether this span of usage is billed to an account; adds to `unpaid` why not."""
+    """Returns whether this span of usage is billed to an account; adds to `unpaid` why not."""
     try:
         validation.paid(span, store.usage_owner(conn, node, span))
     except InvalidReport as error:

@@ -1,4 +1,4 @@
-"""One session of one node: receives what its agent sends, in order, and sends what the plane decides.
+"""The session of a node: receives what its agent sends, in order, and sends what the plane decides.
 
     Hello -> Welcome, Desired -> messages both ways -> the stream ends, or a newer session takes over
 
@@ -58,7 +58,7 @@ ENDED = 4096
 
 
 class AssignedToNode:
-    """What this process assigned to one node in one session: `validation.Assignments`.
+    """The things that this process assigned to one node in one session: `validation.Assignments`.
 
     Workers are in the cluster state, pods and volumes in their books; `pods` and `volumes` say which of them
     the node was sent. Attempts are kept here: from their Assign, or from the Hello that named them, until
@@ -84,7 +84,7 @@ class AssignedToNode:
     # -- what was assigned
 
     def end(self, reports: Iterable[Report]) -> None:
-        """These are stored."""
+        """Notes that the ends in these reports are stored."""
         for report in reports:
             if isinstance(report.body, Outcome | Refused):
                 self._ended[AttemptKey(report.body.job, report.body.attempt)] = None
@@ -109,7 +109,7 @@ class AssignedToNode:
     # -- messages
 
     def holds(self, attempt: HeldAttempt) -> bool:
-        """Whether an attempt that a Hello names takes a slot of a worker of this node."""
+        """Returns whether an attempt that a Hello names takes a slot of a worker of this node."""
         if attempt.key not in self.attempts:
             which = f"attempt {attempt.attempt} of job {attempt.job[:80]!r}"
             self.log_once("Hello", f"{which} is not one that control gave to this node")
@@ -122,7 +122,7 @@ class AssignedToNode:
         return placed is not None and placed.node == self._node
 
     def log_once(self, kind: str, why: str) -> None:
-        """One line for each kind of message and session: a flood of them does not fill the log."""
+        """Logs one line for each kind of message and session: a flood of them does not fill the log."""
         if kind not in self._logged:
             self._logged.add(kind)
             log.warning(
@@ -182,7 +182,8 @@ class NodeSession:
         self._wake.set()
 
     def unsent(self) -> list[AttemptKey]:
-        """The attempts that its stream has not taken: once the session is over, its node never had them."""
+        """Returns the attempts that the session's stream has not taken: once the session is over, its node
+        never had them."""
         return [AttemptKey(assign.job, assign.attempt) for assign in self._assigns]
 
     def cancel(self, cancel: Cancel) -> None:
@@ -199,17 +200,17 @@ class NodeSession:
         self._wake.set()
 
     def end(self, reason: str) -> None:
-        """Nothing more is handled. The first reason stands."""
+        """Ends the session: nothing more is handled. The first reason stands."""
         self._reason = self._reason or reason
         self._stream.end(self._reason)
 
     # -- the connection
 
     async def run(self) -> str:
-        """Until the stream ends; returns the reason.
+        """Runs until the stream ends; returns the reason.
 
-        What is being committed then is brought to its end: it may have ended jobs that callers wait for, and
-        claimed others for other nodes.
+        A commit that is under way then is brought to its end: the commit may have ended jobs that callers
+        wait for, and claimed others for other nodes.
         """
         handling = asyncio.create_task(self._handle_all(), name=f"handle what {self.node} reports")
         sending = asyncio.create_task(self._send_all(), name=f"send to {self.node}")
@@ -235,7 +236,8 @@ class NodeSession:
                 log.error("the session of node %s failed", self.node, exc_info=error)
 
     async def _handle_all(self) -> None:
-        """Whatever came while one transaction was under way makes up the next."""
+        """Handles the agent's messages: whatever came while one transaction was under way makes up the
+        next."""
         while not self._reason:
             messages = await self._stream.receive_all()
             self._handling = True
@@ -255,7 +257,8 @@ class NodeSession:
             self._handling, self._received_at = False, self._loop.time()
 
     async def _watch_silence(self) -> None:
-        """Nothing is read while something is handled: that is no silence of the node."""
+        """Raises StreamEnded once the node was silent for too long. Nothing is read while something is
+        handled: that is not a silence of the node."""
         while True:
             left = SILENCE_S if self._handling else self._received_at + SILENCE_S - self._loop.time()
             if left <= 0:
@@ -300,7 +303,7 @@ def _first_end(tasks: Sequence[asyncio.Task[None]]) -> str:
 
 
 def _first(assigns: list[Assign]) -> list[Assign]:
-    """As many as fit into one message, at least one."""
+    """Returns as many as fit into one message, at least one."""
     size = 0
     for n, assign in enumerate(assigns):
         size += len(assign.input or b"")
@@ -363,7 +366,8 @@ class Assigner:
         session.assign(assign)
 
     def _own_grant(self, own: S3Config, prefix: str, claimed: Claimed) -> Grant:
-        """The caller's own bucket. The caller chose its address: only the operator may allow private ones."""
+        """Returns the grant of the caller's own bucket. The caller chose its address: only the operator may
+        allow private ones."""
         folder = f"{own.object_path.strip('/')}/" if own.object_path.strip("/") else ""
         return Grant(
             endpoint_url=own.endpoint_url,

@@ -16,8 +16,9 @@ GOODBYE_S = 2.0
 
 
 class NodeSessions:
-    """What is sent to a node without a session is dropped: the node reports what it holds on its return.
-    `unsent` is called with the node and each attempt that a session has not sent at its end."""
+    """The sessions by node. What is sent to a node without a session is dropped: the node reports what it
+    holds on its return. `unsent` is called with the node and each attempt that a session has not sent at its
+    end."""
 
     def __init__(self, unsent: Callable[[str, AttemptKey], None]) -> None:
         self.stopping = False
@@ -26,14 +27,14 @@ class NodeSessions:
         self._left = asyncio.Event()
 
     def add(self, session: NodeSession) -> None:
-        """An earlier session of the same node ends."""
+        """Adds a session; an earlier session of the same node ends."""
         earlier = self.by_node.get(session.node)
         self.by_node[session.node] = session
         if earlier is not None:
             earlier.end("a newer session took over")
 
     def remove(self, session: NodeSession) -> bool:
-        """It is over. False where a newer session of the node has taken over."""
+        """Removes a session that is over. Returns False where a newer session of the node has taken over."""
         for key in session.unsent():
             self._unsent(session.node, key)
         if self.by_node.get(session.node) is not session:
@@ -62,15 +63,16 @@ class NodeSessions:
                 session.end("its credential was revoked")
 
     def expire(self, lost: Mapping[str, int]) -> None:
-        """The store has closed these sessions. Where the wall clock was set forward, streams still stand: a
-        node that is there connects again at once, and one that is not there gets no jobs."""
+        """Ends the sessions that the store has closed. Where the wall clock was set forward, streams still
+        stand: a node that is there connects again at once, and a node that is not there gets no jobs."""
         for node, number in lost.items():
             session = self.by_node.get(node)
             if session is not None and session.session == number:
                 session.end("by the clock of control, no word from it for too long")
 
     def uncertain_commit(self, error: Exception) -> None:
-        """A commit may have claimed or ended jobs, and its result is unknown: every node connects again."""
+        """Makes every node connect again: a commit may have claimed or ended jobs, and its result is
+        unknown."""
         log.error("every node must connect again: %s", error)
         for session in self.by_node.values():
             session.end("it is unknown what was stored")

@@ -44,7 +44,7 @@ class Signing:
             return SignAnswer(request.number, str(error), retryable=isinstance(error, Unavailable))
 
     def _log_once(self, node: str, why: str) -> None:
-        """Once, however often it is requested."""
+        """Logs a refusal once, however often it is repeated."""
         if len(self._logged) >= MAX_LOGGED:
             self._logged.clear()
         if (node, why) not in self._logged:

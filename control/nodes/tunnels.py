@@ -49,11 +49,12 @@ class Tunnels:
                 self._tunnels[node][0].end("its credential was revoked")
 
     def waits(self, node: str) -> Waits | None:
-        """How the connections in the node's tunnel are shared by their callers; None if it has no tunnel."""
+        """Returns how the connections in the node's tunnel are shared by their callers; None if it has no
+        tunnel."""
         return self._waits[node] if node in self._tunnels else None
 
     async def serve(self, stream: TunnelStream, peer: str, token: str) -> None:
-        """One stream of one node, from its Hello to its end."""
+        """Serves one stream of one node, from its Hello to its end."""
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = (await stream.receive()).hello

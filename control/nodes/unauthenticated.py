@@ -50,7 +50,7 @@ class UnauthenticatedCallers:
         self._logged_at = float("-inf")
 
     async def admit(self, token: bytes, peer: str) -> str | None:
-        """Why this caller is refused; None when it is admitted. Raises TurnedAway."""
+        """Returns why this caller is refused; None when it is admitted. Raises TurnedAway."""
         try:
             refusal = await self._look_at(token, _host(peer))
         except TurnedAway as turned:
@@ -103,5 +103,5 @@ class UnauthenticatedCallers:
 
 
 def _host(peer: str) -> str:
-    """Of `ipv4:10.0.0.1:4711`."""
+    """Returns the host of a peer such as `ipv4:10.0.0.1:4711`, with its family."""
     return peer.rpartition(":")[0]

@@ -34,12 +34,12 @@ class UnsentJobs:
         self._wake = asyncio.Event()
 
     def note(self, node: str, key: AttemptKey) -> None:
-        """The node was not sent this attempt, and will not be."""
+        """Notes that the node was not sent this attempt, and will not be."""
         self._noted.append((node, key))
         self._wake.set()
 
     async def run(self, apply: Callable[[Sequence[Changed]], None]) -> None:
-        """Until cancelled. `apply` takes the changes once they are committed."""
+        """Hands back what is noted, until cancelled. `apply` takes the changes once they are committed."""
         while True:
             await self._wake.wait()
             self._wake.clear()
