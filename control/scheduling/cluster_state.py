@@ -34,9 +34,9 @@ LAST = -1.0
 
 @dataclass(slots=True)
 class Throughput:
-    """How fast an endpoint goes, as far as this process has seen. `begun`: jobs that were given to workers.
-    `job_s`: how long one holds its slot; `run_s`: how long its handler runs. Seconds are averages, and None
-    until there was one."""
+    """The speed of an endpoint, as far as this process has seen. `begun`: jobs that were given to workers.
+    `job_s`: how long a job holds its slot; `run_s`: how long its handler runs. Seconds are averages, and None
+    until there was a job."""
 
     begun: int = 0
     start_s: float | None = None
@@ -45,7 +45,7 @@ class Throughput:
 
 
 def averaged(before: float | None, seconds: float) -> float:
-    """An average in which what came last weighs more."""
+    """Returns an average in which what came last weighs more."""
     newest = max(seconds, 0.0)
     return newest if before is None else before + NEWEST * (newest - before)
 
@@ -95,8 +95,9 @@ class PlacedWorker:
         return max(self.concurrency - len(self.busy) - self.reserved, 0)
 
     def room(self, depth: int, now: float) -> int:
-        """How many jobs it may be given where `depth` may lie ahead of it: so many behind the one that runs,
-        unless that has run for long already. Of a worker that takes none ahead, its free slots."""
+        """Returns how many jobs the worker may be given where `depth` may lie ahead of it: so many behind the
+        job that runs, unless that has run for long already. Of a worker that takes none ahead, its free
+        slots."""
         if self.state != "ready" or self.retiring or not takes_ahead(self.spec):
             return self.free
         if any(now - since > PATIENCE_S for since in self.busy.values()):
@@ -105,11 +106,12 @@ class PlacedWorker:
 
     @property
     def jobs(self) -> int:
-        """What it has to do: jobs, or requests."""
+        """The number of jobs, or requests, that the worker has."""
         return len(self.busy) + len(self.ahead) + self.reserved + self.requests
 
     def assigned_since(self, at: float) -> int:
-        """How many of its busy jobs were given to it at this time or later, some before their turn."""
+        """Returns how many of the worker's busy jobs were given to it at this time or later, some before
+        their turn."""
         return sum(self.lay_ahead.get(key, since) >= at for key, since in self.busy.items())
 
     @property
@@ -150,7 +152,7 @@ class NodeState:
         return "is drained" if self.drained else ""
 
     def shares_taken(self, holders: Iterable[PlacedWorker | PlacedPod]) -> dict[str, float]:
-        """How much of each device these take."""
+        """Returns how much of each device these take."""
         devices = {device.uuid: device for device in self.devices}
         taken: defaultdict[str, float] = defaultdict(float)
         for holder in holders:
@@ -160,7 +162,7 @@ class NodeState:
         return taken
 
     def note(self, samples: Iterable[DeviceSample]) -> None:
-        """The newest of each device is kept; one that a message leaves out is as it was."""
+        """Stores the newest sample of each device; a device that a message leaves out is as it was."""
         self.samples |= {sample.uuid: sample for sample in samples}
 
     @property
@@ -215,25 +217,25 @@ class ClusterState:
         return node is not None and not node.unhealthy.keys().isdisjoint(worker.devices)
 
     def unhealthy(self) -> dict[str, str]:
-        """Of all nodes, by device."""
+        """Returns the unhealthy devices of all nodes, each with the reason."""
         return {uuid: why for node in self.nodes.values() for uuid, why in node.unhealthy.items()}
 
     def of_endpoint(self, endpoint: str) -> list[PlacedWorker]:
         return list(self._of_endpoint.get(endpoint, {}).values())
 
     def ready_workers(self, endpoint: str) -> int:
-        """How many workers of the endpoint of this id are ready, busy or not."""
+        """Returns how many workers of the endpoint of this id are ready, busy or not."""
         return sum(worker.state == "ready" for worker in self._of_endpoint.get(endpoint, {}).values())
 
     # -- room
 
     def on_node(self, node: str) -> list[PlacedWorker | PlacedPod]:
-        """Whatever may hold devices there."""
+        """Returns all workers and pods that may hold devices on the node."""
         pods = [pod for pod in self.pods.values() if pod.node == node]
         return [*self._on_node.get(node, {}).values(), *pods]
 
     def rooms(self, without: str = "") -> list[NodeRoom]:
-        """Every connected node as placement sees it; `without`: as if that worker were gone."""
+        """Returns every connected node as placement sees it; `without`: as if that worker had ended."""
         pods: defaultdict[str, list[PlacedPod]] = defaultdict(list)
         for pod in self.pods.values():
             pods[pod.node].append(pod)
@@ -248,8 +250,8 @@ class ClusterState:
     # -- slots
 
     def reserve(self, endpoint: str, most: int, now: float) -> list[Slot]:
-        """Free slots of its workers and room ahead of them, reserved until `settle`. Workers of any version
-        have some: an old one serves until it is replaced."""
+        """Reserves free slots of the endpoint's workers and room ahead of them until `settle`. Workers of any
+        version have some: an old one serves until it is replaced."""
         run_s = self.throughputs[endpoint].run_s
         workers = self._of_endpoint.get(endpoint, {})
         rooms: dict[str, int] = {}
@@ -269,7 +271,7 @@ class ClusterState:
         return [Slot(endpoint, one.node, one.session, one.worker, count) for one, count in offered]
 
     def load(self, node: str) -> NodeLoad:
-        """What is being claimed for it is counted, too."""
+        """Returns the load of a node. What is being claimed for the node is counted, too."""
         jobs = sum(worker.jobs for worker in self._on_node.get(node, {}).values())
         return NodeLoad(jobs, len(self.nodes[node].devices) if node in self.nodes else 1)
 
@@ -329,22 +331,23 @@ class ClusterState:
     # -- jobs ahead
 
     def lies_ahead(self, key: AttemptKey) -> bool:
-        """Whether its worker has not come to it, as far as its node has reported."""
+        """Returns whether the job's worker has not come to it, as far as its node has reported."""
         worker_state = self.workers.get(self._busy_at.get(key, ""))
         return worker_state is not None and key in worker_state.ahead
 
     def waiting_ahead(self, endpoint: str) -> dict[AttemptKey, float]:
-        """The endpoint's jobs that lie ahead of its workers, and since when."""
+        """Returns the endpoint's jobs that lie ahead of its workers, and since when."""
         workers = self._of_endpoint.get(endpoint, {}).values()
         return {key: at for worker in workers for key, at in worker.ahead.items()}
 
     def all_ahead(self) -> frozenset[AttemptKey]:
-        """The jobs that lie ahead of any worker."""
+        """Returns the jobs that lie ahead of any worker."""
         return frozenset(key for worker in self.workers.values() for key in worker.ahead)
 
     def handed_back(self, key: AttemptKey) -> None:
-        """Its node gave it back. Where it lay ahead, the job before it took long, and others may, too. Else
-        the node may refuse the next one, so its worker is `LAST`. To be called before `release`."""
+        """Notes that a job's node gave it back. Where the job lay ahead, the job before it took long, and
+        others may, too. Else the node may refuse the next job, so its worker is `LAST`. To be called before
+        `release`."""
         if (worker := self.workers.get(self._busy_at.get(key, ""))) is None:
             return
         if key in worker.ahead:
@@ -369,7 +372,7 @@ def offer(
     most: int,
     pack: int = 0,
 ) -> list[tuple[PlacedWorker, int]]:
-    """At most `most` of these workers' `rooms`, in the order in which jobs shall go into them.
+    """Returns at most `most` of these workers' `rooms`, in the order in which jobs shall go into them.
 
     Jobs spread before they share: the worker with the fewest jobs is next, each slot counted as if it were
     filled. But one that has jobs, at most `pack`, comes before one that has none, the fullest first: the

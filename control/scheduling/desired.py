@@ -1,4 +1,4 @@
-"""What each node shall run, as it is sent: its workers, pods and volumes.
+"""The desired state of each node, as it is sent: its workers, pods and volumes.
 
     give ──> new: stored with the node ──> noted: sent to the node, whose reports about it are accepted
 
@@ -42,7 +42,7 @@ class DesiredWorkers:
         self._gone: set[str] = set()
 
     def give(self, node: str, spec: WorkerSpec) -> None:
-        """A new worker of this node."""
+        """Gives this node a new worker."""
         assignment = AssignedWorker(spec.endpoint, spec.version, spec.concurrency, spec.devices)
         self._to_give[spec.worker] = (node, assignment)
 
@@ -56,22 +56,22 @@ class DesiredWorkers:
         return assigned, taken
 
     def noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]]) -> None:
-        """That is stored, so they may be sent to their nodes: their reports about them are accepted from then
-        on."""
+        """Notes that assignments are stored, so the workers may be sent to their nodes: their reports about
+        them are accepted from then on."""
         for name in assigned:
             self._giving.pop(name, None)
         for node in sorted({node for node, _ in assigned.values()} & self._cluster.nodes.keys()):
             self.send(node)
 
     def not_noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]], taken: Iterable[str]) -> None:
-        """That could not be stored, and is tried again."""
+        """Notes that assignments could not be stored, and are tried again."""
         self._to_give = {**assigned, **self._to_give}
         for name in assigned:
             self._giving.pop(name, None)
         self._gone.update(taken)
 
     def note_gone(self, worker: str) -> None:
-        """Its node reports that it is gone."""
+        """Notes that the worker's node reports that it has ended."""
         self._gone.add(worker)
 
     def send(self, node: str) -> None:

@@ -111,7 +111,7 @@ class DesiredVolumes:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """What management changes and scheduling reads."""
+    """The desired state that management changes and scheduling reads."""
 
     secrets: SecretValues
     pods: DesiredPods

@@ -67,23 +67,23 @@ class Dispatch:
                 self.look(endpoint)
 
     def waiting_ahead(self, endpoint: str) -> tuple[AttemptKey, ...]:
-        """The endpoint's jobs that lie ahead of a worker."""
+        """Returns the endpoint's jobs that lie ahead of a worker."""
         return tuple(self._cluster.waiting_ahead(endpoint))
 
     # -- the backlog
 
     def mark(self, endpoint: str) -> None:
-        """A job of this endpoint may be waiting: look when a slot is free."""
+        """Notes that a job of this endpoint may be waiting, and looks whether a slot is free."""
         self.backlog[endpoint] = self.backlog.get(endpoint, 0) + 1
         self.look(endpoint)
 
     def remind(self, endpoint: str) -> None:
-        """The store has waiting jobs of this endpoint: look, whatever was noted here."""
+        """Notes that the store has waiting jobs of this endpoint, and looks, whatever was noted here."""
         self.backlog.setdefault(endpoint, 1)
         self.look(endpoint)
 
     def look(self, endpoint: str) -> None:
-        """A slot of this endpoint may be free."""
+        """Looks at an endpoint of which a slot may be free."""
         self.on_look(endpoint)
         if endpoint in self.backlog:
             self._due.add(endpoint)
@@ -103,7 +103,7 @@ class Dispatch:
                 self._wake.set()
 
     async def claim(self, endpoints: Sequence[str]) -> None:
-        """One claim for the free slots of these endpoints."""
+        """Makes one claim for the free slots of these endpoints."""
         seen = {endpoint: self.backlog.get(endpoint, 0) for endpoint in endpoints}
         slots = self.reserve(endpoints)
         if not slots:

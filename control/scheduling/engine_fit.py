@@ -18,13 +18,13 @@ from stoker.wire.messages import Device, LockedWeights
 
 
 def fitting(image: str, rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
-    """The rooms, each with those of its devices marked that can take no container of this image; without an
-    image none is."""
+    """Returns the rooms, each with those of its devices marked that can take no container of this image;
+    without an image none is marked."""
     return [replace(room, unfit=_unfit_of(room)) if image else room for room in rooms]
 
 
 def reachable(rooms: Sequence[NodeRoom], reached: Collection[str]) -> list[NodeRoom]:
-    """The rooms for http workers, of which those are closed whose nodes are not `reached`."""
+    """Returns the rooms for http workers, of which those are closed whose nodes are not `reached`."""
     why = "cannot be reached for requests: its agent is too old, or no way to it is allowed (gateway_ways)"
     return [room if room.closed or room.node in reached else replace(room, closed=why) for room in rooms]
 
@@ -35,8 +35,9 @@ def with_weights(
     workers: Mapping[str, PlacedWorker],
     without: str = "",
 ) -> list[NodeRoom]:
-    """The rooms, each with how its node stands to these weights; one that cannot hold them is closed.
-    `workers`: all, by name; `without`: as if that one were gone, which may use weights that no other does."""
+    """Returns the rooms, each with how its node stands to these weights; a room that cannot hold them is
+    closed. `workers`: all, by name; `without`: as if that worker had ended, which may use weights that no
+    other does."""
     if not weights:
         return list(rooms)
     going, found = workers.get(without), []
@@ -59,7 +60,8 @@ def _unfit_of(room: NodeRoom) -> dict[str, str]:
 
 
 def unfit(device: Device, facts: Mapping[str, str]) -> str | None:
-    """Why no container can have this device, as the end of a sentence about its node; None when it can."""
+    """Returns why no container can have this device, as the end of a sentence about its node; None when one
+    can."""
     engine = facts.get("containers", "")
     if engine.startswith("none"):
         return f"has no container engine: {engine.partition(': ')[2]}"

@@ -1,4 +1,4 @@
-"""What the environment of a worker or a pod says of the node that it is on, in the field's names. Pure.
+"""The variables that tell a worker or a pod about its node, in the field's names. Pure.
 
 What the node does not tell is left out. The agent adds what it alone knows: devices, published ports.
 """
@@ -22,7 +22,8 @@ def of_worker(facts: Mapping[str, str], cpus: float | None) -> dict[str, str]:
 
 
 def of_pod(facts: Mapping[str, str], cpus: float | None) -> dict[str, str]:
-    """All the memory of its node: pods are given no limit of their own."""
+    """Returns the variables of a pod. Its memory is all of its node's: pods are given no limit of their
+    own."""
     variables = of_worker(facts, cpus)
     if "memory_bytes" in facts:
         variables["RUNPOD_MEM_GB"] = str(int(facts["memory_bytes"]) // GB)

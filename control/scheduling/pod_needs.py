@@ -36,7 +36,8 @@ def spec(
     hidden: tuple[str, ...] = (),
     login: RegistryAuth | None = None,
 ) -> PodSpec:
-    """`env` has its secrets filled in; `hidden` are their values. `login` is used if the store has none."""
+    """Returns the PodSpec. `env` has its secrets filled in; `hidden` are their values. `login` is used if the
+    store has none."""
     pod: Pod = wanted.pod
     body = pod.body
     cpus = float(body.vcpus) if body.compute == "CPU" and body.vcpus else None

@@ -32,7 +32,8 @@ class Requests:
 
     @contextmanager
     def wait(self, endpoint: str) -> Iterator[asyncio.Event]:
-        """The request waits during the block. The event is set each time a worker may be there for it."""
+        """Counts a request as waiting during the block. The event is set each time a worker may be there for
+        the request."""
         event = asyncio.Event()
         self._waiting[endpoint][event] = self._clock()
         self._wake()
@@ -46,13 +47,13 @@ class Requests:
             self._last_at[endpoint] = self._clock()
 
     def look(self, endpoint: str) -> None:
-        """A worker of this endpoint may be ready, or gone."""
+        """Wakes the requests that wait, as a worker of this endpoint may be ready, or have ended."""
         for event in self._waiting.get(endpoint, ()):
             event.set()
 
     @contextmanager
     def at(self, worker: str) -> Iterator[None]:
-        """The worker has a request during the block."""
+        """Counts a request as the worker's during the block."""
         self._cluster.begin_request(worker, self._clock())
         endpoint = self._cluster.workers[worker].endpoint if worker in self._cluster.workers else ""
         try:
@@ -62,12 +63,12 @@ class Requests:
             self._last_at[endpoint] = self._clock()
 
     def last_at(self, endpoint: str) -> float:
-        """When a request last ended, in seconds since the epoch. What was before this process is not
+        """Returns when a request last ended, in seconds since the epoch. What was before this process is not
         known and counts as its start."""
         return self._last_at.get(endpoint, self._since)
 
     def counted(self, endpoint: str, health: EndpointHealth) -> EndpointHealth:
-        """The health of a load-balancing endpoint: its requests in place of jobs."""
+        """Returns the health of a load-balancing endpoint: its requests in place of jobs."""
         return replace(
             health,
             completed=self.completed[endpoint],
@@ -77,7 +78,7 @@ class Requests:
         )
 
     def samples(self) -> dict[str, QueueSample]:
-        """The demand of each endpoint that has requests."""
+        """Returns the demand of each endpoint that has requests."""
         busy = {worker.endpoint for worker in self._cluster.workers.values() if worker.requests}
         return {endpoint: self._sample(endpoint) for endpoint in busy | self._waiting.keys()}
 

@@ -1,4 +1,4 @@
-"""How an endpoint's workers come to the number that is wanted, and to its newest version. Pure.
+"""The rollout of an endpoint: how its workers come to the number wanted, and to its newest version. Pure.
 
     of the old version:  ready, idle ── a new one is ready in its place ──> stop
                          ready, busy ── the same ──> retiring: it ends its jobs, gets no more, then stop
@@ -25,8 +25,8 @@ PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class RolloutWorker:
-    """One worker. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an idle one;
-    `reason` says why it is unhealthy."""
+    """A worker of the endpoint. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an
+    idle one; `reason` says why it is unhealthy."""
 
     name: str
     new: bool
@@ -39,9 +39,9 @@ class RolloutWorker:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """How many workers of the new version to start (`start`), of them `lacking` because fewer serve than are
-    wanted; which to stop now, and which to `retire`, which get no more jobs. `failing`: why the new version
-    does not start, if the old one stays for that reason."""
+    """The steps to take now: how many workers of the new version to start (`start`), of them `lacking`
+    because fewer serve than are wanted; which to stop, and which to `retire`, which get no more jobs.
+    `failing`: why the new version does not start, if the old one stays for that reason."""
 
     start: int = 0
     lacking: int = 0
@@ -51,7 +51,7 @@ class RolloutPlan:
 
 
 def plan(workers: Sequence[RolloutWorker], wanted: int, workers_max: int) -> RolloutPlan:
-    """What to do now; `wanted` is the number of workers that shall serve."""
+    """Returns what to do now; `wanted` is the number of workers that shall serve."""
     new = [worker for worker in workers if worker.new and worker.state != "stopping"]
     old = [worker for worker in workers if not worker.new and worker.state == "ready"]
     ready = sum(1 for worker in new if worker.state == "ready")
@@ -80,9 +80,9 @@ def plan(workers: Sequence[RolloutWorker], wanted: int, workers_max: int) -> Rol
 
 
 def make_room(workers: Sequence[RolloutWorker]) -> list[RolloutWorker]:
-    """Old workers of which one is stopped first where no new one can be placed, the best choice first: to
-    stop if it is idle, to retire if it is busy. One at a time, so there is none while one goes or one
-    comes."""
+    """Returns old workers of which one is stopped first where no new one can be placed, the best choice
+    first: to stop if it is idle, to retire if it is busy. One at a time, so there is none while one ends or
+    starts."""
     if any(worker.state == "stopping" or (worker.new and worker.state != "ready") for worker in workers):
         return []
     old = {worker.name: worker for worker in workers if not worker.new and worker.state == "ready"}
@@ -94,8 +94,8 @@ def _share(workers_max: int) -> int:
 
 
 def _victims(workers: Sequence[RolloutWorker], surplus: int) -> list[str]:
-    """First those that do not serve yet, then the longest idle; those that retire already before the others
-    that are busy, and the least busy before the rest."""
+    """Returns the workers that end first: first those that do not serve yet, then the longest idle; those
+    that retire already before the others that are busy, and the least busy before the rest."""
     by_ease = sorted(workers, key=lambda worker: (-_ease(worker), worker.name))
     return [worker.name for worker in by_ease[: max(surplus, 0)]]
 

@@ -38,9 +38,9 @@ LOW_WAITS = "low priority: it starts no worker, and waits for one that other job
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept of an endpoint between two passes. `decision`: the last one, which is logged once;
-    `reached`: workers that were wanted and came; `stuck`: why its newest version is not rolled out; `runs`:
-    what its last versions run."""
+    """The facts about an endpoint that are kept between two passes. `decision`: the last one, which is logged
+    once; `reached`: workers that were wanted and came; `stuck`: why its newest version is not rolled out;
+    `runs`: what its last versions run."""
 
     memory: ScaleMemory | None = None
     decision: ScaleDecision | None = None
@@ -172,7 +172,8 @@ class WorkerScaling:
         )
 
     def _counted(self, endpoint: Endpoint, serving: int) -> int:
-        """While old workers are replaced, one and its replacement count as the one that was wanted."""
+        """Returns how many workers count as serving: while old workers are replaced, one and its replacement
+        count as the one that was wanted."""
         reached = self._known[endpoint.id].reached
         replacing = any(stale(worker, endpoint) for worker in self._cluster.of_endpoint(endpoint.id))
         return reached if replacing and reached is not None else serving
@@ -202,8 +203,8 @@ class WorkerScaling:
                     throughput.start_s = averaged(throughput.start_s, worker.idle_since - worker.since)
 
     def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
-        """Where a replacement could not be placed, an old worker is stopped first, if that makes room. Only
-        what is lacking is throttled."""
+        """Stops an old worker first where a replacement could not be placed, if that makes room. Only what is
+        lacking is throttled."""
         refused, why = self._refusals.pop(endpoint.id, (0, ""))
         if not refused:
             return set()
@@ -244,7 +245,7 @@ class WorkerScaling:
         return touched
 
     def _rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
-        """Where its workers may go; `without`: as if that one were gone."""
+        """Returns the rooms where the endpoint's workers may go; `without`: as if that worker had ended."""
         rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
         rooms = with_weights(endpoint.run.weights, rooms, self._cluster.workers, without)
         if endpoint.type == LOAD_BALANCER:
@@ -282,7 +283,7 @@ class WorkerScaling:
         return {worker.node}
 
     def worker_gone(self, worker: str) -> None:
-        """Its node reports that it is gone. What could not be placed may fit now."""
+        """Notes that the worker's node reports its end. What could not be placed may fit now."""
         self.desired.note_gone(worker)
         if any(count for count, _ in self._refusals.values()):
             self.room.set()
@@ -290,8 +291,8 @@ class WorkerScaling:
     # -- nodes
 
     def adopt(self, worker: PlacedWorker) -> None:
-        """A node holds this worker: it stays if its endpoint is there, in its version or in one that is being
-        replaced."""
+        """Takes over a worker that a node holds: it stays if its endpoint is there, in its version or in one
+        that is being replaced."""
         endpoint = self._as_it_was_for(worker)
         filled = self._fill(endpoint.account, endpoint.run.env) if endpoint else None
         usable = worker.state != "stopping" and not self._cluster.on_unhealthy_device(worker)
@@ -308,12 +309,13 @@ class WorkerScaling:
         self._cluster.add_worker(worker)
 
     def note_versions(self, endpoint: str, runs: Mapping[int, EndpointVersion]) -> None:
-        """What earlier versions of it run, so that a worker of one may stay until it is replaced."""
+        """Notes what earlier versions of the endpoint run, so that a worker of one may stay until it is
+        replaced."""
         known = self._known[endpoint]
         known.runs = dict(sorted((known.runs | dict(runs)).items())[-VERSIONS:])
 
     def _as_it_was_for(self, worker: PlacedWorker) -> Endpoint | None:
-        """The worker's endpoint in the worker's version; None where either is not known any more."""
+        """Returns the worker's endpoint in the worker's version; None where either is not known any more."""
         endpoint = self._endpoints.by_id.get(worker.endpoint)
         if endpoint is None or worker.version == endpoint.version:
             return endpoint
@@ -327,8 +329,8 @@ class WorkerScaling:
         self._give_up(node)
 
     def drain(self, node: str, *, drained: bool) -> None:
-        """An operator drains this node, or resumes it. Its idle workers are stopped, and
-        those that are busy once they have done; others start elsewhere."""
+        """Drains this node for an operator, or resumes it. Its idle workers are stopped, and those that are
+        busy once they have done; others start elsewhere."""
         (self._cluster.drained.add if drained else self._cluster.drained.discard)(node)
         state = self._cluster.nodes.get(node)
         if state is not None and state.drained != drained:
@@ -344,7 +346,8 @@ class WorkerScaling:
         self.wake.set()
 
     def avoid(self, node: str) -> None:
-        """A device of it became unhealthy, or recovered: workers on unhealthy ones stop, others take over."""
+        """Stops the workers on a node's unhealthy devices, after a device of it became unhealthy, or
+        recovered; others take over."""
         there = [worker for worker in self._cluster.workers.values() if worker.node == node]
         stopped = [self._stop(worker) for worker in there if self._cluster.on_unhealthy_device(worker)]
         if any(stopped):
@@ -354,7 +357,7 @@ class WorkerScaling:
     # -- why a job waits
 
     def reason(self, endpoint: Endpoint) -> str:
-        """Why a queued job waits (promise 7)."""
+        """Returns why a queued job waits (promise 7)."""
         workers = [w for w in self._cluster.of_endpoint(endpoint.id) if serves(w, endpoint)]
         unhealthy = [w for w in workers if w.state == "unhealthy"]
         if unhealthy and not any(w.state == "ready" for w in workers):
@@ -377,23 +380,25 @@ class WorkerScaling:
         return self._refusals.get(endpoint, (0, ""))[0]
 
     def why_throttled(self, endpoint: str) -> str:
-        """Why those found none; empty where there are none."""
+        """Returns why those workers found no place; empty where there are none."""
         count, why = self._refusals.get(endpoint, (0, ""))
         return why if count else ""
 
 
 def waits_for(workers: Iterable[PlacedWorker]) -> str:
-    """What the node of the first one that has not started does before it starts it; empty if none waits."""
+    """Returns what the node of the first worker that has not started does before it starts it; empty if none
+    waits."""
     return next((worker.waits_for for worker in workers if worker.waits_for), "")
 
 
 def stale(worker: PlacedWorker, endpoint: Endpoint) -> bool:
-    """It runs another version than the endpoint's, and is to be replaced."""
+    """Returns whether the worker runs another version than the endpoint's, and is to be replaced."""
     return worker.version != endpoint.version
 
 
 def serves(worker: PlacedWorker, endpoint: Endpoint) -> bool:
-    """It serves, or will: what is going does not, nor does an old one that is not ready."""
+    """Returns whether the worker serves, or will: a worker that is ending does not, nor does an old one that
+    is not ready."""
     if worker.state == "stopping" or worker.retiring:
         return False
     return worker.state == "ready" or not stale(worker, endpoint)
