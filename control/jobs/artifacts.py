@@ -50,7 +50,8 @@ SIGNED_S = 3600
 
 
 class Artifacts(Protocol):
-    """`grant`: where agents may have requests signed, and nothing to sign them with; of no prefix yet."""
+    """Control's way to the object store. `grant`: where agents may have requests signed, and nothing to sign
+    them with; of no prefix yet."""
 
     grant: Grant
 
@@ -73,7 +74,7 @@ class Artifacts(Protocol):
         """Deletes everything below `prefix`, which ends in a slash."""
 
     async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
-        """Requests that an agent may send. Whether it may is decided by `control.nodes.signing`. Calls
+        """Signs requests that an agent may send. `control.nodes.signing` decides whether the agent may. Calls
         no store.
         """
 

@@ -32,7 +32,7 @@ async def follow(
     stops: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[StreamEvent, None]:
     """Ends after the `end` event, or without one once it `stops`: a reader comes back, to another process.
-    Raises NotFound when the job is gone."""
+    Raises NotFound when the job was deleted."""
     cursor, progress = after or START, b""
     while True:
         changed.clear()

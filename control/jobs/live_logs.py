@@ -42,7 +42,7 @@ class Ring:
         self.forgetting: asyncio.TimerHandle | None = None
 
     def feed(self, report: LogLines) -> None:
-        """Lines that came before, on a stream that broke, are not taken twice."""
+        """Takes in lines. Lines that came before, on a stream that broke, are not taken twice."""
         for number, line in enumerate(report.lines, report.first):
             if number >= self.next:
                 self._lines.append((number, line))
@@ -65,7 +65,8 @@ class Ring:
 
 
 class LiveLogs:
-    """`accept` returns why the holder of a token may not send the logs of the node that its Hello names."""
+    """The rings of all followed attempts, and the streams that fill them. `accept` returns why the holder of
+    a token may not send the logs of the node that its Hello names."""
 
     def __init__(self, accept: Callable[[StreamHello, str], Awaitable[str | None]]) -> None:
         self._accept = accept

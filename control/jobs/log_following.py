@@ -1,8 +1,8 @@
 """The output of a job, in order, for a reader that may come late or come back: lines, resets, and the end.
 
 Ids are `attempt-n`, n counting the lines of an attempt. What is kept comes first: of an attempt that runs,
-what its worker still remembers; of one that has ended, its stored tail. `skipped` says how many lines are
-gone in between. Of an attempt on a node that sends no lines, the tail comes when it has ended.
+what its worker still remembers; of one that has ended, its stored tail. `skipped` says how many lines were
+lost in between. Of an attempt on a node that sends no lines, the tail comes when it has ended.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ async def follow_logs(
     clock: Callable[[], float],
     stops: Callable[[], bool],
 ) -> AsyncGenerator[LogEvent, None]:
-    """Ends after the `end` event, or without one once it `stops`. Raises NotFound when the job is gone."""
+    """Ends after the `end` event, or without one once it `stops`. Raises NotFound when the job was
+    deleted."""
     position = LogPosition(*after) if after else LogPosition()
     printed = asyncio.Event()
     with ExitStack() as stack:

@@ -198,7 +198,8 @@ class JobQueries:
     # -- streams
 
     async def poll_stream(self, endpoint: Endpoint, job: str, seconds: float) -> StreamPoll:
-        """Chunks not yet delivered to pollers; held up to `seconds` while there is nothing to say.
+        """Returns the chunks not yet delivered to pollers; waits up to `seconds` while there is nothing to
+        say.
 
         A terminal state is returned only together with the last chunk: until then the job reads IN_PROGRESS.
         """

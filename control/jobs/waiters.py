@@ -1,4 +1,4 @@
-"""Who waits for a job, and what follows from a change of one. The end of a job comes with its view.
+"""The waiters for jobs, and the consequences of a job's change. The end of a job comes with its view.
 
 Nothing is stored here. A waiter registers first and reads the store afterwards, so it misses nothing; to wake
 a job without waiters does nothing. `JobChanges` wakes them once a change is committed, has the attempt
@@ -19,7 +19,8 @@ from stoker.wire.messages import Cancel
 
 
 class JobWaiters:
-    """`closed`: the process is about to end, and new waits end at once."""
+    """The waiters for the ends and changes of jobs. `closed`: the process is about to end, and new waits end
+    at once."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -92,7 +93,8 @@ def _stopping() -> UncertainCommit:
 
 
 class JobChanges:
-    """`cancel` stops an attempt on its node; `webhook_due` is set when a job ended that has a webhook."""
+    """The consequences of committed changes. `cancel` stops an attempt on its node; `webhook_due` is set when
+    a job ended that has a webhook."""
 
     def __init__(
         self, waiters: JobWaiters, dispatch: Dispatch, cancel: Callable[[str, Cancel], None]

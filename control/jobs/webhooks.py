@@ -58,7 +58,7 @@ STORE_RETRY_S = 2.0
 
 
 class Webhooks:
-    """`wake` is set when a job with a webhook has ended."""
+    """The deliverer of webhooks. `wake` is set when a job with a webhook has ended."""
 
     def __init__(
         self,

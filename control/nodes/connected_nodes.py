@@ -74,7 +74,7 @@ workers assigned to it."""
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
-    """`ahead`: the jobs that lay ahead of a worker then."""
+    """A session whose stream broke. `ahead`: the jobs that lay ahead of a worker then."""
 
     node: str
     session: int
@@ -83,7 +83,8 @@ class _Broken:
 
 
 class ConnectedNodes:
-    """`pod_assigned` and `volume_assigned`: whether this pod, or this volume, was assigned to this node."""
+    """The connected nodes, from their Hello to the end of their sessions. `pod_assigned` and
+    `volume_assigned`: whether this pod, or this volume, was assigned to this node."""
 
     def __init__(
         self,

@@ -112,7 +112,7 @@ OpenStream = GrpcControlStream | GrpcControlLogs | GrpcTunnel
 
 
 class GrpcServer:
-    """Made by `serve`. `port` is the one in force, also where 0 was requested."""
+    """The server, made by `serve`. `port` is the one in force, also where 0 was requested."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which node may connect: with a join token the first time, and from then on with a credential of its own.
+"""The admission of nodes: with a join token the first time, and from then on with a credential of its own.
 
     join token ── of an unknown node ──────────── revoked, expired, no uses left ──> refused
         │                                     └─> NEW: one use less, and a credential of its own

@@ -56,7 +56,8 @@ class _Committed:
 
 
 class NodeReports:
-    """`pods_seen` and `volume_used` take what nodes report of pods and volumes."""
+    """The committer of nodes' reports. `pods_seen` and `volume_used` take what nodes report of pods and
+    volumes."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class NodeReports:
             raise StreamEnded("a newer session of this node exists")
 
     def _facts(self, session: NodeSession, node: NodeState, changed: Mapping[str, str]) -> None:
-        """Workers that found no place may have one now."""
+        """Stores facts of the node that changed. Workers that found no place may have one now."""
         facts = {**node.facts, **changed}
         try:
             check_facts(facts)

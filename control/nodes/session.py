@@ -131,9 +131,9 @@ class AssignedToNode:
 
 
 class NodeSession:
-    """`assigned` is what this node may report about. `handle` commits one message's reports and returns once
-    they may be acknowledged. `draining`: the node reported that it is about to go. `closed`: set by its
-    server when it is over, and the store knows."""
+    """A session of a node. `assigned` is what this node may report about. `handle` commits one message's
+    reports and returns once they may be acknowledged. `draining`: the node reported that it is about to
+    leave. `closed`: set by the server when the session is over, and the store knows."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class NodeSession:
         self._wake.set()
 
     def stop(self) -> None:
-        """This process ends: the agent is to look for the next one soon."""
+        """Tells the agent that this process ends: the agent is to look for the next one soon."""
         self._stopping = True
         self._wake.set()
 

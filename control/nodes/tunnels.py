@@ -24,8 +24,8 @@ HELLO_S = 10.0
 
 
 class Tunnels:
-    """`accept` returns why the holder of a token may not open the tunnel of the node that its Hello names.
-    `look` is called with an endpoint whose workers may be reached now."""
+    """The open tunnels by node. `accept` returns why the holder of a token may not open the tunnel of the
+    node that its Hello names. `look` is called with an endpoint whose workers may be reached now."""
 
     def __init__(
         self,

@@ -40,7 +40,8 @@ class TurnedAway(Exception):
 
 
 class UnauthenticatedCallers:
-    """`check` says why a token is none, or None; it may raise, and then says nothing about the token."""
+    """The callers that are being checked. `check` returns why a token is not known, or None; where `check`
+    raises, that says nothing about the token."""
 
     def __init__(self, check: Callable[[str], Awaitable[str | None]]) -> None:
         self._check = check

@@ -25,7 +25,7 @@ RETRY_S = 1.0
 
 
 class UnsentJobs:
-    """`note` may be called from the task that claims; `run` does the rest."""
+    """The jobs to hand back. `note` may be called from the task that claims; `run` does the rest."""
 
     def __init__(self, commits: Commits, clock: Callable[[], float]) -> None:
         self._commits = commits

@@ -40,8 +40,9 @@ BucketSize = Literal["hour", "day", "week", "month", "year"]
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """`device_second` is what a second of a device costs that `gpu_second` (by type) and `cpu_second` do not
-    name. A worker pays this percentage of it while it starts and while it waits; 0: that time is free."""
+    """The prices of the operator, in nano-USD. `device_second` is what a second of a device costs that
+    `gpu_second` (by type) and `cpu_second` do not name. A worker pays this percentage of it while it starts
+    and while it waits; 0: that time is free."""
 
     device_second: int = 0
     gpu_second: Mapping[str, int] = field(default_factory=dict)
@@ -143,7 +144,8 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class BillRecord:
-    """`hour` is where the bucket begins. `disk_gb` is the most that there was at once in the bucket."""
+    """A record of a bill: the time and cost of `name` in one bucket. `hour` is where the bucket begins.
+    `disk_gb` is the most that there was at once in the bucket."""
 
     hour: int
     name: str
@@ -201,7 +203,7 @@ def bucket_start(hour: int, size: BucketSize) -> int:
 
 
 def _new_year(year: int) -> int:
-    """Days from the epoch to the first of January."""
+    """Returns the days from the epoch to the first of January."""
     return (year - 1970) * 365 + (year - 1969) // 4 - (year - 1901) // 100 + (year - 1601) // 400
 
 

@@ -14,7 +14,7 @@ MOST_BYTES = 50 << 30
 
 
 class FileQuota:
-    """`kept_s`: how long a file is kept."""
+    """The counts of bytes by key. `kept_s`: how long a file is kept."""
 
     def __init__(self, kept_s: float, most_bytes: int = MOST_BYTES) -> None:
         self.kept_s = kept_s

@@ -54,7 +54,8 @@ TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, J
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`open`: the message must be about the current attempt, and from the node that holds it."""
+    """A move of a job from some states to others. `open`: the message must be about the current attempt, and
+    from the node that holds it."""
 
     sources: frozenset[JobState]
     targets: frozenset[JobState]

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """`compute` is "GPU", "CPU", or "": a GPU where there is one, and a CPU otherwise. `gpu_types` are GPUs'
-    names, the best first. `share` is the part of one GPU's memory that the worker declares to take; others
-    may be placed beside it in what is left. `gpu_memory_bytes`: the least on each GPU. `labels` and
-    `data_centers` are compared with what the node's agent was started with."""
+    """A worker's needs. `compute` is "GPU", "CPU", or "": a GPU where there is one, and a CPU otherwise.
+    `gpu_types` are GPUs' names, the best first. `share` is the part of one GPU's memory that the worker
+    declares to take; others may be placed beside it in what is left. `gpu_memory_bytes`: the least on each
+    GPU. `labels` and `data_centers` are compared with what the node's agent was started with."""
 
     compute: str = ""
     gpu_types: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Where work goes. Pure: which devices a new worker or pod gets.
+"""The placement of work. Pure: which devices a new worker or pod gets.
 
 It starts nothing. A refusal is a message that the caller of a waiting job may read.
 
@@ -48,7 +48,8 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`why`: what favoured the node besides its devices, as the end of a sentence about it."""
+    """A place for a worker or pod. `why`: what favoured the node besides its devices, as the end of a
+    sentence about it."""
 
     node: str
     devices: tuple[str, ...]
@@ -57,7 +58,8 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class NoPlacement:
-    """`why` begins with "throttled" where a node could take it if others left, else with "no capacity"."""
+    """The refusal of a place. `why` begins with "throttled" where a node could take the worker if others
+    left, else with "no capacity"."""
 
     why: str
 
@@ -77,10 +79,10 @@ _CPU = _Choice(("cpu",))
 
 
 def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
-    """Devices for one more worker or pod: the first choice that fits anywhere. Nodes that hold the worker's
-    weights go first. Of nodes that are alike in that, whole devices come from the one with the least taken; a
-    share goes to the fullest device that has room for it. All devices of one worker are on one node and of
-    one name."""
+    """Returns devices for one more worker or pod: the first choice that fits anywhere. Nodes that hold the
+    worker's weights go first. Of nodes that are alike in that, whole devices come from the one with the least
+    taken; a share goes to the fullest device that has room for it. All devices of one worker are on one node
+    and of one name."""
     for choice in _choices(needs):
         found = [one for room in rooms for one in _found(room, needs, choice)]
         if found:
@@ -212,7 +214,8 @@ def _gpus_lack(facts: Mapping[str, str], needs: Needs) -> str:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    """Versions compare as numbers: 12.10 is later than 12.9. Empty where the text is none."""
+    """Returns a version's numbers, by which versions compare: 12.10 is later than 12.9. Empty where the text
+    is not a version."""
     parts = text.strip().split(".")
     return tuple(int(part) for part in parts) if all(map(str.isdecimal, parts)) else ()
 

@@ -49,7 +49,8 @@ def retries(attempt: int, refused: int) -> int:
 def after_failure(
     end: str, retryable: bool, error: str | None, counts: Counts, at: float
 ) -> tuple[Again, Counts]:
-    """`counts` are those before this failure; returned with it, if that is followed by another try."""
+    """Decides after an attempt failed. `counts` are those before this failure; returned with it, if the
+    failure is followed by another try."""
     if end == "failed" and not retryable:
         return _after_error(error, counts, at)
     counted = counts.failures + 1

@@ -23,7 +23,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Up to where pollers of a stream have read; `end_reported`: its end, too."""
+    """The place up to which pollers of a stream have read; `end_reported`: its end, too."""
 
     attempt: int = 0
     n: int = -1
@@ -32,8 +32,8 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class StreamPoll:
-    """`cursor` is what to `advance` to once the answer was written. `end_reported`: pollers had already
-    received the end."""
+    """The answer to a poll of a stream. `cursor` is what to `advance` to once the answer was written.
+    `end_reported`: pollers had already received the end."""
 
     view: JobView
     chunks: tuple[StoredChunk, ...]

@@ -1,11 +1,11 @@
-"""When a temporary endpoint is deleted: 24 hours after its last use. Pure.
+"""The end of temporary endpoints, which are deleted 24 hours after their last use. Pure.
 
     created, changed ──┐
     a job was queued, ran or ended ──┼──> the last use ── 24 h ──> deleted
     a request came or ended ─────────┘
 
-An endpoint with an open job or request is in use, however long that takes. Workers without jobs are no use:
-an endpoint that keeps a worker warm is deleted, too.
+An endpoint with an open job or request is in use, however long that takes. Workers without jobs are not
+a use: an endpoint that keeps a worker warm is deleted, too.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ class EndpointVersion:
 
 @record(frozen=True, slots=True)
 class Endpoint:
-    """`origin`: "file", declared in the configuration, or "api". `template` is the id of the one that it was
-    made from. `requested` holds the other fields of the request to the management API, to be returned
-    again."""
+    """An endpoint. `origin`: "file", declared in the configuration, or "api". `template` is the id of the
+    template that the endpoint was made from. `requested` holds the other fields of the request to the
+    management API, to be returned again."""
 
     id: str
     account: str
@@ -195,7 +195,7 @@ class Changed:
     """A job whose row changed: its waiters are woken. `cancel` names an attempt that must stop.
 
     `view` is there when the job ended, as its caller may see it. `losers` are the object-key prefixes of
-    attempts that produced nothing that counts. `gone`: the record was deleted, its time has passed.
+    attempts that produced nothing that counts. `gone`: the record was deleted, since its time has passed.
     """
 
     job: str
@@ -209,7 +209,8 @@ class Changed:
 
 @record(frozen=True, slots=True)
 class Submitted:
-    """`repeated`: the idempotency key was known, and `view` is the job of its first use."""
+    """The result of a submission. `repeated`: the idempotency key was known, and `view` is the job of its
+    first use."""
 
     view: JobView
     claimed: tuple[Claimed, ...] = ()
@@ -289,7 +290,7 @@ class Counted:
 
 @record(frozen=True, slots=True)
 class Listing:
-    """Which records of an endpoint are wanted, newest first. `before`: the cursor of an earlier page."""
+    """The records of an endpoint that are wanted, newest first. `before`: the cursor of an earlier page."""
 
     state: JobState | None = None
     since: float | None = None
@@ -299,7 +300,7 @@ class Listing:
 
 @record(frozen=True, slots=True)
 class Page:
-    """`cursor` is where the next page begins; None where there is none."""
+    """A page of an endpoint's records. `cursor` is where the next page begins; None where there is none."""
 
     views: tuple[JobView, ...]
     cursor: int | None = None
@@ -350,7 +351,7 @@ class KeyRecord:
 
 @record(frozen=True, slots=True)
 class AuditLine:
-    """`status` is None where the service went away before it answered."""
+    """A line of the audit log. `status` is None where the service went away before it answered."""
 
     n: int
     at: float

@@ -158,14 +158,14 @@ def _late(sample: ScaleSample, policy: ScalePolicy) -> bool:
 
 
 def _horizon(sample: ScaleSample, patience: float) -> float:
-    """Returns the seconds by which a worker that starts now is ready, and has had its time to begin what
+    """Returns the seconds until a worker that starts now is ready, and has had its time to begin what
     waits."""
     return (UNMEASURED_START_S if sample.cold_start_s is None else sample.cold_start_s) + patience
 
 
 def _more(sample: ScaleSample, patience: float) -> int:
-    """Workers for the jobs that no other worker begins in time; one that had half a job to do is not worth
-    it."""
+    """Returns how many workers are needed for the jobs that no other worker begins in time; a worker that had
+    half a job to do is not worth its start."""
     horizon, job = _horizon(sample, patience), _job_time(sample)
     if not sample.slots and not sample.starting_for:
         return 0  # they all fail to start, and so would others
@@ -222,12 +222,13 @@ def _window(sample: ScaleSample, policy: ScalePolicy) -> float:
 
 
 def _spare(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:
-    """Workers that have jobs only because these are spread."""
+    """Returns how many workers have jobs only because these are spread."""
     return max(sample.workers - max(memory.needed, memory.needed_before), 0) if policy.spread else 0
 
 
 def _soon_needed(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:
-    """Workers that are busy on average at the recent rate, if a job is expected within a cold start."""
+    """Returns how many workers are busy on average at the recent rate, if a job is expected within a cold
+    start."""
     window = _window(sample, policy)
     left = 1 - (sample.now - memory.since) / window  # of the window before, what is within one of now
     rate = (memory.before * left + sample.begun - memory.begun) / window

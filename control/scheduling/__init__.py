@@ -1,1 +1,1 @@
-"""Which workers there are, on which devices, and which job each gets."""
+"""The workers, their devices, and the jobs that each worker gets."""

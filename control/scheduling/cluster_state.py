@@ -52,14 +52,14 @@ def averaged(before: float | None, seconds: float) -> float:
 
 @dataclass(slots=True)
 class PlacedWorker:
-    """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
-    jobs it takes at once; as its endpoint allows, until the worker has reported its own number. `needs`: what
-    it was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
-    `ahead`: those that come after them, in order, and since when they lie there; `lay_ahead`: since when
-    those did that have their slot now.
-    `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
-    `serves`: what it reports that it runs. `waits_for`: what its node does before it starts it. `cold_start`:
-    the stages of its start. `prices`: what its version costs. `requests`: how many an http worker has now."""
+    """A worker on a node. `spec` is None for a worker that a node holds and this process did not ask for.
+    `concurrency`: how many jobs the worker takes at once; as its endpoint allows, until the worker has
+    reported its own number. `needs`: what it was placed by; a whole device, where this process does not know.
+    `busy`: its jobs, and since when. `ahead`: those that come after them, in order, and since when they lie
+    there; `lay_ahead`: since when those did that have their slot now. `since`: when it came to be; `timed`:
+    its start is being measured. `retiring`: no more jobs for it. `serves`: what it reports that it runs.
+    `waits_for`: what its node does before it starts it. `cold_start`: the stages of its start. `prices`: what
+    its version costs. `requests`: how many an http worker has now."""
 
     worker: str
     endpoint: str
@@ -131,8 +131,8 @@ class PlacedPod:
 
 @dataclass(slots=True)
 class NodeState:
-    """`draining`: its agent announced that it is about to stop. `drained`: an operator allows nothing new
-    there. `reach`: how its http workers are reached. `jobs_ahead`: as its Hello says."""
+    """A connected node. `draining`: its agent announced that it is about to stop. `drained`: an operator
+    allows nothing new there. `reach`: how its http workers are reached. `jobs_ahead`: as its Hello says."""
 
     node: str
     session: int

@@ -21,7 +21,8 @@ Assignments = dict[str, tuple[str, AssignedWorker]]
 
 
 class DesiredWorkers:
-    """`pods_of` and `volumes_of` name what else a node shall have; `send` brings it there."""
+    """The workers that each node shall run. `pods_of` and `volumes_of` name what else a node shall have;
+    `send` brings it there."""
 
     def __init__(
         self,
@@ -47,7 +48,8 @@ class DesiredWorkers:
         self._to_give[spec.worker] = (node, assignment)
 
     def unstored(self) -> tuple[Assignments, set[str]]:
-        """Workers that nodes are to run since the last time; and those that they need not any more."""
+        """Returns the workers that nodes are to run since the last call; and those that they need not any
+        more."""
         assigned, self._to_give = self._to_give, {}
         self._giving |= assigned
         unwanted = {name for name, worker in self._cluster.workers.items() if worker.spec is None}
@@ -91,7 +93,7 @@ def spec_of(
     filled: Filled,
     facts: Mapping[str, str],
 ) -> WorkerSpec:
-    """`facts` are its node's."""
+    """Returns the worker's spec. `facts` are its node's."""
     run = endpoint.run
     cpus = run.limits.cpus if run.limits else None
     variables = of_worker(facts, run.needs.vcpus if cpus is None else cpus)

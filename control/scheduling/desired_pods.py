@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class DesiredPods:
-    """`fill` fills secrets into an account's environment; `declared` are the registry auths of the
-    configuration file."""
+    """The pods by id. `fill` fills secrets into an account's environment; `declared` are the registry auths
+    of the configuration file."""
 
     def __init__(
         self,

@@ -22,7 +22,8 @@ OFFER_MAX = 256
 
 
 class Dispatch:
-    """`assign` sends the Assign of a claimed job to its node, if its session still lives."""
+    """The claims of this process. `assign` sends the Assign of a claimed job to its node, if its session
+    still lives."""
 
     def __init__(
         self,
@@ -119,8 +120,8 @@ class Dispatch:
     def note_exhausted(
         self, slots: Sequence[Slot], claimed: Sequence[Claimed], seen: Mapping[str, int]
     ) -> None:
-        """Endpoints whose slots were not all filled have nothing more to claim now, unless something was
-        queued since their marks were `seen`."""
+        """Notes that endpoints whose slots were not all filled have nothing more to claim now, unless
+        something was queued since their marks were `seen`."""
         for endpoint, mark in seen.items():
             offered = sum(slot.free for slot in slots if slot.endpoint == endpoint)
             taken = sum(1 for job in claimed if job.endpoint == endpoint)

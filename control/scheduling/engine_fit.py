@@ -1,5 +1,4 @@
-"""Which nodes, and which of their devices, can run an endpoint's workers. Pure: what the nodes tell of
-themselves.
+"""The nodes, and their devices, that can run an endpoint's workers. Pure: what the nodes tell of themselves.
 
 The facts are `containers` ("docker 28.0.1", or "none: why") and `containers_cdi` ("yes", "no"), and those of
 weights (`control.rules.weights`). What an agent does not tell is not held against it: it refuses itself what

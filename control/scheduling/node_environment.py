@@ -11,7 +11,7 @@ from stoker.control.rules.volumes import GB
 
 
 def of_worker(facts: Mapping[str, str], cpus: float | None) -> dict[str, str]:
-    """`cpus`: as many as it is held to, where it is."""
+    """Returns the variables of a worker. `cpus`: as many as the worker is held to, where it is."""
     variables = {}
     count = facts.get("vcpus") if cpus is None else cpus
     if count is not None:

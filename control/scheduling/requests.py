@@ -1,7 +1,7 @@
 """Requests to load-balancing endpoints: those that wait for a worker, and those that a worker has.
 
 Requests are in no queue and no store: they live as long as their caller's connection. `samples` is their
-demand, as the store's is that of jobs; an open WebSocket is a request. Counts of ended requests begin anew
+demand, as the store's is that of jobs; an open WebSocket is a request. Counts of ended requests begin again
 with the process.
 """
 
@@ -18,7 +18,8 @@ from stoker.control.scheduling.cluster_state import ClusterState
 
 
 class Requests:
-    """`wake` is called when a request finds no worker."""
+    """The requests that wait, and those that workers have. `wake` is called when a request finds no
+    worker."""
 
     def __init__(self, cluster: ClusterState, clock: Callable[[], float], wake: Callable[[], None]) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Which workers exist: samples demand, decides by pure rules, and sends the nodes their desired workers.
+"""The workers that exist: samples demand, decides by pure rules, and sends the nodes their desired workers.
 
 What is wanted is a function of the store and the cluster state, so a new control process arrives at it
 again; it adopts the workers that nodes say they hold. Agents start, restart and stop; this module only names.
@@ -50,8 +50,8 @@ class _Known:
 
 
 class WorkerScaling:
-    """`fill` gives an account's environment with its secrets; `volume_rooms` closes the rooms in which its
-    volume cannot be had."""
+    """The scaling of all endpoints. `fill` gives an account's environment with its secrets; `volume_rooms`
+    closes the rooms in which its volume cannot be had."""
 
     def __init__(
         self,
@@ -323,8 +323,8 @@ class WorkerScaling:
         return None if run is None else replace(endpoint, version=worker.version, run=run)
 
     def leaves(self, node: str) -> None:
-        """This node is about to go. Its workers are neither assigned jobs nor counted from now on, so others
-        start elsewhere at once; the node ends its own."""
+        """Marks a node that is about to leave. Its workers are neither assigned jobs nor counted from now on,
+        so others start elsewhere at once; the node ends its own."""
         self._cluster.nodes[node].draining = True
         self._give_up(node)
 
@@ -376,11 +376,11 @@ class WorkerScaling:
         return refusal or ("starting" if self._cluster.nodes else "no capacity: no node is connected")
 
     def throttled(self, endpoint: str) -> int:
-        """Workers that are wanted and could not be placed."""
+        """Returns how many workers are wanted and could not be placed."""
         return self._refusals.get(endpoint, (0, ""))[0]
 
     def why_throttled(self, endpoint: str) -> str:
-        """Returns why those workers found no place; empty where there are none."""
+        """Returns why wanted workers found no place; empty where all of them have one."""
         count, why = self._refusals.get(endpoint, (0, ""))
         return why if count else ""
 

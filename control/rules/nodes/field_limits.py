@@ -50,8 +50,9 @@ _DEVICE_KINDS = frozenset(get_args(messages.DeviceKind))
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """`numbers` have these maxima, `names` have no control characters, `choices` are one of these. `texts`
-    are for people: this many of their characters are kept, and no NUL, which PostgreSQL does not store."""
+    """The limits of a message's fields. `numbers` have these maxima, `names` have no control characters,
+    `choices` are values of these sets. `texts` are for people: this many of their characters are kept, and no
+    NUL, which PostgreSQL does not store."""
 
     numbers: Mapping[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()

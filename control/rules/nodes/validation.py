@@ -1,4 +1,4 @@
-"""Which messages of a node control accepts: only those about things that control assigned to that node.
+"""The messages of a node that control accepts: only those about things that control assigned to that node.
 
     message ──> is it about a worker, an attempt, a pod, a volume, a device assigned to the node?
              └── are its keys below the attempt's prefix, its numbers fit for a column, its JSON JSON?
@@ -67,7 +67,8 @@ class InvalidReport(Exception):
 
 @record(frozen=True, slots=True)
 class AssignedWorker:
-    """`slots`: how many jobs it may take at once, as its endpoint allows."""
+    """A worker that control assigned to the node. `slots`: how many jobs the worker may take at once, as its
+    endpoint allows."""
 
     endpoint: str
     version: int
@@ -77,9 +78,9 @@ class AssignedWorker:
 
 @record(frozen=True, slots=True)
 class AssignedAttempt:
-    """`prefix`: under which all its uploads are; "" where that is not known any more, and nothing may be
-    named. `worker` is None, and `prices` are, where they are not known any more. With `own_bucket` its files
-    are in its caller's bucket, where control deletes nothing."""
+    """An attempt that control assigned to the node. `prefix`: under which all its uploads are; "" where that
+    is not known any more, and nothing may be named. `worker` and `prices` are None where they are not known
+    any more. With `own_bucket` its files are in its caller's bucket, where control deletes nothing."""
 
     prefix: str
     worker: str | None = None
@@ -271,7 +272,8 @@ _RULES: Mapping[type[Any], Callable[[Any, Assignments], Any]] = {
 
 
 def printed(report: LogLines, node: str, runs_at: str) -> None:
-    """Lines of an attempt that a reader follows, from the node that runs it. Raises InvalidReport."""
+    """Checks lines of an attempt that a reader follows: they must come from the node that runs it. Raises
+    InvalidReport."""
     if node != runs_at:
         which = f"attempt {report.attempt} of job {short_repr(report.job)}"
         raise InvalidReport(f"{which} is not one that control gave to this node")

@@ -78,7 +78,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """`why` is a sentence about the node, for its operator."""
+    """A way to a node. `why` is a sentence about the node, for its operator."""
 
     way: Way
     why: str

@@ -48,7 +48,8 @@ SET billed_ms = bills.billed_ms + excluded.billed_ms,
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who pays for what: the key of a bill's row, but for its hour. `kind` is endpoint, pod or volume."""
+    """The payer of a cost, and what for: the key of a bill's row, but for its hour. `kind` is endpoint, pod
+    or volume."""
 
     account: str
     kind: str
@@ -84,7 +85,7 @@ def add_to_bill(conn: Conn, payer: Payer, hour: int, charge: Charge) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """`types` are device types by uuid; a processor's is CPU."""
+    """The facts about a node that bills name. `types` are device types by uuid; a processor's is CPU."""
 
     types: dict[str, str] = field(default_factory=dict)
     data_center: str = ""
@@ -96,7 +97,7 @@ class NodeFacts:
     @property
     def only_type(self) -> str:
         """The type of all GPUs of the node, or of its processors where it has no GPU; "" where there are
-        several."""
+        several, or none is known."""
         found = set(self.types.values()) - {CPU} or set(self.types.values())
         return found.pop() if len(found) == 1 else ""
 
@@ -257,8 +258,8 @@ def _keep_space(conn: Conn, payer: Payer, since: float, until: float, gb: int) -
 
 @dataclass(frozen=True, slots=True)
 class BillQuery:
-    """Which rows: of `hours` (first, and the first that is not meant), of these, of any where None. `by` is
-    the column that they are grouped by; "": all are one group."""
+    """A choice of rows: of `hours` (first, and the first that is not meant), of these, of any where None.
+    `by` is the column that they are grouped by; "": all are one group."""
 
     account: str
     kind: str

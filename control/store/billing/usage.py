@@ -159,6 +159,7 @@ def usage_due(conn: Conn, now: float) -> bool:
 
 
 def forget_usage(conn: Conn, now: float, limit: int) -> int:
-    """Spans so old that they are not taken any more go; their bills stay. How many went."""
+    """Deletes spans so old that they are not taken any more; their bills stay. Returns how many were
+    deleted."""
     before = int((now - _KEPT_S) * 1000)
     return conn.run(_FORGET, {"before": before, "limit": limit}).rowcount

@@ -21,7 +21,7 @@ def driver_error(error: BaseException) -> sqlite3.Error | psycopg.Error | None:
 
 
 def unavailable(error: BaseException) -> str | None:
-    """Returns why the store could not do it; None where it could and would not."""
+    """Returns why the store could not do what was asked; None where it could and would not."""
     match driver_error(error):
         case sqlite3.Error() as found:
             code = store_sqlite.code(found)

@@ -93,6 +93,6 @@ def _prepare(driver: sqlite3.Connection, _record: object) -> None:
 
 
 def code(error: sqlite3.Error) -> int | None:
-    """SQLite's primary result code."""
+    """Returns SQLite's primary result code."""
     found = getattr(error, "sqlite_errorcode", None)
     return None if found is None else int(found) & 0xFF

@@ -77,10 +77,11 @@ def _chunks(conn: Conn, jobs_of: list[int]) -> dict[int, list[str]]:
 
 
 def _orphans_of(conn: Conn, row: Any) -> tuple[str, ...]:
-    """Prefixes of attempts below which nothing is named any more.
+    """Returns the prefixes of attempts below which nothing is named any more.
 
-    Of one that ended its job, but not well, there may be more than was reported: a file, or a chunk of its
-    stream, that was uploaded just before. A spilled output goes by itself: a webhook may name it still.
+    Of an attempt that ended its job, but not well, there may be more than was reported: a file, or a chunk of
+    its stream, that was uploaded just before. A spilled output is deleted by itself: a webhook may name it
+    still.
     """
     kept = row.state == JobState.COMPLETED or row.output_key is not None
     kept = kept or (row.state in TERMINAL and has_delivered(conn, row.id))
@@ -88,7 +89,7 @@ def _orphans_of(conn: Conn, row: Any) -> tuple[str, ...]:
 
 
 def expired_artifacts(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
-    """Keys of artifacts whose URLs have run out, oldest first."""
+    """Returns the keys of artifacts whose URLs have run out, oldest first."""
     found = (
         select(artifacts.c.key)
         .where(artifacts.c.expires_at <= now)

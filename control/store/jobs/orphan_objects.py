@@ -2,7 +2,7 @@
 
 Each is noted in the transaction that gave it up, listed until it is deleted there, and then forgotten, so
 that no crash loses it. A spilled payload may be named by several rows: by its job, and by the webhooks that
-tell of its ends. It is noted once the last of them is gone.
+tell of its ends. The payload is noted once the last such row is deleted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WHERE jobs.id = :job AND chunks.ref_key IS NOT NULL
 
 
 def release(conn: Conn, job: str, keys: Iterable[str | None]) -> None:
-    """Notes those of the job's spilled payloads that no row names; to be called when rows are gone."""
+    """Notes those of the job's spilled payloads that no row names; to be called when rows were deleted."""
     released = {key for key in keys if key is not None}
     if released:
         named = {key for row in conn.run(_NAMED, {"job": job}) for key in row}

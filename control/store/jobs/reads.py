@@ -108,8 +108,8 @@ _ERROR = "SELECT error FROM results WHERE seq = :seq"
 def list_jobs(
     conn: Conn, account: str, endpoint: str, wanted: Listing, now: float, *, besides: JobState | None = None
 ) -> Page:
-    """Records without their outputs, newest first. The cursor goes on where a page ended before its end.
-    `besides`: those in this state, too."""
+    """Returns records without their outputs, newest first. The cursor goes on where a page ended before its
+    end. `besides`: those in this state, too."""
     values = {
         "account": account,
         "endpoint": endpoint,

@@ -363,7 +363,7 @@ def _drop_uploads(conn: Conn, outcome: Outcome, done: _Gathered) -> None:
 
 
 def _executed(outcome: Outcome) -> list[Span]:
-    """Returns the time that was used; output that is not delivered is not sold."""
+    """Returns the spans of time that was used; output that is not delivered is not sold."""
     return [span for span in outcome.spans if span.kind == "execution"]
 
 

@@ -66,7 +66,7 @@ def holds_work(conn: Conn, node: str) -> bool:
 
 
 def remove_node(conn: Conn, node: str) -> None:
-    """Removes a node. No report is waited for any longer that its deleted pods were removed there."""
+    """Removes a node. Its report that deleted pods were removed there is no longer waited for."""
     conn.execute(update(pods).where(pods.c.node == node).values(forgotten=1))
     conn.execute(delete(nodes).where(nodes.c.id == node))
 

@@ -84,7 +84,7 @@ def touch_node(conn: Conn, node: str, session: int, now: float) -> bool:
 
 
 def take_over(conn: Conn, since: float) -> tuple[str, ...]:
-    """This process has just started, so no stream is open: closes every session.
+    """Closes every session: this process has just started, so no stream is open.
 
     Returns the nodes that were alive and reported after `since`: they are expected back.
     """
@@ -164,7 +164,7 @@ WHERE j.id = :job AND j.attempt = :attempt AND j.node = :node
 
 
 def upload_right(conn: Conn, node: str, job: str, attempt: int) -> UploadRight | None:
-    """Returns what the node may upload for the attempt; None where this node may not end the attempt any
-    more: what it uploads would belong to no job."""
+    """Returns what the node may use of the object store for the attempt; None where this node may not end the
+    attempt any more: what it uploads would belong to no job."""
     row = conn.run(_HOLDS, {"job": job, "attempt": attempt, "node": node}).fetchone()
     return None if row is None else UploadRight(*row)

@@ -2,7 +2,7 @@
 any what it was not sent.
 
 A lost node's attempt stays open, since the node may come back and end it. A job that was lost or dropped too
-often fails. For one that lay ahead of a worker the loss of its node is no failure.
+often fails. For a job that lay ahead of a worker the loss of its node is not a failure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SILENT = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
 def lost_nodes(
     conn: Conn, silent_before: float, now: float, ahead: Collection[AttemptKey] = ()
 ) -> tuple[dict[str, int], tuple[Changed, ...]]:
-    """Nodes silent since `silent_before` lose their jobs, and their session is over: which they are,
+    """Takes their jobs from nodes silent since `silent_before`, and ends their sessions. Returns these nodes,
     each with the session that was open, and what changed. `ahead`: the jobs that lay ahead of a worker."""
     lost: dict[str, int] = {}
     changed: list[Changed] = []

@@ -1,2 +1,1 @@
-"""The objects that the management API makes, in the store: endpoints, templates, pods, volumes, logins,
-secrets, keys."""
+"""Objects of the management API in the store: endpoints, templates, pods, volumes, logins, secrets, keys."""

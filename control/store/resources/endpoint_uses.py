@@ -17,7 +17,7 @@ FROM endpoints WHERE id = :endpoint AND enabled = 1
 
 
 def use_of(conn: Conn, endpoint: str) -> Use | None:
-    """Returns when an endpoint was used; None if there is no such endpoint (any more). A worker of a
+    """Returns the use of an endpoint; None if there is no such endpoint (any more). A worker of a
     load-balancing endpoint counts as running while it is healthy, with or without requests; requests are not
     stored."""
     row = conn.run(_USE, {"endpoint": endpoint}).fetchone()

@@ -24,7 +24,7 @@ from stoker.wire.messages import LockedWeights, Price, RegistryAuth, WeightsFile
 def put_endpoint(conn: Conn, endpoint: Endpoint, now: float, *, anew: bool = False) -> Endpoint:
     """Stores it under its id, as it stands in the database then: its `version` is drawn here.
 
-    `anew`: it is a new version even where the same is run.
+    `anew`: the version is a new one even where the same is run.
     """
     latest = _latest(conn, endpoint.id)
     version, run, created_at = (0, None, now) if latest is None else latest
@@ -145,7 +145,7 @@ def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
 
 
 def deleted_endpoints(conn: Conn) -> tuple[str, ...]:
-    """Returns the endpoints that callers made and deleted, where jobs have not ended yet."""
+    """Returns the ids of endpoints that callers made and deleted, where jobs have not ended yet."""
     open_jobs = select(jobs.c.seq).where(
         jobs.c.endpoint == endpoints.c.id, jobs.c.state.in_([JobState.IN_QUEUE, JobState.IN_PROGRESS])
     )

@@ -121,7 +121,8 @@ def get_key(conn: Conn, account: str, key: str) -> KeyRecord | None:
 
 
 def change_key(conn: Conn, account: str, key: str, changes: Mapping[str, Any]) -> bool:
-    """`changes`: columns of the table, and their values. False: there is no such key, or it was revoked."""
+    """Changes a key. `changes`: columns of the table, and their values. Returns False if there is no such
+    key, or it was revoked."""
     changed = update(keys).where(keys.c.id == key, keys.c.account == account, keys.c.revoked_at.is_(None))
     return conn.execute(changed.values(**changes)).rowcount > 0
 

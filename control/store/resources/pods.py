@@ -1,6 +1,6 @@
 """Pods in the store: the request, the desired state, and what their nodes last reported.
 
-A row stays after its pod is gone, for the bill. The request is sealed: its env may hold secrets. What
+A row stays after its pod was deleted, for the bill. The request is sealed: its env may hold secrets. What
 an action or a report leads to is decided by `control.rules.pods`; here the outcome is written.
 """
 

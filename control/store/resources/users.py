@@ -1,4 +1,4 @@
-"""Who uses a registry auth, a network volume or a named secret: templates, endpoints and pods that are there.
+"""Users of a registry auth, a network volume or a named secret: templates, endpoints and pods that are there.
 
 To be called in the transaction that would delete it, so that nothing begins to use it meanwhile.
 """
@@ -16,7 +16,8 @@ from stoker.control.store.resources.templates import list_templates
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`description` names it in a message; `registry` and `volume` are ids, "" for none."""
+    """An endpoint, pod or template that may use a registry auth, a volume or secrets. `description` names it
+    in a message; `registry` and `volume` are ids, "" for none."""
 
     description: str
     registry: str = ""

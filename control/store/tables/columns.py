@@ -29,7 +29,7 @@ def string(name: str, *parts: Any, default: str | None = None) -> Column[str]:
 
 
 def time(name: str) -> Column[float]:
-    """Seconds since the epoch, set by the caller."""
+    """Returns a column of seconds since the epoch, set by the caller."""
     return Column(name, TIME, nullable=False)
 
 
