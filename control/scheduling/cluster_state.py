@@ -95,9 +95,8 @@ class PlacedWorker:
         return max(self.concurrency - len(self.busy) - self.reserved, 0)
 
     def room(self, depth: int, now: float) -> int:
-        """Returns how many jobs the worker may be given where `depth` may lie ahead of it: so many behind the
-        job that runs, unless that has run for long already. Of a worker that takes none ahead, its free
-        slots."""
+        """Returns how many jobs the worker may get where `depth` may lie ahead: so many behind the job that
+        runs, unless it has run for long. Of a worker that takes none ahead, its free slots."""
         if self.state != "ready" or self.retiring or not takes_ahead(self.spec):
             return self.free
         if any(now - since > PATIENCE_S for since in self.busy.values()):
@@ -110,8 +109,7 @@ class PlacedWorker:
         return len(self.busy) + len(self.ahead) + self.reserved + self.requests
 
     def assigned_since(self, at: float) -> int:
-        """Returns how many of the worker's busy jobs were given to it at this time or later, some before
-        their turn."""
+        """Returns how many of its busy jobs the worker got at this time or later, some before their turn."""
         return sum(self.lay_ahead.get(key, since) >= at for key, since in self.busy.items())
 
     @property
@@ -345,9 +343,8 @@ class ClusterState:
         return frozenset(key for worker in self.workers.values() for key in worker.ahead)
 
     def handed_back(self, key: AttemptKey) -> None:
-        """Notes that a job's node gave it back. Where the job lay ahead, the job before it took long, and
-        others may, too. Else the node may refuse the next job, so its worker is `LAST`. To be called before
-        `release`."""
+        """Notes that a job's node gave it back. Where it lay ahead, the one before took long, and others may.
+        Else its worker is `LAST`, as the node may refuse the next. To be called before `release`."""
         if (worker := self.workers.get(self._busy_at.get(key, ""))) is None:
             return
         if key in worker.ahead:

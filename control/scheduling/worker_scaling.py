@@ -38,9 +38,9 @@ LOW_WAITS = "low priority: it starts no worker, and waits for one that other job
 
 @dataclass(slots=True)
 class _Known:
-    """The facts about an endpoint that are kept between two passes. `decision`: the last one, which is logged
-    once; `reached`: workers that were wanted and came; `stuck`: why its newest version is not rolled out;
-    `runs`: what its last versions run."""
+    """The facts kept about an endpoint between two passes. `decision`: the last one, logged once; `reached`:
+    workers that were wanted and came; `stuck`: why its newest version is not rolled out; `runs`: what its
+    last versions run."""
 
     memory: ScaleMemory | None = None
     decision: ScaleDecision | None = None
@@ -172,8 +172,7 @@ class WorkerScaling:
         )
 
     def _counted(self, endpoint: Endpoint, serving: int) -> int:
-        """Returns how many workers count as serving: while old workers are replaced, one and its replacement
-        count as the one that was wanted."""
+        """Returns how many workers serve; an old one and its replacement count as the one that was wanted."""
         reached = self._known[endpoint.id].reached
         replacing = any(stale(worker, endpoint) for worker in self._cluster.of_endpoint(endpoint.id))
         return reached if replacing and reached is not None else serving
@@ -309,8 +308,7 @@ class WorkerScaling:
         self._cluster.add_worker(worker)
 
     def note_versions(self, endpoint: str, runs: Mapping[int, EndpointVersion]) -> None:
-        """Notes what earlier versions of the endpoint run, so that a worker of one may stay until it is
-        replaced."""
+        """Notes what earlier versions of the endpoint run: their workers stay until they are replaced."""
         known = self._known[endpoint]
         known.runs = dict(sorted((known.runs | dict(runs)).items())[-VERSIONS:])
 
@@ -346,8 +344,7 @@ class WorkerScaling:
         self.wake.set()
 
     def avoid(self, node: str) -> None:
-        """Stops the workers on a node's unhealthy devices, after a device of it became unhealthy, or
-        recovered; others take over."""
+        """Stops the workers on unhealthy devices of a node whose devices changed; others take over."""
         there = [worker for worker in self._cluster.workers.values() if worker.node == node]
         stopped = [self._stop(worker) for worker in there if self._cluster.on_unhealthy_device(worker)]
         if any(stopped):
@@ -386,8 +383,7 @@ class WorkerScaling:
 
 
 def waits_for(workers: Iterable[PlacedWorker]) -> str:
-    """Returns what the node of the first worker that has not started does before it starts it; empty if none
-    waits."""
+    """Returns what a node does before it starts the first worker that waits, or ""."""
     return next((worker.waits_for for worker in workers if worker.waits_for), "")
 
 
@@ -397,8 +393,7 @@ def stale(worker: PlacedWorker, endpoint: Endpoint) -> bool:
 
 
 def serves(worker: PlacedWorker, endpoint: Endpoint) -> bool:
-    """Returns whether the worker serves, or will: a worker that is ending does not, nor does an old one that
-    is not ready."""
+    """Returns whether the worker serves, or will: not one that is ending, or is old and not ready."""
     if worker.state == "stopping" or worker.retiring:
         return False
     return worker.state == "ready" or not stale(worker, endpoint)
