@@ -60,7 +60,7 @@ class WireError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """How one field is encoded: as which message (None for a plain value), in what container."""
+    """The encoding of a field: as which message (None for a plain value), in what container."""
 
     name: str
     message: type[Any] | None = None
@@ -70,7 +70,7 @@ class Shape:
 
 
 def shapes(kind: type[Any]) -> list[Shape]:
-    """The shape of each field of a dataclass, in order."""
+    """Returns the shape of each field of a dataclass, in order."""
     hints = typing.get_type_hints(kind)
     return [_shape(field.name, hints[field.name]) for field in dataclasses.fields(kind)]
 
@@ -92,7 +92,7 @@ def _message(hint: Any) -> type[Any] | None:
 
 
 def arm(kind: type[Any]) -> str:
-    """The name of a report body's arm: WorkerState -> worker_state."""
+    """Returns the name of a report body's arm: WorkerState -> worker_state."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
@@ -176,7 +176,7 @@ for _kind in (*BODIES, FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
 
 
 def encodable(value: Any) -> Any:
-    """The same value with every string writable as UTF-8."""
+    """Returns the same value with every string writable as UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, tuple):
@@ -190,7 +190,8 @@ def encodable(value: Any) -> Any:
 
 
 def encode(message: FromAgent | FromControl | LogLines | LogWanted | TunnelPieces) -> list[bytes]:
-    """The transport messages of one message. Raises WireError if it or one of its numbers is too large."""
+    """Returns the transport messages of one message. Raises WireError if it or one of its numbers is too
+    large."""
     write = WRITERS[type(message)]
     try:
         data = write(message).SerializeToString()
@@ -234,7 +235,7 @@ class Decoder(Generic[T]):
         self._fragment_tag = bytes((fragment.number << 3 | 2,)) if fragment else None
 
     def join(self, data: bytes) -> bytes | None:
-        """The whole message that `data` is or completes; None if more fragments must follow."""
+        """Returns the whole message that `data` is or completes; None if more fragments must follow."""
         if data[:1] != self._fragment_tag:
             if gathered := len(self._joiner.gathered):
                 raise WireError(f"a whole message came between fragments, after {gathered} bytes")
@@ -253,7 +254,7 @@ class Decoder(Generic[T]):
         return self._convert(proto)
 
     def count(self, whole: bytes, most: int) -> int:
-        """How many parts it has, counted no further than `most`."""
+        """Returns the number of parts in the message, counted no further than `most`."""
         return self._parts.count(whole, most)
 
     def drop(self) -> None:

@@ -70,7 +70,7 @@ class ByteQueue:
             self.roomy.clear()
 
     def pop(self) -> bytes | None:
-        """The oldest item; None if there is none."""
+        """Removes and returns the oldest item; returns None if there is none."""
         if not self._items:
             return None
         item = self._items.popleft()
@@ -191,7 +191,8 @@ class DuplexStream(Generic[In, Out]):
             await asyncio.gather(reader, writer, return_exceptions=True)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """gRPC raises CancelledError from a call that another task has cancelled."""
+        """Ends the stream if its task failed: gRPC raises CancelledError from a call that another task has
+        cancelled."""
         if task.cancelled():
             self.lost("the call was cancelled")
         elif error := task.exception():

@@ -30,7 +30,8 @@ class FragmentError(Exception):
 
 
 def split(data: bytes, size: int = FRAGMENT_MAX, total: int = TOTAL_MAX) -> list[bytes]:
-    """`data` as fragments of `size` bytes, at least one. Raises FragmentError if it is over `total`."""
+    """Splits `data` into fragments of `size` bytes, at least one. Raises FragmentError if `data` is over
+    `total`."""
     if len(data) > total:
         raise FragmentError(f"a message of {len(data)} bytes is over the limit of {total}")
     return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
@@ -45,7 +46,7 @@ class Joiner:
         self.gathered = bytearray()  # not a list: fragments of one byte would take forty times their size
 
     def add(self, fragment: bytes, *, last: bool) -> bytes | None:
-        """The whole message after its last fragment, None before."""
+        """Returns the whole message after its last fragment, None before."""
         if not fragment:
             raise FragmentError("an empty fragment")
         size = len(self.gathered) + len(fragment)

@@ -15,42 +15,42 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def job_id(rng: Random, *, sync: bool) -> str:
-    """`<uuid4>-u1` for `/run`, `sync-<uuid4>-u1` for `/runsync`."""
+    """Returns a new id: `<uuid4>-u1` for `/run`, `sync-<uuid4>-u1` for `/runsync`."""
     drawn = uuid.UUID(int=rng.getrandbits(128), version=4)
     return f"sync-{drawn}-u1" if sync else f"{drawn}-u1"
 
 
 def short_id(rng: Random) -> str:
-    """Fourteen lower-case letters and digits, for workers, nodes, boots and keys."""
+    """Returns fourteen lower-case letters and digits, for workers, nodes, boots and keys."""
     return "".join(rng.choice(_ALPHABET) for _ in range(14))
 
 
 def attempt_prefix(endpoint: str, job: str, attempt: int) -> str:
-    """The prefix of all objects of one attempt, and of no others."""
+    """Returns the prefix of all objects of one attempt, and of no others."""
     return f"{endpoint}/{job}/{attempt}/"
 
 
 def uploaded_key(endpoint: str, drawn: str, name: str) -> str:
-    """The key of a file that a caller uploaded. No job has the id `given`."""
+    """Returns the key of a file that a caller uploaded. No job has the id `given`."""
     return artifact_key(f"{endpoint}/given/{drawn}/", 0, name)
 
 
 def artifact_key(prefix: str, n: int, name: str) -> str:
-    """The key of an attempt's n-th file. Characters of `name` that a URL would quote become `-`."""
+    """Returns the key of an attempt's n-th file. Characters of `name` that a URL would quote become `-`."""
     safe = _UNSAFE.sub("-", name.rsplit("/", 1)[-1]).strip(".-")[-100:] or "file"
     return f"{prefix}{n}-{safe}"
 
 
 def chunk_key(prefix: str, n: int) -> str:
-    """The key of an attempt's n-th chunk if it is over 1 MB. No file has this name."""
+    """Returns the key of an attempt's n-th chunk if it is over 1 MB. No file has this name."""
     return f"{prefix}chunk-{n}.json"
 
 
 def input_key(endpoint: str, job: str) -> str:
-    """The key of an input over 1 MB."""
+    """Returns the key of an input over 1 MB."""
     return f"{endpoint}/{job}/input.json"
 
 
 def output_key(prefix: str) -> str:
-    """The key of an output over 1 MB."""
+    """Returns the key of an output over 1 MB."""
     return f"{prefix}output.json"

@@ -16,8 +16,8 @@ _NAMESPACE = "/proc/self/ns/net"
 
 
 def network_namespace() -> str:
-    """Of this boot of the kernel; a digest, which tells nothing else of the host. Empty where the kernel does
-    not say."""
+    """Returns the network namespace of this boot of the kernel; a digest, which tells nothing else of the
+    host. Empty where the kernel does not say."""
     try:
         boot, namespace = _BOOT.read_text(encoding="ascii").strip(), os.readlink(_NAMESPACE)
     except OSError:

@@ -31,7 +31,7 @@ class PartCounter:
         self._inner = _inner(kind, {})
 
     def count(self, data: bytes, most: int) -> int:
-        """How many parts it has; some number over `most` if it has more."""
+        """Returns the number of parts in the message; some number over `most` if there are more."""
         found, size = 0, len(data)
         inside = [(0, size, self._inner)]
         try:
@@ -72,7 +72,7 @@ def _inner(kind: Descriptor, known: dict[str, _Inner]) -> _Inner:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and the position after it."""
+    """Returns the number that begins at `at`, and the position after it."""
     byte = data[at]
     at += 1
     if byte < 0x80:

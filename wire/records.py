@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
 
     def record(*, frozen: Literal[True], slots: bool) -> Callable[[type[Any]], type[Any]]:
-        """Compared and hashed by its fields, as a frozen one is."""
+        """Makes a dataclass that is compared and hashed by its fields, as a frozen one is."""
         return dataclasses.dataclass(unsafe_hash=True, slots=slots)
 
 

@@ -31,7 +31,7 @@ class Stream(Protocol[In_co, Out_contra]):
     async def receive(self) -> In_co: ...
 
     async def receive_all(self) -> Sequence[In_co]:
-        """The next message, and those that have arrived behind it."""
+        """Receives the next message, and those that have arrived behind it."""
 
     async def send(self, message: Out_contra) -> None: ...
 

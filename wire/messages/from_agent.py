@@ -57,9 +57,9 @@ class HeldPod:
 
 @record(frozen=True, slots=True)
 class GatewayAddress:
-    """How control on the same host reaches the http workers of a node: HTTP CONNECT to a worker's name at
+    """The way for control on the same host to the http workers of a node: HTTP CONNECT to a worker's name at
     this port, with the token as bearer. The address is the one that the session comes from. `namespace`: the
-    network namespace that it is in (`wire.network_namespace`)."""
+    network namespace that the address is in (`wire.network_namespace`)."""
 
     port: int
     token: str = field(repr=False)
@@ -68,9 +68,9 @@ class GatewayAddress:
 
 @record(frozen=True, slots=True)
 class DirectGateway:
-    """How control on another host reaches the http workers of a node: as GatewayAddress, but over TLS, with
-    this `certificate` (DER) and no other. `host` is an IP address; empty: the one that the session comes
-    from."""
+    """The way for control on another host to the http workers of a node: as GatewayAddress, but over TLS,
+    with this `certificate` (DER) and no other. `host` is an IP address; empty: the address that the session
+    comes from."""
 
     host: str
     port: int
@@ -119,7 +119,7 @@ class Progress:
 
 @record(frozen=True, slots=True)
 class Chunk:
-    """One chunk of partial output. A chunk over 1 MB is the object `ref`, and `value` is empty."""
+    """A chunk of partial output. A chunk over 1 MB is the object `ref`, and `value` is empty."""
 
     job: str
     attempt: int
@@ -148,7 +148,7 @@ class Released:
 
 @record(frozen=True, slots=True)
 class Span:
-    """One priced measurement: `quantity` in `unit`, and its price in billionths of a US dollar."""
+    """A priced measurement: `quantity` in `unit`, and its price in billionths of a US dollar."""
 
     kind: str
     unit: str
@@ -240,7 +240,7 @@ class PodState:
 
 @record(frozen=True, slots=True)
 class VolumeUsed:
-    """How much a network volume holds on this node. `gone`: its folder was removed, as requested."""
+    """The size of a network volume on this node. `gone`: its folder was removed, as requested."""
 
     volume: str
     used_bytes: int

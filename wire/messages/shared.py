@@ -1,4 +1,4 @@
-"""What messages of both directions use: versions, phases, devices and references."""
+"""Values in messages of both directions: versions, phases, devices and references."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ End = Literal["completed", "failed", "timed_out", "cancelled", "lost"]
 
 
 def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:
-    """Whether a side at version `ours` can talk to one at `theirs`: the same version or the one before."""
+    """Returns whether a side at version `ours` can talk to a side at `theirs`: the same version or the one
+    before."""
     return theirs >= 1 and ours - 1 <= theirs <= ours
 
 
@@ -43,8 +44,8 @@ class Device:
 
 @record(frozen=True, slots=True)
 class DeviceSample:
-    """One sample of a device, in bytes, percent, degrees Celsius and watts. What the driver does not report
-    is None.
+    """A sample of a device, in bytes, percent, degrees Celsius and watts. None: the driver does not report
+    it.
 
     `ill` is the reason why no worker may be placed on the device; empty for a healthy one.
     """

@@ -9,8 +9,8 @@ from stoker.wire.messages.logs import StreamHello
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Of one connection. `event` is "open", "close", "reset" or empty; `data` is what comes next;
-    `taken_bytes`: the reader took so many more, so the other end may send as many."""
+    """A piece of one connection's traffic. `event` is "open", "close", "reset" or empty; `data` is what comes
+    next; `taken_bytes`: the reader took so many more, so the other end may send as many."""
 
     connection: int
     event: str = ""

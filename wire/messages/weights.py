@@ -35,7 +35,7 @@ class WeightsFile:
 
 @record(frozen=True, slots=True)
 class LockedWeights:
-    """One entry of a lock file. `source` is `huggingface:OWNER/NAME`, at `commit`, or `folder`: in no
+    """An entry of a lock file. `source` is `huggingface:OWNER/NAME`, at `commit`, or `folder`: in no
     repository."""
 
     name: str
@@ -50,7 +50,8 @@ class LockedWeights:
 
     @property
     def key(self) -> str:
-        """Its name, and what its files contain: an entry of the same name in another lock may have others."""
+        """Returns the entry's name and what its files contain: an entry of the same name in another lock may
+        have others."""
         return key_of(self.name, ((file.path, file.sha256) for file in self.files))
 
 

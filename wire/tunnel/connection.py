@@ -1,4 +1,4 @@
-"""One connection of a tunnel, as the transport of asyncio's reader and writer.
+"""The connection of a tunnel, as the transport of asyncio's reader and writer.
 
 - A writer with HIGH_BYTES unsent waits in `drain`. A reader that is not read holds up its own connection
   only: what arrives for it is bounded by the window (`wire.tunnel.multiplexer`).
@@ -56,7 +56,7 @@ class Connection(asyncio.Transport):
             self._protocol.pause_writing()
 
     def sent(self) -> None:
-        """Some of it was."""
+        """Resumes writing once enough was sent, and ends a closed connection of which all was sent."""
         if self._multiplexer.unsent(self._number) <= LOW_BYTES:
             self._resume_writing()
         if self._closed and not self._multiplexer.has(self._number):
@@ -99,7 +99,7 @@ class Connection(asyncio.Transport):
         self._reading = False
 
     def resume_reading(self) -> None:
-        """What was kept follows later: the reader that calls this is not waiting yet."""
+        """Resumes reading; what was kept follows later: the reader that calls this is not waiting yet."""
         self._reading = True
         asyncio.get_running_loop().call_soon(self._pass_on_received)
 
@@ -125,7 +125,7 @@ class Connection(asyncio.Transport):
     # -- its end
 
     def ended(self, *, reset: bool) -> None:
-        """The other end ended it: what came before is read first, unless it was reset."""
+        """Ends the connection, as the other end did: what came before is read first, unless it was reset."""
         self._closed = True
         self._resume_writing()
         if reset:

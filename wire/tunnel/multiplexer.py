@@ -100,11 +100,11 @@ class Multiplexer:
         return bool(self._first or self._turns)
 
     def has(self, connection: int) -> bool:
-        """Whether it is not gone."""
+        """Returns whether the connection has not ended."""
         return connection in self._connections
 
     def unsent(self, connection: int) -> int:
-        """How many bytes that were written wait to be sent."""
+        """Returns the number of bytes that were written and wait to be sent."""
         known = self._connections.get(connection)
         return 0 if known is None else known.written_bytes
 
@@ -155,7 +155,7 @@ class Multiplexer:
     # -- what is sent
 
     def take(self, most: int) -> tuple[Piece, ...]:
-        """The next pieces: some `most` bytes of data, and none where nothing can be sent."""
+        """Takes the next pieces: some `most` bytes of data, and none where nothing can be sent."""
         pieces: list[Piece] = []
         while self._first and len(pieces) < PIECES_MAX:
             pieces.append(self._first.popleft())

@@ -1,4 +1,4 @@
-"""One end of a tunnel over a stream: its connections as asyncio's readers and writers.
+"""The end of a tunnel over a stream: its connections as asyncio's readers and writers.
 
     writer.write ──> Multiplexer ──sender task──> stream ══> the other end ──> Multiplexer ──> reader
 
@@ -45,7 +45,7 @@ class Tunnel:
         self._over = False
 
     def connect(self) -> Pair:
-        """A new connection. Raises OSError where the tunnel has ended, and TooManyConnections."""
+        """Opens a new connection. Raises OSError where the tunnel has ended, and TooManyConnections."""
         if self._over:
             raise ConnectionResetError("the tunnel has ended")
         return self._pair(self._multiplexer.open())
