@@ -100,7 +100,7 @@ FLUSH_S = 2.0
 
 
 def wait_after(failures: int) -> float:
-    """How long to wait for the object store after it has failed, having failed `failures` times before."""
+    """Returns the pause after a failure of the object store that `failures` others preceded."""
     return min(UPLOAD_FIRST_S * 2.0 ** min(failures, 16), UPLOAD_LONGEST_S)
 
 
@@ -111,7 +111,7 @@ Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
 
 
 def begin(at: float, timeout_s: float, ttl_s: float, *, fetch: bool, waits: bool = False) -> Stepped:
-    """The Assign has been taken. `waits`: its worker runs another."""
+    """Begins an attempt whose Assign has been taken. `waits`: its worker runs another."""
     if waits:
         return Waiting(at + ttl_s, timeout_s, fetch), ()
     if fetch:
@@ -120,7 +120,7 @@ def begin(at: float, timeout_s: float, ttl_s: float, *, fetch: bool, waits: bool
 
 
 def step(state: State, event: Event, cancel_s: float = CANCEL_S) -> Stepped:
-    """The state after `event`, and the commands. Late events change nothing."""
+    """Returns the state after `event`, and the commands. Late events change nothing."""
     match state:
         case Waiting():
             return _waiting(state, event, cancel_s)
@@ -145,7 +145,7 @@ def step(state: State, event: Event, cancel_s: float = CANCEL_S) -> Stepped:
 
 
 def wake_at(state: State) -> float | None:
-    """When the machine needs a Tick, if nothing else happens."""
+    """Returns when the machine needs a Tick, if nothing else happens."""
     match state:
         case Waiting(end=end, ttl_at=ttl_at):
             return ttl_at if end is None or isinstance(end, HandBack) else None
@@ -162,7 +162,7 @@ def wake_at(state: State) -> float | None:
 
 
 def phase(state: State) -> AttemptPhase | None:
-    """The phase that is reported to control; None when there is none."""
+    """Returns the phase that is reported to control; None when there is none."""
     match state:
         case Waiting():
             return "waiting"
@@ -209,7 +209,7 @@ def _next(state: Waiting, at: float, cancel_s: float) -> Stepped:
 
 
 def _stop_waiting(state: Waiting, end: Stop | LeaseLost | Dropped | HandBack) -> Stepped:
-    """Of one in the socket that is known once it is withdrawn."""
+    """Ends a waiting attempt; if its run is in the socket, the end is known once the run is withdrawn."""
     if not state.sent:
         return _end_waiting(end)
     if state.end is None or isinstance(state.end, HandBack):
@@ -360,7 +360,7 @@ def _uploading(state: Uploading, event: Event) -> Stepped:
 
 
 def _report_delay(error: str, before: str) -> tuple[Command, ...]:
-    """Each reason is reported once: a store may be down for hours."""
+    """Returns the command to report a delay, once for each reason: a store may be down for hours."""
     return () if error == before else (ReportDelay(error),)
 
 

@@ -77,7 +77,8 @@ class Attempts:
     # -- what control sends
 
     def assign(self, assign: Assign) -> None:
-        """Idempotent by job and attempt. A newer attempt of a job ends an older one: control gave that up."""
+        """Takes an attempt. Idempotent by job and attempt. A newer attempt of a job ends an older one, which
+        control has given up."""
         key = AttemptKey(assign.job, assign.attempt)
         if key in self._attempts or key in self._over:
             return
@@ -123,7 +124,7 @@ class Attempts:
         return self._reports.add(Refused(assign.job, assign.attempt, why, at_once))
 
     def hand_back(self, worker: Worker, why: str) -> None:
-        """Nothing is to wait for this worker any more."""
+        """Hands back the attempts that wait for this worker: none is to wait for it any more."""
         self._waiting.hand_back(worker, why)
 
     def cancel(self, key: AttemptKey, reason: str) -> None:
@@ -140,7 +141,8 @@ class Attempts:
             self._step_if_here(self._outcomes.pop(first), ev.Acked(self._time()))
 
     def lose(self, worker: Worker, why: str) -> None:
-        """The worker's device is unhealthy. Its attempts count as failures: one of them may be the cause."""
+        """Ends the attempts of a worker whose device is unhealthy. They count as failures: one of them may be
+        the cause."""
         verdict = ev.Verdict("lost", why, retryable=True)
         self.hand_back(worker, why)
         for key in list(worker.running):
@@ -157,7 +159,8 @@ class Attempts:
             self._step(attempt, ev.Stop(self._time(), verdict))
 
     def held(self) -> tuple[HeldAttempt, ...]:
-        """Those that wait, run or upload; those that wait for an acknowledgement are in the outbox."""
+        """Returns the attempts that wait, run or upload; those that wait for an acknowledgement are in the
+        outbox."""
         return tuple(
             HeldAttempt(attempt.assign.job, attempt.assign.attempt, attempt.assign.worker, now)
             for attempt in self._attempts.values()
@@ -174,7 +177,8 @@ class Attempts:
         )
 
     def discard(self) -> None:
-        """The agent ends: stops timers, closes files, and ignores what workers still send."""
+        """Discards all attempts when the agent ends: stops timers, closes files, and ignores what workers
+        still send."""
         self._discarded = True
         self._waiting.discard()
         for attempt in self._attempts.values():
@@ -184,14 +188,16 @@ class Attempts:
     # -- what workers send
 
     def on_exit(self, worker: Worker, why: str, planned: bool, unbegun: Sequence[AttemptKey] = ()) -> None:
-        """The worker's process was reaped, or cannot be in time. It had not come to those `unbegun`."""
+        """Ends a worker's attempts after its process was reaped, or cannot be in time. It had not begun those
+        in `unbegun`."""
         reason = why if planned else f"the worker died: {why}"
         for key in [*worker.waiting, *worker.running]:
             if (attempt := self._attempts.get(key)) is not None:
                 self._worker_gone(attempt, reason, planned=planned or key in unbegun)
 
     def on_message(self, worker: Worker, message: worker_frames.JobMessage | worker_frames.Retire) -> None:
-        """Of an attempt whose verdict is fixed, only its end counts."""
+        """Handles a worker's message. When an attempt's verdict is fixed, only the end of the attempt
+        counts."""
         attempt = None if message.key is None else self._attempts.get(message.key)
         if attempt is None or attempt.key not in worker.running or self._discarded:
             discard(worker, message)
@@ -246,15 +252,16 @@ class Attempts:
         self._step(attempt, event)
 
     def _context_lost(self, attempt: RunningAttempt, why: str) -> None:
-        """The worker lost its device's context. Its other attempts are given back uncounted. This one saw the
-        error first, but need not have caused it: it may be tried again unless it was alone."""
+        """Ends the attempts of a worker that lost its device's context. Its other attempts are given back
+        uncounted. This one saw the error first, but need not have caused it: it may be tried again unless it
+        was alone."""
         for key in attempt.worker.running - {attempt.key}:
             if (other := self._attempts.get(key)) is not None:
                 attempt.ran_with_others = True
                 self._worker_gone(other, why)
 
     def _begun(self, attempt: RunningAttempt) -> None:
-        """The time limit starts now."""
+        """Starts the time limit now that the worker has begun the attempt."""
         if isinstance(attempt.state, Running):
             attempt.started = self._time()
             self._step(attempt, ev.Begun(attempt.started))

@@ -54,13 +54,14 @@ class ChunkStream:
         return chunks.backlog(self._state)
 
     def add(self, n: int, body: bytes | HandedFile, *, large: bool) -> None:
-        """A file takes no memory here."""
+        """Adds a chunk to the stream. A chunk in a file takes no memory here."""
         self._bodies.append(body)
         size = len(body) if isinstance(body, bytes) else 0
         self._step(chunks.Produced(loop_time(), chunks.QueuedChunk(n, size, large)))
 
     def verdict_fixed(self) -> None:
-        """Nothing that the handler sends counts any more: its worker is read again, and no sender waits."""
+        """Drops what the handler still sends, which no longer counts: its worker is read again, and no sender
+        waits."""
         self._step(chunks.VerdictFixed(loop_time()))
         self._context.hold(False)
 

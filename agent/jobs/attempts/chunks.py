@@ -103,7 +103,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Its sender may go on."""
+    """The command to let the sender of chunk `n` go on."""
 
     n: int
 

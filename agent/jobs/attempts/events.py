@@ -16,8 +16,8 @@ Backlog = Literal["", "moving", "stuck"]
 
 @record(frozen=True, slots=True)
 class Verdict:
-    """How it ends. `given_back`: it goes back to the queue, and the attempt is not counted. `at_once`: it can
-    be assigned again without a pause."""
+    """The decision on how an attempt ends. `given_back`: its job goes back to the queue, and the attempt is
+    not counted. `at_once`: the job can be assigned again without a pause."""
 
     end: End
     error: str | None = None
@@ -34,7 +34,7 @@ COMPLETED = Verdict("completed")
 
 @record(frozen=True, slots=True)
 class RoomAhead:
-    """Its run may be sent to its worker's socket, behind the one that runs."""
+    """The event that the attempt's run may be sent to its worker's socket, behind the run of another."""
 
     at: float
 
@@ -48,7 +48,7 @@ class Next:
 
 @record(frozen=True, slots=True)
 class Withdrawn:
-    """Its worker had not begun the run in its socket, and will not."""
+    """The event that the worker had not begun the run in its socket, and will not."""
 
     at: float
 
@@ -229,7 +229,8 @@ class TerminateWorker:
 
 @record(frozen=True, slots=True)
 class ReleaseSlot:
-    """Its slot, or its position behind the one that runs, is free; its scratch folder is removed."""
+    """The command to free the attempt's slot, or its position behind the one that runs, and to remove its
+    scratch folder."""
 
 
 @record(frozen=True, slots=True)

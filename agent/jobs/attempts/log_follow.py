@@ -73,7 +73,7 @@ class LogFollow:
         self._wake.set()
 
     def end(self, key: AttemptKey) -> None:
-        """To be called before the attempt leaves its worker."""
+        """Ends following an attempt. To be called before the attempt leaves its worker."""
         followed = self.followed.pop(key)
         followed.stop()
         while (lines := self._next(followed, whole=False)) is not None:
@@ -88,7 +88,8 @@ class LogFollow:
     # -- what is sent
 
     def take(self) -> LogLines | None:
-        """The next message. Attempts take turns, so one that prints much does not delay the others."""
+        """Returns the next message. Attempts take turns, so one that prints much does not delay the
+        others."""
         if self._last:
             return self._last.popleft()
         for key, followed in list(self.followed.items()):
@@ -112,7 +113,7 @@ class LogFollow:
     # -- the stream
 
     async def run(self, stream: HasLogs, hello: StreamHello) -> None:
-        """For one session, until it is cancelled. A stream that breaks is opened again; returns where control
+        """Runs for one session, until cancelled. A stream that breaks is opened again; returns where control
         has no streams of logs."""
         while True:
             try:
@@ -155,7 +156,7 @@ class LogFollow:
 
 
 def _fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The first lines that fit in one message, at least one."""
+    """Returns the first lines that fit in one message, at least one."""
     size = 0
     for n, line in enumerate(lines):
         size += 4 * min(len(line), attempt_log.LINE_MAX) + 8

@@ -40,7 +40,8 @@ class MemoryAfterStop:
         self._on_message = on_message
 
     def must_be_measured(self, attempt: RunningAttempt) -> bool:
-        """False for an attempt whose end was delayed already."""
+        """Returns whether the worker's memory must be measured; False for an attempt whose end was delayed
+        already."""
         worker = attempt.worker
         if any(self._attempts[key].sent_ahead for key in worker.waiting):
             return False  # it was not withdrawn: it has begun, and takes memory

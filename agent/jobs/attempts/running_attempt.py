@@ -1,4 +1,4 @@
-"""What the agent holds of one attempt (payloads, open files, times), its outcome, and what it costs.
+"""The running attempt: what the agent holds of it (payloads, open files, times), its outcome, and its cost.
 
 The cost is in integers: billionths of a US dollar, never a rounded float. Two kinds of spans: `execution`
 (device milliseconds, for however it ended) and `output` (what the handler measured, only when the attempt
@@ -65,11 +65,12 @@ class RunningAttempt:
 
     @property
     def sent_ahead(self) -> bool:
-        """Whether it waits, and its run is in the worker's socket, or the worker has begun it."""
+        """Returns whether the attempt waits, and its run is in the worker's socket, or the worker has begun
+        it."""
         return isinstance(self.state, Waiting) and self.state.sent
 
     def run_frame(self, *, ahead: bool = False) -> Frame:
-        """`ahead`: it is sent before its turn."""
+        """Returns the frame that runs the attempt. `ahead`: the frame is sent before its turn."""
         assign = self.assign
         fields: dict[str, object] = {"job": assign.job, "attempt": assign.attempt, "scratch": self.scratch}
         if assign.files_grant is not None:
@@ -79,7 +80,7 @@ class RunningAttempt:
         return Frame("run", fields, self.input or b"null")
 
     def bucket(self, own: Grant) -> dict[str, object]:
-        """The caller's own bucket, as the handler gets it."""
+        """Returns the caller's own bucket, as the handler gets it."""
         bucket: dict[str, object] = {
             "accessId": own.access_id,
             "accessSecret": own.access_secret,
@@ -100,7 +101,7 @@ class RunningAttempt:
         self.log_first = first + len(lines) - len(self.log)
 
     def own_lines(self, lines: Sequence[str]) -> Sequence[str]:
-        """The lines without those that a protocol worker marks as another job's."""
+        """Returns the lines without those that a protocol worker marks as another job's."""
         if self.worker.spec.kind != "protocol":
             return lines
         return [line for line in lines if attempt_log.job_of(line) in (None, self.assign.job)]
@@ -179,7 +180,8 @@ class RunningAttempt:
 
 
 def output_cost(prices: Sequence[Price], metrics: Mapping[str, int]) -> tuple[tuple[Span, ...], int]:
-    """A span for each priced metric, and their sum in nano-USD. What was not measured is absent, not 0.
+    """Returns a span for each priced metric, and their sum in nano-USD. An unmeasured metric is absent, not
+    0.
 
     A bill knows an attempt's spans by their kind: with several output prices the metric is part of it.
     """
@@ -201,5 +203,5 @@ def has_output_price(prices: Sequence[Price]) -> bool:
 
 
 def in_usd(nano_usd: int) -> float:
-    """The float nearest to the exact amount: one division, correctly rounded."""
+    """Returns the float nearest to the exact amount: one division, correctly rounded."""
     return nano_usd / NANO

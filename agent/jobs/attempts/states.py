@@ -10,8 +10,8 @@ from stoker.wire.records import record
 
 @record(frozen=True, slots=True)
 class Waiting:
-    """Its worker runs another attempt, and this one is next, or behind the next. It is not begun: `timeout_s`
-    is counted from when it runs.
+    """The state of an attempt whose worker runs another: this attempt is next, or behind the next. It is not
+    begun: `timeout_s` is counted from when it runs.
 
     `sent`: its run is in the worker's socket, and the worker may begin it as soon as it has ended the one
     before. `end`: what ends it, unless the worker turns out to have begun it.
@@ -26,8 +26,8 @@ class Waiting:
 
 @record(frozen=True, slots=True)
 class Fetching:
-    """Its input is being fetched, or the caller's bucket tried; it holds a slot. `timeout_s` is counted from
-    when it runs."""
+    """The state of an attempt whose input is being fetched, or the caller's bucket tried; it holds a slot.
+    `timeout_s` is counted from when it runs."""
 
     ttl_at: float
     timeout_s: float
@@ -50,7 +50,7 @@ class Cancelling:
 
 @record(frozen=True, slots=True)
 class Terminating:
-    """Its worker is being ended by signals."""
+    """The state of an attempt whose worker is being ended by signals."""
 
     verdict: Verdict | None
 

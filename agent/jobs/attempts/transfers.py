@@ -67,7 +67,7 @@ def _explained(attempt: RunningAttempt, what: str) -> Iterator[None]:
 
 
 async def uploaded(attempt: RunningAttempt, objects: Objects) -> ev.Event:
-    """Its files and its output."""
+    """Uploads the attempt's files and its output, and returns the event of success or failure."""
     grant = attempt.assign.grant
     assert grant is not None
     try:

@@ -1,4 +1,5 @@
-"""What a handler sends while its job runs: progress, chunks of its output, files, and requests for inputs."""
+"""Updates that a handler sends while its job runs: progress, chunks of output, files, and requests for
+inputs."""
 
 from __future__ import annotations
 

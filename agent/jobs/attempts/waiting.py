@@ -44,14 +44,14 @@ class WaitingAttempts:
         self._alarms: dict[Worker, Alarm] = {}
 
     def add(self, worker: Worker) -> None:
-        """One more waits for the worker."""
+        """Adds another attempt that waits for the worker."""
         self._fill(worker)
         if worker not in self._alarms:
             self._alarms[worker] = Alarm(lambda at: self._look(worker, at))
             self._alarms[worker].set(worker.occupied_at + PATIENCE_S)
 
     def next(self, key: AttemptKey) -> None:
-        """It has its worker's slot now."""
+        """Gives the attempt its worker's slot, which is now free."""
         attempt = self._attempts[key]
         if why := self._prepare(attempt):
             self._step(attempt, ev.HandBack(loop_time(), why))
@@ -60,7 +60,7 @@ class WaitingAttempts:
         self._fill(attempt.worker)
 
     def hand_back(self, worker: Worker, why: str) -> None:
-        """Nothing is to wait for the worker any more, but what it has begun already."""
+        """Hands back the attempts that wait for the worker, except those that it has begun already."""
         self.withdraw(worker)
         for key in list(worker.waiting):
             self._step(self._attempts[key], ev.HandBack(loop_time(), why))
@@ -71,7 +71,7 @@ class WaitingAttempts:
                 self._step(attempt, ev.Withdrawn(loop_time()))
 
     def discard(self) -> None:
-        """The agent ends: stops the timers."""
+        """Stops the timers when the agent ends."""
         for alarm in self._alarms.values():
             alarm.set(None)
 
@@ -104,6 +104,6 @@ class WaitingAttempts:
 
 
 def _may_lie_in_the_socket(attempt: RunningAttempt) -> bool:
-    """Nothing large, and no secrets: those reach the worker with their job's turn."""
+    """Returns whether the run may be in the socket before its turn: nothing large, and no secrets."""
     assign = attempt.assign
     return attempt.input is not None and len(attempt.input) <= INPUT_MAX and assign.files_grant is None

@@ -41,8 +41,8 @@ def is_large(chunk: worker_frames.Chunk) -> bool:
 def checked_chunk(
     chunk: worker_frames.Chunk, expected: int, *, storable: bool, check: Callable[[int], int]
 ) -> bytes | HandedFile:
-    """The body of the chunk, or the open file that holds it. Raises BrokenProtocol or HandlerViolation; the
-    caller still owns the descriptor then."""
+    """Returns the body of the chunk, or the open file that holds the body. Raises BrokenProtocol or
+    HandlerViolation; the caller still owns the descriptor then."""
     if chunk.n != expected:
         raise BrokenProtocol(f"chunk {chunk.n} of job {chunk.key.job} came instead of {expected}")
     if outputs.has_marks(chunk.body):
@@ -60,7 +60,7 @@ def checked_chunk(
 def checked_file(
     file: worker_frames.File, received: Mapping[int, HandedFile], check: Callable[[int], int]
 ) -> HandedFile:
-    """The open file, if `check` accepts it. Raises as `checked_chunk` does."""
+    """Returns the open file, if `check` accepts it. Raises as `checked_chunk` does."""
     if file.n != len(received):
         raise BrokenProtocol(f"file {file.n} of job {file.key.job} came instead of {len(received)}")
     if file.n >= FILES_MAX:
@@ -79,7 +79,7 @@ def _checked(fd: int, check: Callable[[int], int]) -> int:
 
 
 def taken_frame(key: AttemptKey, n: int) -> Frame:
-    """The answer to a large chunk: its sender may go on."""
+    """Returns the answer to a large chunk: its sender may go on."""
     return Frame("took", {"job": key.job, "attempt": key.attempt, "n": n})
 
 

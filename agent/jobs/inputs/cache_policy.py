@@ -29,8 +29,8 @@ _MAX_AGE = re.compile(r'max-age="?(\d{1,18})"?\Z')
 
 @dataclass(frozen=True, slots=True)
 class KnownUrl:
-    """What is stored about a URL. `source` is the digest of the address that answered, after redirects.
-    `asked_at` is when it was last fetched or revalidated."""
+    """The facts that are stored about a URL. `source` is the digest of the address that answered, after
+    redirects. `asked_at` is when the URL was last fetched or revalidated."""
 
     sha256: str
     size: int
@@ -84,7 +84,8 @@ def keep(
 
 
 def renew(known: KnownUrl, headers: Mapping[str, str], *, redirected: bool, now: float) -> KnownUrl | None:
-    """Like `keep`, after the answer that nothing has changed, which may leave out headers sent before."""
+    """Returns what `keep` does, after the answer that nothing has changed, which may leave out headers sent
+    before."""
     merged = {"etag": known.etag, "last-modified": known.last_modified, **headers}
     return keep(merged, known.sha256, known.size, known.source, redirected=redirected, now=now)
 

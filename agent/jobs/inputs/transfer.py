@@ -1,4 +1,4 @@
-"""One transfer of a URL, and the requests that wait for it.
+"""The transfer of a URL, and the requests that wait for it.
 
     join ── waits ── done: returns a descriptor of its own
                  ├── refused: more arrived than this request allows; the others go on
@@ -142,7 +142,8 @@ class Transfer:
 
 
 def too_large(url: str, size: int, most_bytes: int) -> InputRefused:
-    """`size` is the whole size if it is known, or else what has arrived."""
+    """Returns the refusal of a file that is too large. `size` is the whole size if it is known, or else what
+    has arrived."""
     return InputRefused(
         "too_large", f"{redacted_url(url)} has {size} bytes or more; at most {most_bytes} are allowed"
     )

@@ -1,1 +1,1 @@
-"""What control has not acknowledged yet: the outbox, its file, and the shell that fills it."""
+"""Reports that control has not acknowledged yet: the outbox, its file, and the shell that fills it."""

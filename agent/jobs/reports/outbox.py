@@ -87,19 +87,20 @@ class Outbox:
 
 
 def key_of(body: ReportBody) -> AttemptKey | None:
-    """The attempt that a report is about, if it is about one."""
+    """Returns the attempt that a report is about, if any."""
     if isinstance(body, WorkerState | PodState | VolumeUsed | Usage):
         return None
     return AttemptKey(body.job, body.attempt)
 
 
 def durable(body: ReportBody) -> bool:
-    """Whether it means something to control after the agent has died."""
+    """Returns whether the report means something to control after the agent has died."""
     return isinstance(body, Outcome | Chunk | Usage | Refused)
 
 
 def reloaded(bodies: Sequence[ReportBody], at: float) -> Outbox:
-    """The outbox of a new boot: what an earlier one left on disk gets new numbers. It may have been sent."""
+    """Returns the outbox of a new boot: what an earlier one left on disk gets new numbers, but may have been
+    sent."""
     box = Outbox(ever_sent=len(bodies))
     for body in bodies:
         box = add(box, body, at)
@@ -138,8 +139,9 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
 
 
 def _joined(box: Outbox, span: Usage) -> tuple[Outbox, Usage]:
-    """A span that may have been sent stays what it is: control knows it by its n. One that is on the disk
-    still grows: should the disk tell of it, too, control takes the longer one."""
+    """Joins a span with the one before it. A span that may have been sent stays as it is: control knows it by
+    its n. A span that is on the disk still grows: should the disk tell of it, too, control takes the longer
+    one."""
     for item in reversed(box.items):
         before = item.body
         if item.number <= box.ever_sent:
@@ -153,8 +155,8 @@ def _joined(box: Outbox, span: Usage) -> tuple[Outbox, Usage]:
 
 
 def _without_older(box: Outbox, worker: str) -> Outbox:
-    """What a worker waits for changes every few seconds, also while control is away: of what was not sent,
-    only the newest is kept."""
+    """Removes an unsent older state of the worker. What a worker waits for changes every few seconds, also
+    while control is away: of the unsent states, only the newest is kept."""
     for item in reversed(box.items):
         body = item.body
         if isinstance(body, WorkerState) and body.worker == worker:
@@ -187,7 +189,8 @@ def _end_progress(box: Outbox, key: AttemptKey, at: float) -> Outbox:
 
 
 def reconnected(box: Outbox) -> Outbox:
-    """A new connection: all of it is sent again, except progress that a newer report replaces."""
+    """Returns the outbox for a new connection: all of it is sent again, except progress that a newer report
+    replaces."""
     newer = {pending.key for pending in box.progress if pending.value is not None}
     newer |= {key for item in box.items if isinstance(item.body, Outcome) and (key := key_of(item.body))}
     stays = tuple(i for i in box.items if not (isinstance(i.body, Progress) and key_of(i.body) in newer))
@@ -195,7 +198,8 @@ def reconnected(box: Outbox) -> Outbox:
 
 
 def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tuple[Report, ...]]:
-    """The next batch: what was not sent on this connection, in order, up to the limit, at least one."""
+    """Takes the next batch: what was not sent on this connection, in order, up to the limit, at least one
+    report."""
     if box.progress:
         box = _number_progress(box, at)
     batch: list[Report] = []
@@ -228,7 +232,7 @@ def _number_progress(box: Outbox, at: float) -> Outbox:
 
 
 def wake_at(box: Outbox) -> float | None:
-    """When progress that waits may leave."""
+    """Returns when progress that waits may be sent."""
     return min((pending.due for pending in box.progress if pending.value is not None), default=None)
 
 
@@ -236,14 +240,14 @@ def wake_at(box: Outbox) -> float | None:
 
 
 def ack(box: Outbox, number: int) -> Outbox:
-    """Everything up to `number` is committed by control."""
+    """Removes every report up to `number`, all of which control has committed."""
     if not box.items or box.items[0].number > number:
         return box
     return _with(box, tuple(item for item in box.items if item.number > number))
 
 
 def drop(box: Outbox, key: AttemptKey) -> Outbox:
-    """Control wants to hear nothing of this attempt."""
+    """Drops the reports of this attempt, of which control wants to hear nothing."""
     left = tuple(pending for pending in box.progress if pending.key != key)
     stays = tuple(item for item in box.items if key_of(item.body) != key)
     return _with(replace(box, progress=left), stays)
@@ -259,7 +263,8 @@ def _with(box: Outbox, items: tuple[Item, ...]) -> Outbox:
 
 
 def disk_at(box: Outbox) -> float | None:
-    """When the file must be written: a durable report waits for an ack too long, or all of it is over."""
+    """Returns when the file must be written: a durable report waits for an ack too long, or nothing in the
+    file is worth keeping."""
     unsaved = min(
         (item.at for item in box.items if item.number > box.saved and durable(item.body)), default=None
     )
@@ -275,7 +280,7 @@ def due_for_disk(box: Outbox, at: float) -> bool:
 
 
 def is_stale(box: Outbox) -> bool:
-    """There is something on disk, and none of it is worth keeping any more."""
+    """Returns whether there is something on disk, and none of it is worth keeping any more."""
     return box.saved > 0 and not any(durable(item.body) for item in box.items)
 
 
@@ -288,7 +293,7 @@ def to_save(box: Outbox) -> tuple[ReportBody, ...]:
 
 
 def saved(box: Outbox, at: float) -> Outbox:
-    """`to_save` is on disk now."""
+    """Returns the outbox once `to_save` is on disk."""
     last = max((item.number for item in box.items if durable(item.body)), default=0)
     return replace(box, saved=last, saved_at=at)
 

@@ -43,7 +43,7 @@ class OutboxFile:
         self._write(next(self._numbers), data)
 
     def save_soon(self, data: Callable[[], bytes], done: Callable[[Exception | None], None]) -> None:
-        """In a thread that ends with the process, which it does not hold up."""
+        """Saves in a thread that ends with the process, which the thread does not hold up."""
         number, loop = next(self._numbers), asyncio.get_running_loop()
 
         def work() -> None:
@@ -61,7 +61,7 @@ class OutboxFile:
             loop.call_soon(done, none_left)
 
     def _write(self, number: int, data: bytes) -> None:
-        """Nothing where a later one is there already."""
+        """Writes the data, unless a later save is there already."""
         with self._writing:
             if number > self._written:
                 self._replace(data)
@@ -97,7 +97,7 @@ class OutboxFile:
 
 
 def encode(bodies: Sequence[ReportBody]) -> bytes:
-    """The payload for these reports; only those that `outbox.durable` names have a form on disk."""
+    """Returns the payload for these reports; only those that `outbox.durable` names have a form on disk."""
     return b"".join(json.dumps(_packed(body)).encode() + b"\n" for body in bodies)
 
 
@@ -117,7 +117,7 @@ def _packed(body: ReportBody) -> dict[str, Any]:
 
 
 def _unpacked(fields: dict[str, Any]) -> ReportBody:
-    """An agent from before a field existed left it out."""
+    """Returns the report with these fields; an agent from before a field existed left the field out."""
     kind = fields.pop("kind")
     if kind == "usage":
         return Usage(**{**fields["span"], "devices": tuple(fields["span"]["devices"])})

@@ -137,7 +137,7 @@ class Reports:
             self._save_alarm.set(outbox.disk_at(self._box))
 
     def _is_saved(self, box: outbox.Outbox, error: Exception | None) -> None:
-        """`box` is on disk; reports that were added since then are not."""
+        """Notes that `box` is on disk, or why not; reports that were added since then are not."""
         if self._saving is not box:
             return
         self._saving, now = None, self._time()

@@ -1,1 +1,1 @@
-"""What leaves this node for an object store: payloads, output files, and the requests that control signs."""
+"""Uploads to an object store: payloads, output files, and the requests that control signs."""

@@ -40,7 +40,7 @@ class HandedFile:
 
 @dataclass(slots=True)
 class Payload:
-    """What an attempt delivers. `uploaded` holds the files that are in the store already."""
+    """The result that an attempt delivers. `uploaded` holds the files that are in the store already."""
 
     output: bytes | None = None
     output_file: HandedFile | None = None  # instead of `output`, if that is very large

@@ -50,7 +50,7 @@ class SignedObjects:
     async def put_file(
         self, grant: Grant, key: str, fd: int, media_type: str, name: str, stopped: Callable[[], bool]
     ) -> Artifact:
-        """`fd` must stay open until this returns or raises."""
+        """Uploads the file. `fd` must stay open until this returns or raises."""
         size, sha256 = await self._calls.with_file(grant, fd, lambda own: measure(own, stopped))
         about = Wanted("put", key, size, media_type, name, sha256)
         file = _File(fd, size, sha256, about, stopped)

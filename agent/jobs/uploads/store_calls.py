@@ -37,8 +37,8 @@ class Calls:
             return await self._waits.run(waiter, "object store", call, within_s)
 
     async def with_file(self, grant: Grant, fd: int, call: Callable[[int], T], size: int | None = None) -> T:
-        """Like `run`, for a call that reads a file (`Waits.with_file`); it moves all of that if no `size` is
-        given."""
+        """Runs a call that reads a file (see `Waits.with_file`); the call moves all of the file if no `size`
+        is given."""
         waiter = _waiter(grant)
         within_s = self._waits.rule.within_s(os.fstat(fd).st_size if size is None else size)
         with _explained(waiter, within_s):
