@@ -30,6 +30,7 @@ class Alarm:
         self.at = at
 
     def _fire(self, at: float) -> None:
-        """The loop may be early by its clock's resolution; a machine must not get a Tick before its time."""
+        """Calls `on_time` with the time that was set, or a later one: the loop may be early by its clock's
+        resolution, and a machine must not get a Tick before its time."""
         self.at = self._handle = None
         self.on_time(max(at, loop_time()))

@@ -44,28 +44,29 @@ class WorkerWatcher(Protocol):
         """Owns the frame, and closes its descriptor."""
 
     def on_broken(self, why: str) -> None:
-        """It sent what is no frame, and nothing more of it is read. The watcher ends the process."""
+        """Ends the process, which sent bytes that are not a frame; nothing more of its stream is read."""
 
     def on_exit(self, exit: WorkerExit) -> None: ...  # noqa: A002  # the word of the domain
 
 
 class WorkerProcess(Protocol):
-    """One running worker process with everything it started."""
+    """A running worker process with everything it started."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet. Its last frames may come after that."""
+        """Returns whether the process has not ended yet. Its last frames may come after its end."""
 
     def send(self, frame: Frame) -> None:
-        """Buffered, never blocks; silently dropped after death. Raises FrameError for a frame over the
-        limits, OSError where no descriptor is left to pass on what it carries."""
+        """Sends a frame from a buffer: never blocks, and drops the frame silently after the process's death.
+        Raises FrameError for a frame over the limits, OSError where no descriptor is left to pass on what the
+        frame carries."""
 
     @property
     def tail(self) -> LogTail:
-        """What it prints."""
+        """Returns the log tail of what the process prints."""
 
     def terminate(self) -> None:
         """Sends SIGTERM to the process group. Does nothing after death."""
@@ -107,7 +108,7 @@ class Objects(Protocol):
     async def get(self, grant: Grant, ref: Ref) -> bytes: ...
 
     async def urls(self, grant: Grant, keys: Sequence[str]) -> list[str]:
-        """Presigned for 7 days, on the store's public endpoint."""
+        """Returns URLs of the keys, presigned for 7 days, on the store's public endpoint."""
 
 
 class Scratch(Protocol):
@@ -115,28 +116,27 @@ class Scratch(Protocol):
     left its worker."""
 
     def prepare(self, key: AttemptKey, worker: str = "") -> str:
-        """The path of the folder, which is made here if that worker cannot make it. Idempotent. Raises
-        OSError when the disk is full."""
+        """Returns the path of the folder, which is made here if that worker cannot make it. Idempotent.
+        Raises OSError when the disk is full."""
 
     def remove(self, key: AttemptKey) -> None:
-        """Idempotent, and never raises."""
+        """Removes the attempt's folder. Idempotent; never raises."""
 
     def check(self, key: AttemptKey, fd: int) -> int:
-        """The size of the file behind `fd`, when the handler may hand it over (regular, below this attempt's
-        folder, the worker's own: see `agent.workers.processes.scratch_folders`). Raises FileRefused, or
-        worker_frames.BrokenProtocol.
-        """
+        """Returns the size of the file behind `fd`, when the handler may hand it over (regular, below this
+        attempt's folder, the worker's own: see `agent.workers.processes.scratch_folders`). Raises
+        FileRefused, or worker_frames.BrokenProtocol."""
 
 
 class OutboxDisk(Protocol):
-    """One file, replaced as a whole and durable when `save` returns. A damaged one loads as None."""
+    """A file that is replaced as a whole, and durable when `save` returns. A damaged file loads as None."""
 
     def save(self, data: bytes) -> None:
         """Raises OSError when the disk is full."""
 
     def save_soon(self, data: Callable[[], bytes], done: Callable[[Exception | None], None]) -> None:
-        """The same in a thread; `done` is called on the loop's thread. Of two saves at once the later
-        stays."""
+        """Saves in a thread, which also calls `data`; `done` is called on the loop's thread. Of two saves at
+        once the later stays."""
 
     def load(self) -> bytes | None: ...
 

@@ -86,7 +86,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentParts:
-    """What an agent is made of.
+    """The parts that an agent is made of.
 
     `connect` opens a stream to control. `boottime` is a clock that goes on while the host sleeps. `wall`
     returns seconds since the epoch, and is used only to date spans of usage. `on_worker` is called with each
@@ -215,7 +215,7 @@ class Agent:
     # -- from start to end
 
     def stop(self) -> None:
-        """`run` winds down and returns."""
+        """Lets `run` wind down and return."""
         self._stop_requested.set()
         self.reports.wake.set()  # reported at once
 
@@ -226,7 +226,7 @@ class Agent:
             self._stream.end("the facts of this host have changed")
 
     def _weights_changed(self, facts: Mapping[str, str]) -> None:
-        """The next beat reports them, and so does every Hello from now on."""
+        """Takes new facts about weights: the next beat reports them, and so does every Hello from now on."""
         self._new_facts |= {
             name: value for name, value in facts.items() if self.settings.facts.get(name) != value
         }
@@ -237,7 +237,7 @@ class Agent:
         return taken
 
     async def run(self) -> None:
-        """Until `stop`. Raises AgentRefused with control's reason."""
+        """Runs the agent until `stop`. Raises AgentRefused with control's reason."""
         self.reports.load()
         self._parts.weights.report_to(self._weights_changed)
         refused: AgentRefused | None = None
@@ -335,8 +335,9 @@ class Agent:
             self._stream = None
 
     def _back_off(self, failures: int, *, soon: bool = False) -> float:
-        """Exponential, with jitter, since all nodes lose the same control plane at once. `soon`: control said
-        that it stops, and is likely to be back in a moment."""
+        """Returns the pause before the next connection: exponential, with jitter, since all nodes lose the
+        same control plane at once. `soon`: control said that it stops, and is likely to be back in a
+        moment."""
         wanted = self.settings.reconnect_first_s * 2.0 ** min(failures, 16)
         longest = self.settings.reconnect_soon_s if soon else self.settings.reconnect_longest_s
         return min(wanted, longest) * self._parts.rng.uniform(0.5, 1.0)

@@ -173,8 +173,8 @@ _MISSING: Final = object()
 
 @record(frozen=True, slots=True)
 class Field:
-    """What one field may be. A `text` is for people: it is cleaned and cut. A `name` is refused instead of
-    altered. `most` is the greatest number, or the most characters."""
+    """The rule for one field of a frame. A `text` is for people: it is cleaned and cut. A `name` is refused
+    instead of altered. `most` is the greatest number, or the most characters."""
 
     kind: Literal["whole", "seconds", "text", "name", "truth", "metrics"]
     most: int = 0
@@ -219,8 +219,8 @@ class Field:
 
 @record(frozen=True, slots=True)
 class FrameRule:
-    """What one kind of frame must look like. `body` and `descriptor`: whether it comes with one. `program`:
-    only the agent's own end of a program sends it."""
+    """The rule for one kind of frame. `body` and `descriptor`: whether the frame comes with one. `program`:
+    only the agent's own end of a program sends the frame."""
 
     makes: Callable[..., WorkerMessage]
     fields: Mapping[str, Field] = field(default_factory=dict)
@@ -326,7 +326,7 @@ def _wrong(frame: Frame, what: str) -> BrokenProtocol:
 
 
 def _attachments(frame: Frame, rule: FrameRule, *, program: bool) -> dict[str, Any]:
-    """Its body and its descriptor, where its kind has any."""
+    """Returns the frame's body and its descriptor, where frames of its kind have any."""
     if frame.fd is None and rule.descriptor == "must":
         raise _wrong(frame, "came without a descriptor")
     if frame.fd is not None and rule.descriptor == "no":
@@ -389,7 +389,7 @@ def require_timely(message: WorkerMessage, *, setup_ended: bool, known: Collecti
 
 
 def _abbreviated(value: object) -> str:
-    """The start of a value that may be huge. An int of many digits cannot be written at all."""
+    """Returns the start of a value that may be huge. An int of many digits cannot be written at all."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"of {value.bit_length()} bits"
     return ascii(value)[:80]

@@ -45,7 +45,7 @@ def vcpus(cgroup: Path = CGROUP) -> float:
 
 
 def sees_host_processes(proc: Path = PROC) -> bool:
-    """Whether the process ids that a driver reports are those of this namespace."""
+    """Returns whether the process ids that a driver reports are those of this namespace."""
     try:
         return os.readlink(proc / "self" / "ns" / "pid") == INITIAL_PID_NAMESPACE
     except OSError:

@@ -58,14 +58,14 @@ class HostPorts:
         self._lock = threading.Lock()
 
     def take(self, owner: str, count: int) -> list[int]:
-        """Other ports than the owner had, if it had any. Raises NoPort."""
+        """Takes free ports for the owner, in place of those it had, if any. Raises NoPort."""
         with self._lock:
             found = free_ports(count, frozenset().union(*self._of.values()), self._free)
             self._of[owner] = frozenset(found)
         return found
 
     def keep(self, owner: str, ports: Iterable[int]) -> None:
-        """The owner has these already."""
+        """Keeps for the owner ports that it has already."""
         with self._lock:
             self._of[owner] = frozenset(ports)
 

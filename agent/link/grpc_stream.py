@@ -139,9 +139,9 @@ async def connect(
     key: bytes | None = None,
     connect_timeout_s: float = 10.0,
 ) -> GrpcAgentStream:
-    """A stream to the control plane at `HOST:PORT`; with `ca` (PEM) over TLS, with `cert` and `key` under
-    the agent's own name. Returns once control has taken the token; raises ConnectFailed, and AgentRefused
-    where the token is none."""
+    """Opens a stream to the control plane at `HOST:PORT`; with `ca` (PEM) over TLS, with `cert` and `key`
+    under the agent's own name. Returns once control has accepted the token; raises ConnectFailed, and
+    AgentRefused where control refuses the token."""
     channel = _channel(target, ca, cert, key)
     brought: Metadata = ((codec.TOKEN, token.encode("utf-8", "surrogatepass")),)
     try:
@@ -172,7 +172,7 @@ def _channel(target: str, ca: bytes | None, cert: bytes | None, key: bytes | Non
 
 
 def stays_here(target: str) -> bool:
-    """Whether what is sent to `HOST:PORT` never leaves this machine (through a proxy it would)."""
+    """Returns whether what is sent to `HOST:PORT` never leaves this machine (through a proxy it would)."""
     if target.startswith(("unix:", "unix-abstract:")):
         return True
     return is_loopback(target.rpartition(":")[0].removeprefix("[").removesuffix("]"))

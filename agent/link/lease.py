@@ -1,4 +1,4 @@
-"""How long this node may still run its attempts.
+"""The lease of this node: how long it may still run its attempts.
 
 The lease starts when the last *acknowledged* beat was *sent*: control need not have received anything later.
 It is counted on a clock that goes on while the host sleeps. Pure: time is an argument.
@@ -14,7 +14,8 @@ class Lease:
         self._beats: dict[int, float] = {}
 
     def begin(self, lease_s: float, hello_sent: float) -> None:
-        """A Welcome acknowledges the Hello. Beats of an earlier connection are not acknowledged any more."""
+        """Begins the lease with a Welcome, which acknowledges the Hello. Beats of an earlier connection are
+        not acknowledged any more."""
         self._lease_s = lease_s
         self._basis = hello_sent
         self._beats.clear()
@@ -32,5 +33,5 @@ class Lease:
         return None if self._basis is None else self._basis + self._lease_s - at
 
     def unanswered_since(self) -> float | None:
-        """When the oldest beat without an acknowledgement was sent."""
+        """Returns when the oldest beat without an acknowledgement was sent."""
         return next(iter(self._beats.values()), None)

@@ -1,4 +1,4 @@
-"""One connection life of this node: Hello, Welcome, then both directions until the stream ends.
+"""The session of this node on one connection: Hello, Welcome, then both directions until the stream ends.
 
 A Hello with a join token is answered with a credential instead, and opens no session.
 
@@ -77,7 +77,7 @@ class Session:
         self.control_stops = False
 
     async def run(self, hello: Hello) -> NoReturn:
-        """Until it is over: raises StreamEnded with the reason, Joined or AgentRefused."""
+        """Runs the session until it is over: raises StreamEnded with the reason, Joined or AgentRefused."""
         try:
             beat_s = await self._open(hello)
             await self._serve(beat_s)
@@ -164,7 +164,8 @@ class Session:
                 )
 
     async def _beats(self, beat_s: float) -> None:
-        """Each carries the newest samples, once. A device that became unhealthy is reported at once."""
+        """Prepares a beat every `beat_s` seconds. Each carries the newest samples, once. A device that became
+        unhealthy is reported at once."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(beat_s):

@@ -93,7 +93,7 @@ class PodContainers:
         return {labels[POD_LABEL]: _first_mark(labels) for labels in await self._labels()}
 
     async def _labels(self) -> list[Mapping[str, str]]:
-        """Those of the containers of this agent's pods, whose ports are theirs."""
+        """Returns the labels of this agent's pods' containers, whose ports are kept for them."""
         label = {"label": [f"{AGENT_LABEL}={self._agent}", POD_LABEL]}
         listed = await self._call(lambda client: client.containers(all=True, filters=label))
         for labels in (found := [one["Labels"] for one in listed]):

@@ -20,7 +20,8 @@ released  it ended by itself, and EXITED was then requested: the next request to
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is saved of a pod. `version` and `restarts` are those that its container was last started for."""
+    """The record that is saved of a pod. `version` and `restarts` are those that its container was last
+    started for."""
 
     version: int
     restarts: int

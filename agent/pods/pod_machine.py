@@ -149,7 +149,8 @@ def _wished(pod: PodLife) -> Stepped:
 
 
 def _ticked(pod: PodLife, at: float) -> Stepped:
-    """A pod that is being stopped keeps its state, and its deadline, while it is inspected."""
+    """Looks at the container again, or kills it at its deadline. A pod that is being stopped keeps its state,
+    and its deadline, while it is inspected."""
     match pod.doing:
         case Settled():
             return replace(pod, doing=Looking()), (Look(),)
@@ -176,7 +177,8 @@ def _saw(pod: PodLife, container: Container, at: float) -> Stepped:
 
 
 def _done(pod: PodLife) -> Stepped:
-    """A sent signal changes nothing: a stop is done when the container has ended."""
+    """Begins what follows a completed command. A sent signal changes nothing: a stop is done when the
+    container has ended."""
     match pod.doing:
         case Pulling() if pod.spec is not None:
             return replace(pod, doing=Making()), (Make(pod.spec),)
@@ -273,7 +275,7 @@ def _by_itself(mark: Mark | None, seen: Ended) -> bool:
 
 
 def _settle(pod: PodLife, spec: PodSpec, course: Course) -> Stepped:
-    """Its container runs, or has ended by itself: nothing is to be done."""
+    """Settles a pod whose container runs, or has ended by itself: nothing is to be done."""
     settled = replace(pod, doing=Settled(), failures=0, mark=Mark(spec.version, spec.restarts, course))
     return _save_mark(_with_report(settled, "running" if course == "runs" else "exited"), pod.mark)
 

@@ -78,7 +78,7 @@ class MarksInMemory:
 
 @dataclass(slots=True, eq=False)
 class SupervisedPod:
-    """One pod with its timer. `work` performs a command; `meters` are by version."""
+    """A pod with its timer. `work` performs a command; `meters` are by version."""
 
     pod: PodLife
     alarm: Alarm
@@ -258,8 +258,8 @@ class Pods:
         return Done(loop_time())
 
     async def _signal(self, name: str, signal: str) -> None:
-        """A failure is only logged: the next look shows whether the container has ended, and SIGKILL is
-        repeated."""
+        """Sends a signal to the pod's container. A failure is only logged: the next look shows whether the
+        container has ended, and SIGKILL is repeated."""
         try:
             await self._engine.signal(name, signal)
         except PodFailed as error:

@@ -83,8 +83,8 @@ Doing: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class PodLife:
-    """One pod: `seen` is its container as the engine last reported it, None until then; `reported` is the
-    last report to control."""
+    """The state of a pod: `seen` is its container as the engine last reported it, None until then; `reported`
+    is the last report to control."""
 
     name: str
     doing: Doing

@@ -62,7 +62,7 @@ class _DriverThread:
 
     @property
     def stuck(self) -> bool:
-        """Whether a call that exceeded its deadline has not returned yet."""
+        """Returns whether a call that exceeded its deadline has not returned yet."""
         return self._late is not None and not self._late.done()
 
     def run(self, call: Callable[[], T]) -> Future[T]:

@@ -99,7 +99,7 @@ Observation: TypeAlias = Answered | Missed | Lost | Xid
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One reading of one device: the measurements, and what the driver reports of its health."""
+    """A reading of a device: the measurements, and what the driver reports of its health."""
 
     sample: DeviceSample
     seen: Answered | Missed | Lost = field(default_factory=Answered)
@@ -172,8 +172,8 @@ def _problem(seen: Answered) -> DeviceProblem | None:
 
 
 def _counted(health: DeviceHealth, uncorrected: int | None) -> DeviceHealth:
-    """A rise is a fault, unless a contained error explains it before the next reading: the two arrive
-    separately."""
+    """Counts uncorrected memory errors. A rise is a fault, unless a contained error explains it before the
+    next reading: the two arrive separately."""
     if uncorrected is None:
         return health
     risen = health.explained is not None and uncorrected > health.explained

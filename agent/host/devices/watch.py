@@ -153,8 +153,8 @@ class DeviceWatch(Generic[W]):
         return [worker for worker in self._workers.values() if uuid in worker.spec.devices]
 
     def _on_readings(self, readings: Iterable[DeviceReading], idle: Set[tuple[str, str]]) -> None:
-        """`idle` are the workers that were idle and alone before the reading, which may have taken
-        seconds."""
+        """Judges the devices by their readings. `idle` are the workers that were idle and alone before the
+        reading, which may have taken seconds."""
         self._fresh = True
         for reading in readings:
             watched = self._watched[reading.sample.uuid]
@@ -167,8 +167,8 @@ class DeviceWatch(Generic[W]):
             self._judge(watched)
 
     def _on_memory(self, watched: _Watched, used_bytes: int | None, idle: Set[tuple[str, str]]) -> None:
-        """Also notices memory that was freed after RETURN_S. What a host has in use says nothing of a GPU
-        that uses its memory."""
+        """Compares the memory in use with what was expected; also notices memory that was freed after
+        RETURN_S. What a host has in use says nothing of a GPU that uses its memory."""
         if watched.device.kind == "cpu":
             return
         if watched.device.unified_memory:
@@ -211,7 +211,8 @@ class DeviceWatch(Generic[W]):
     # -- for workers, which tell when they use devices
 
     def closed(self, devices: Sequence[str]) -> bool:
-        """Whether no process may be started there now. Pending workers are started once one may."""
+        """Returns whether no process may be started on these devices now. Pending workers are started once
+        one may."""
         watched = [self._watched[uuid] for uuid in devices if uuid in self._watched]
         return any(one.problem is not None or not one.gate.open for one in watched)
 
@@ -237,7 +238,7 @@ class DeviceWatch(Generic[W]):
             self._levels[worker, uuid] = memory_gate.settled(self._levels[worker, uuid], used_bytes)
 
     def ended(self, worker: str, devices: Sequence[str]) -> None:
-        """To be called when the worker's process was reaped."""
+        """Forgets a worker's use of its devices. To be called when the worker's process was reaped."""
         for watched in self._gpus(devices):
             self._levels.pop((worker, watched.device.uuid), None)
             watched.living.discard(worker)

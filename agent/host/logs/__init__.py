@@ -1,1 +1,1 @@
-"""What workers print: the pipe, the last lines, and what must not be shown of it."""
+"""Logs of workers: the pipe they print to, its last lines, and the secrets that are removed from them."""

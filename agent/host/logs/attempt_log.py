@@ -1,4 +1,4 @@
-"""What an outcome shows of what its handler printed: the last lines, bounded, without known secrets.
+"""The log that an outcome shows of its handler: the last lines, bounded, without known secrets.
 
 Pure. The lines of several attempts at once on a worker cannot be attributed: each shows all lines of its
 time. Only the stock SDK of protocol workers says in a line of its own which job it is about. What is a secret
@@ -18,7 +18,10 @@ LINE_MAX = 2000
 
 
 def job_of(line: str) -> str | None:
-    """The job that a line of the stock SDK names: `{"requestId": ..., "message": ..., "level": ...}`."""
+    """Returns the job that a line of the stock SDK names.
+
+    Such a line is `{"requestId": ..., "message": ..., "level": ...}`.
+    """
     if not line.startswith("{") or '"requestId"' not in line:
         return None
     try:
@@ -30,12 +33,12 @@ def job_of(line: str) -> str | None:
 
 
 def cleaned(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
-    """The lines as callers may see them. Secrets are removed before a line is cut."""
+    """Returns the lines as callers may see them. Secrets are removed before a line is cut."""
     return tuple(line[:LINE_MAX] for line in hide(lines, secrets))
 
 
 def last_lines(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
-    """The last lines that fit, without secrets."""
+    """Returns the last lines that fit, without secrets."""
     if not lines:
         return ()
     kept: list[str] = []

@@ -50,14 +50,15 @@ _SPOILT = "\ufffd"
 
 
 def secrets_of(env: Mapping[str, str], hidden: Iterable[str] = ()) -> tuple[str, ...]:
-    """Of one with several lines, each line."""
+    """Returns the secrets among these variables, and those `hidden`; of a secret with several lines, each
+    line."""
     values = [v for name, v in env.items() if _SECRET_NAME.search(name) and not _PLAIN.fullmatch(v.strip())]
     parts = [part.strip() for value in (*values, *hidden) for part in value.splitlines()]
     return tuple(dict.fromkeys(part for part in parts if len(part) >= SECRET_MIN))
 
 
 def hide(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
-    """The longest first: one may be a part of another."""
+    """Hides the secrets in the lines, the longest first: a secret may be a part of another."""
     if not lines:
         return ()
     long = (secret for secret in secrets if len(secret) >= SECRET_MIN)
@@ -76,20 +77,20 @@ def hide(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
 
 
 def hidden_in(text: str, secrets: Iterable[str]) -> str:
-    """The same for a text of any lines."""
+    """Hides the secrets in a text of any number of lines."""
     return "\n".join(hide(text.split("\n"), secrets))
 
 
 @lru_cache(maxsize=1024)
 def _forms(secret: str) -> frozenset[str]:
-    """All that a secret is written as."""
+    """Returns every form that a secret is written in."""
     quoted = {write(secret, safe, errors="replace") for write in (quote, quote_plus) for safe in ("", "/")}
     return frozenset((*_nested(secret), *quoted, *_encoded(secret.encode("utf-8", "surrogatepass"))))
 
 
 def _nested(secret: str) -> set[str]:
-    """As it stands, and as JSON and `repr` write it, in one another: the stock worker logs, as JSON, an error
-    that is JSON, of a text that may hold it as `repr` wrote it."""
+    """Returns the secret as it stands, and as JSON and `repr` write it, nested in each other: the stock
+    worker logs, as JSON, an error that is JSON, of a text that may hold the secret as `repr` wrote it."""
     found = {secret}
     for _ in range(NESTED_MOST):
         found |= {write(form)[1:-1] for form in found for write in _WRITERS}
@@ -97,8 +98,8 @@ def _nested(secret: str) -> set[str]:
 
 
 def _encoded(secret: bytes) -> Iterable[str]:
-    """What is the same of it in base64 whatever stands before and after it: three characters of base64 are
-    four, so there are three ways to begin."""
+    """Yields the part of the secret's base64 that is the same whatever stands before and after the secret:
+    three bytes are four characters of base64, so there are three ways to begin."""
     if len(secret) < _ENCODED_MIN:
         return
     for before in range(3):
@@ -116,7 +117,7 @@ def _without_parts(line: str, forms: Sequence[str]) -> str:
 
 
 def _without_first_part(line: str, form: str, part: int) -> str:
-    """A line that ends in the middle of it."""
+    """Hides the first part of a form at the end of a line that was cut in the middle of the form."""
     text = line.rstrip(_SPOILT)
     at = text.find(form[:part], max(0, len(text) - len(form) + 1))
     while at >= 0 and not form.startswith(text[at:]):
@@ -125,7 +126,7 @@ def _without_first_part(line: str, form: str, part: int) -> str:
 
 
 def _without_last_part(line: str, form: str, part: int) -> str:
-    """A line that begins in the middle of it."""
+    """Hides the last part of a form at the beginning of a line that was cut in the middle of the form."""
     text = line.lstrip(_SPOILT)
     at = text.rfind(form[-part:], 0, len(form) - 1)
     while at >= 0 and not form.endswith(text[: at + part]):

@@ -1,4 +1,4 @@
-"""What a worker prints: its pipe, read on the loop, and the last lines, however much it prints.
+"""The tail of a worker's log: its pipe, read on the loop, and the last lines, however much the worker prints.
 
 A line is cut at LINE_MAX bytes. Of a line that was overwritten with carriage returns (a progress bar) the
 last version counts. KEPT lines are remembered, WATCHED lines while there is a watcher. What an attempt
@@ -51,7 +51,7 @@ class LogTail:
             on_lines()
 
     def close(self) -> None:
-        """The last line may have no end."""
+        """Keeps the last line, which may have no end."""
         if self.open:
             self._keep(self.open)
         self.open = b""
@@ -90,14 +90,16 @@ class LogTail:
 
 @record(frozen=True, slots=True)
 class TailListener:
-    """What is printed from the line `begin` on. It may be made and used after the worker's death, too."""
+    """The view of a log tail from the line `begin` on. It may be made and used after the worker's death,
+    too."""
 
     tail: LogTail
     begin: int
 
     def after(self, position: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
-        """The lines from `position` on, counted from 0, that are remembered, and the position of the first of
-        them: a later one where some are lost. With `whole`, without a line that has no end yet."""
+        """Returns the lines from `position` on, counted from 0, that are remembered, and the position of the
+        first of them: a later one where some lines are lost. With `whole`, a line that has no end yet is left
+        out."""
         tail = self.tail
         tail.drain()
         end, lines = tail.count, [*tail.kept]
@@ -111,9 +113,9 @@ class TailListener:
 
 
 def log_pipe() -> tuple[int, int]:
-    """The ends to read and to write. Also a worker with a user of its own may open the latter by its name
-    (/dev/stdout); no other process can open a pipe by its name without rights over a process that holds
-    it."""
+    """Returns the ends of a new pipe to read and to write. Also a worker with a user of its own may open the
+    latter by its name (/dev/stdout); no other process can open a pipe by its name without rights over a
+    process that holds the pipe."""
     log_read, log_write = os.pipe()
     os.fchmod(log_write, WRITABLE)
     return log_read, log_write
@@ -155,7 +157,7 @@ class LogPipe:
 
 
 def _last_writing(line: bytes) -> bytes:
-    """What a terminal shows of the line. A carriage return at its end overwrites nothing yet."""
+    """Returns what a terminal shows of the line. A carriage return at its end overwrites nothing yet."""
     end = len(line.rstrip(b"\r"))
     return line[line.rfind(b"\r", 0, end) + 1 :]
 

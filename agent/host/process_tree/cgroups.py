@@ -60,7 +60,7 @@ class Cgroup:
 
     @property
     def oom_kills(self) -> int:
-        """How many processes the kernel killed for exceeding the memory limit."""
+        """Returns the number of processes that the kernel killed for exceeding the memory limit."""
         return _count(self.path / "memory.events", "oom_kill")
 
     def remove(self) -> bool:

@@ -30,8 +30,9 @@ class WorkerMemory:
         self._sampler = sampler
 
     async def measure(self, pid: int, devices: Sequence[Device], shared: bool) -> Footprint:
-        """Never raises: what cannot be measured is unknown. `pid` is 0 if the worker's processes are hidden.
-        `shared`: others use its device, so only what its own processes hold counts."""
+        """Measures the memory of a worker. Never raises: what cannot be measured is unknown. `pid` is 0 if
+        the worker's processes are hidden. `shared`: other workers use its device, so only what its own
+        processes hold counts."""
         try:
             name = f"memory of process {pid}"
             tree = await run_in_thread(name, lambda: tree_of(pid)) if pid else ()

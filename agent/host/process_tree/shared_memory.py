@@ -40,7 +40,8 @@ class HiddenMemory:
 
 
 def hidden_memory(pids: Sequence[int], uid: int | None = None) -> HiddenMemory:
-    """`uid` is the user of these processes, if no other worker has that user."""
+    """Returns the memory that these processes use without mapping it. `uid` is their user, if no other
+    worker has that user."""
     folders = dict(_own_folders(pids))
     found = dict(_open_files(pids))
     if uid is not None:

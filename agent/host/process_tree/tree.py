@@ -51,12 +51,11 @@ class SeenProcess:
 
 @dataclass(slots=True)
 class ProcessFamily:
-    """What is known of a worker's processes between looks.
+    """The processes of a worker, as far as they are known between looks.
 
     uid        its user, if no other worker has that user
-    others     the running workers; their environments are not read, which may block while a driver holds
-    their
-               memory
+    others     the running workers; their environments are not read, which may block while a driver
+               holds their memory
     undecided  the last look found an orphan that may belong to the worker
     """
 

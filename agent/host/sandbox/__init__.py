@@ -1,1 +1,1 @@
-"""What a worker is shut in with: users, bubblewrap, and what this host allows of it."""
+"""The sandbox of a worker: users, bubblewrap, and what this host allows of it."""

@@ -108,7 +108,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class SandboxPlan:
-    """How a worker is isolated.
+    """The isolation of a worker, as decided before it is started.
 
     wrapper  a command that runs the worker's command
     mount    the mount that the launcher makes, if there is no wrapper
@@ -135,7 +135,8 @@ def decide(
     volume: str = "",
     forked: bool = False,
 ) -> SandboxPlan:
-    """`user` is who the worker runs as, where that is not the agent; `volume` its folder on this host."""
+    """Decides on the worker's isolation. `user` is who the worker runs as, where that is not the agent;
+    `volume` its folder on this host."""
     wraps, limits = host.wraps and not forked, spec.limits or WorkerLimits()
     mounted = volume and not _no_mounts(host, wraps=wraps, forked=forked)
     mount = Mount(volume) if mounted else None

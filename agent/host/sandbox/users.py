@@ -25,12 +25,12 @@ class WorkerUsers:
 
     @property
     def other(self) -> bool:
-        """Whether workers are not the agent's user."""
+        """Returns whether workers run as another user than the agent's."""
         return self._named is not None or self._between is not None
 
     @property
     def own(self) -> bool:
-        """Whether each worker has a user of its own."""
+        """Returns whether each worker has a user of its own."""
         return self._between is not None
 
     def take(self, worker: str) -> User | None:

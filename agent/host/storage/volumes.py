@@ -66,7 +66,8 @@ def folder(root: Path | None, name: str) -> Path:
 
 
 def shared(root: Path | None, name: str, group: int | None) -> Path:
-    """Like `folder`, and lets `group` write to it, unless that is None. Raises SpawnFailed."""
+    """Returns the folder that `folder` makes, writable for `group`, unless that is None. Raises
+    SpawnFailed."""
     path = folder(root, name)
     try:
         if group is not None and path.stat().st_gid != group:
