@@ -112,7 +112,7 @@ class WeightsCache:
                 self._tasks[entry.key] = task
 
     async def _bring(self, entry: LockedWeights) -> None:
-        """Until the entry is here, or nobody waits for it any more."""
+        """Fetches the entry until it is here, or nobody waits for it any more."""
         failures = 0
         while self._waits_for(entry.key):
             one = Try()
@@ -139,8 +139,8 @@ class WeightsCache:
             self._failing.discard(entry.key)
 
     def _awaited(self) -> frozenset[str]:
-        """The entries that workers wait for, which no other is to be fetched in place of; but not those that
-        failed: they may never come."""
+        """Returns the entries that workers wait for, which no other is to be fetched in place of; but not
+        those that failed: they may never come."""
         missing = (key for one in self._waiting.values() for key in one.missing)
         return frozenset(missing) - self._failing
 
@@ -188,7 +188,8 @@ class WeightsCache:
         future.add_done_callback(ended)
 
     def _arrived(self, entry: LockedWeights) -> None:
-        """Each worker that waits for it uses it from now on. Raises WeightsFailed if it was just removed."""
+        """Hands an entry that has arrived to each worker that waits for it. Raises WeightsFailed if it was
+        just removed."""
         waiting, name = self._waits_for(entry.key), self._store.name_of(entry)
         for worker, _ in waiting:
             uses = self._uses.setdefault(worker, {})
@@ -227,7 +228,7 @@ class WeightsCache:
 
 
 def _fitting(held: Mapping[str, int]) -> dict[str, int]:
-    """As many as a fact names: no size has more characters than its key."""
+    """Returns as many entries as a fact names: no size has more characters than its key."""
     fitting, characters = {}, 0
     for key, size in held.items():
         characters += len(key) + len(", ")

@@ -30,9 +30,9 @@ _REFUSED, _MISSING = (401, 403), (404, 410)
 
 @dataclass(slots=True)
 class Try:
-    """One try. The thread writes, and the loop reads: `does` is "fetches" or "verifies", and empty while it
-    only looks. `here_bytes` of the entry are here and were read, of which `found_bytes` lay there before. The
-    loop sets `stopped`."""
+    """The progress of one try. The thread writes, and the loop reads: `does` is "fetches" or "verifies", and
+    empty while the try only looks. `here_bytes` of the entry are here and were read, of which `found_bytes`
+    lay there before. The loop sets `stopped`."""
 
     does: str = ""
     here_bytes: int = 0
@@ -116,7 +116,7 @@ class Fetcher:
 
 
 def _downloaded(place: Place, path: Path, size: int, before: int, one: Try) -> str:
-    """The sha256 of the completed file. Raises WeightsFailed."""
+    """Downloads a file and returns its sha256. Raises WeightsFailed."""
 
     def arrived(there: int) -> None:
         one.here_bytes = before + there

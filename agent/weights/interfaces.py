@@ -1,4 +1,4 @@
-"""What the agent's other parts see of the weights that are kept here, and what these need of others."""
+"""Interfaces between the weights that are kept here and the agent's other parts, in both directions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Weights(Protocol):
         does, and at the end with `ready`. Again for the same worker: they are looked at again."""
 
     def release(self, worker: str) -> None:
-        """The worker needs them no more. Idempotent."""
+        """Releases the weights, which the worker needs no more. Idempotent."""
 
     def report_to(self, changed: Callable[[Mapping[str, str]], None]) -> None:
         """Calls `changed` with the facts of this node about weights, now and whenever they change."""
@@ -80,7 +80,8 @@ class Digests(Protocol):
     """The digests of files that were computed before, which workers use, too."""
 
     def known(self, folder: Path) -> Mapping[str, str]:
-        """The sha256 of each file below the folder that has not changed since it was recorded, by path."""
+        """Returns the sha256 of each file below the folder that has not changed since it was recorded, by
+        path."""
 
     def record(self, folder: Path, digests: Mapping[str, str]) -> None:
         """Records those of the files as they are now. Does nothing on a read-only disk."""

@@ -14,8 +14,8 @@ from stoker.wire.sizes import in_words
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One entry that the agent fetched, or fetches. `size_bytes`: of the whole; `here_bytes`: on the disk.
-    `busy`: a worker uses it, or it is being fetched."""
+    """An entry that the agent fetched, or fetches. `size_bytes`: of the whole; `here_bytes`: on the disk.
+    `busy`: a worker uses the entry, or it is being fetched."""
 
     size_bytes: int
     here_bytes: int
@@ -35,8 +35,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RoomDecision:
-    """What to remove; or `why_not`, the end of a sentence about the new entry. `definite`: it can never
-    fit."""
+    """The entries to remove; or `why_not`, the end of a sentence about the new entry. `definite`: it can
+    never fit."""
 
     remove: tuple[str, ...] = ()
     why_not: str = ""
@@ -44,7 +44,8 @@ class RoomDecision:
 
 
 def make_room(size_bytes: int, here_bytes: int, others: Mapping[str, Kept], limits: Limits) -> RoomDecision:
-    """Room for an entry of this size, of which so much is on the disk already. `others`: by name."""
+    """Decides how to make room for an entry of this size, of which so much is on the disk already. `others`:
+    by name."""
     if size_bytes > limits.most_bytes:
         most = in_words(limits.most_bytes)
         return RoomDecision((), f"has {in_words(size_bytes)}, and this node keeps at most {most}", True)
@@ -68,26 +69,27 @@ def make_room(size_bytes: int, here_bytes: int, others: Mapping[str, Kept], limi
 
 
 def room_bytes(kept: Collection[Kept], limits: Limits) -> int:
-    """How much can be fetched without removing anything."""
+    """Returns how much can be fetched without removing anything."""
     left = limits.most_bytes - sum(_counted(one) for one in kept)
     return max(0, min(left, _free(kept, limits)))
 
 
 def available_bytes(kept: Collection[Kept], limits: Limits) -> int:
-    """How much can be fetched if all that is not busy is removed."""
+    """Returns how much can be fetched if all that is not busy is removed."""
     idle = sum(one.here_bytes for one in kept if not one.busy)
     freed = replace(limits, free_bytes=limits.free_bytes + idle)
     return room_bytes([one for one in kept if one.busy], freed)
 
 
 def most_bytes(kept: Collection[Kept], limits: Limits) -> int:
-    """How much could be kept at most, if all of this were removed."""
+    """Returns how much could be kept at most, if all of this were removed."""
     on_disk = sum(one.here_bytes for one in kept) + limits.free_bytes - limits.reserve_bytes
     return max(0, min(limits.most_bytes, on_disk))
 
 
 def _counted(kept: Kept) -> int:
-    """What is being fetched counts as the whole; what was broken off counts as what is there."""
+    """Returns the bytes that count of an entry: while it is fetched, the whole; after a break, what is
+    there."""
     return max(kept.size_bytes, kept.here_bytes) if kept.busy else kept.here_bytes
 
 

@@ -63,7 +63,8 @@ class WeightsStore:
     # -- what is here
 
     def held(self) -> dict[str, int]:
-        """The sizes in bytes of the entries that are here whole, as their recorded digests say, by key."""
+        """Returns the sizes in bytes of the entries that are here whole, as their recorded digests say, by
+        key."""
         found = {}
         for name in self._names():
             known = self._digests.known(self.folder / name)
@@ -72,7 +73,7 @@ class WeightsStore:
         return dict(sorted(found.items()))
 
     def kept(self) -> dict[str, Kept]:
-        """What the agent fetched, or began to fetch, by the name of its folder."""
+        """Returns what the agent fetched, or began to fetch, by the name of its folder."""
         found = {}
         for mark in self._marks():
             name = mark.name[1 : -len(MARK)]
@@ -87,15 +88,16 @@ class WeightsStore:
         return Limits(self._most_bytes, shutil.disk_usage(there).free, self._reserve_bytes)
 
     def name_of(self, entry: LockedWeights) -> str:
-        """The name of the entry's folder: its key, unless somebody else has put it here under its name."""
+        """Returns the name of the entry's folder: its key, unless somebody else has put it here under its
+        name."""
         if (self.folder / entry.key).is_dir() or _is_link(self.folder / entry.name):
             return entry.key
         return entry.name if (self.folder / entry.name).is_dir() else entry.key
 
     def problem(self, entry: LockedWeights, *, hashing: Callable[[], None] = lambda: None) -> str | None:
-        """Why the entry's folder cannot be used: empty if there is none; None if it is as locked. Computes
-        the digests that are not recorded, after it has called `hashing`. Raises WeightsFailed if its files
-        are written meanwhile: those digests belong to no state of them."""
+        """Returns why the entry's folder cannot be used: empty if there is no folder; None if it is as
+        locked. Computes the digests that are not recorded, after it has called `hashing`. Raises
+        WeightsFailed if its files are written meanwhile: those digests belong to no state of the files."""
         folder = self.folder / self.name_of(entry)
         if not folder.is_dir():
             return ""
@@ -119,7 +121,7 @@ class WeightsStore:
         return None
 
     def is_own(self, name: str) -> bool:
-        """Whether the agent fetched it."""
+        """Returns whether the agent fetched the folder of this name."""
         return self._mark(name).exists()
 
     # -- what is used
@@ -140,7 +142,7 @@ class WeightsStore:
             os.utime(self._mark(name), (self._clock(), self._clock()))
 
     def link(self, entry: LockedWeights) -> None:
-        """From now on the entry's name leads to these contents, unless it is a folder."""
+        """Lets the entry's name lead to these contents from now on, unless the name is a folder."""
         link = self.folder / entry.name
         if (link.is_dir() and not _is_link(link)) or (link.is_symlink() and os.readlink(link) == entry.key):
             return
@@ -152,7 +154,8 @@ class WeightsStore:
 
     @contextlib.contextmanager
     def fetching(self, name: str) -> Iterator[None]:
-        """While it is fetched. Raises WeightsFailed where another process fetches it."""
+        """Holds the lock of an entry while it is fetched. Raises WeightsFailed where another process fetches
+        it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / f".{name}.lock").open("w") as file:
             try:
@@ -163,7 +166,7 @@ class WeightsStore:
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
-        """One at a time: two that look at once would each take the same room."""
+        """Holds the lock for making room: two processes that look at once would each take the same room."""
         with (self.folder / ".lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -182,7 +185,7 @@ class WeightsStore:
         return self.folder / f".{name}.part"
 
     def finish(self, entry: LockedWeights) -> None:
-        """The files have arrived and were verified: they become the entry's folder."""
+        """Makes the files, which have arrived and were verified, the entry's folder."""
         part, folder = self.part(entry.key), self.folder / entry.key
         locked = {file.path for file in entry.files}
         for path in files_below(part, metadata=True).keys() - locked:
@@ -257,7 +260,8 @@ class WeightsStore:
         return False
 
     def _lock_mark(self, name: str, how: int) -> int:
-        """The descriptor of the locked mark. Raises WeightsFailed where it is removed or used meanwhile."""
+        """Returns the descriptor of the locked mark. Raises WeightsFailed where it is removed or used
+        meanwhile."""
         mark = self._mark(name)
         try:
             fd = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
@@ -275,8 +279,8 @@ class WeightsStore:
 
 
 def files_below(folder: Path, *, metadata: bool = False) -> dict[str, int]:
-    """The size of each file by its path; -1 for what is no regular file. The metadata of the hub's library is
-    left out, unless it is wanted."""
+    """Returns the size of each file by its path; -1 for what is not a regular file. The metadata of the hub's
+    library is left out, unless it is wanted."""
     found = {}
     for where, folders, names in os.walk(folder):
         below = Path(where).relative_to(folder)
@@ -289,7 +293,7 @@ def files_below(folder: Path, *, metadata: bool = False) -> dict[str, int]:
 
 
 def _is_link(path: Path) -> bool:
-    """Whether the agent made it; operators may have links of their own."""
+    """Returns whether the path is a link that the agent made; operators may have links of their own."""
     return path.is_symlink() and os.readlink(path).startswith(f"{path.name}{AT}")
 
 
@@ -298,7 +302,7 @@ def _bytes_below(folder: Path) -> int:
 
 
 def _stamps(folder: Path, entry: LockedWeights) -> list[tuple[int, int, int]]:
-    """What changes where a file is written or replaced."""
+    """Returns what changes where a file is written or replaced."""
     found = [(folder / file.path).stat() for file in entry.files]
     return [(one.st_size, one.st_mtime_ns, one.st_ino) for one in found]
 
