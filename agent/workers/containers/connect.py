@@ -36,7 +36,8 @@ def addresses(environment: Mapping[str, str], uid: int) -> list[str]:
 
 
 def _is_socket(path: Path) -> bool:
-    """Also false if the folder may not be read: /run/podman is root's alone."""
+    """Returns whether the path is a socket; also False if the folder may not be read: /run/podman is root's
+    alone."""
     try:
         return path.is_socket()
     except OSError:

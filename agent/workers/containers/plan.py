@@ -35,7 +35,7 @@ PODMAN_WITH_CDI = 4
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What is known of the container engine.
+    """The facts about the container engine.
 
     cdi        whether devices can be requested by CDI name
     why        why there is no engine; empty if there is one
@@ -147,7 +147,8 @@ def plan(
     paths: HostPaths,
     limits: ContainerLimits,
 ) -> ContainerPlan:
-    """`environment` holds the variables that the kind of worker adds; `limits` are the node's."""
+    """Plans the container. `environment` holds the variables that the kind of worker adds; `limits` are the
+    node's."""
     made = ContainerPlan(
         image,
         {**({WEIGHTS_DIR: WEIGHTS} if paths.weights else {}), **_environment(spec, device, environment)},
@@ -208,7 +209,7 @@ def cdi_name(uuid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """How a container ended, as the engine reports it."""
+    """The end of a container, as the engine reports it."""
 
     code: int
     oom_killed: bool = False

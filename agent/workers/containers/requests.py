@@ -65,8 +65,8 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def podman_request(plan: ContainerPlan, name: str, init: str | None) -> dict[str, Any]:
-    """`init` is the path of the init on the engine's host; None means the one that podman is configured
-    with."""
+    """Returns podman's request to create the container. `init` is the path of the init on the engine's host;
+    None means the one that podman is configured with."""
     request: dict[str, Any] = {
         "name": name,
         "image": plan.image,

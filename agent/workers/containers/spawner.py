@@ -149,7 +149,8 @@ class ContainerSpawner:
         return root.path(path)
 
     def _frames_folder(self, name: str, undo: contextlib.ExitStack) -> Path:
-        """Other users may pass through it to the socket; only the agent may enter the folder above it."""
+        """Makes the folder of the socket. Other users may pass through it to the socket; only the agent may
+        enter the folder above it."""
         if not self._folder.exists():  # the host had no engine at the agent's start
             self._make_folder()
         made = self._folder / name

@@ -19,8 +19,8 @@ _UNTIL = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
 
 
 def make_certificate(folder: Path) -> tuple[ssl.SSLContext, bytes]:
-    """The context of a server with a new key, and its certificate (DER). The key is in a file of `folder` for
-    a moment, because `ssl` reads files only."""
+    """Returns the context of a server with a new key, and its certificate (DER). The key is in a file of
+    `folder` for a moment, because `ssl` reads files only."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "stoker agent")])
     made = (

@@ -36,7 +36,8 @@ def health_path(env: Mapping[str, str]) -> str:
 
 
 def http_environment(spec: WorkerSpec, port: int, health_port: int, proof: str = "") -> Mapping[str, str]:
-    """The endpoint's own variables replace all but the ports, the names and the proof."""
+    """Returns the worker's environment. The endpoint's own variables replace all but the ports, the names and
+    the proof."""
     return {
         "PYTHONUNBUFFERED": "1",
         **spec.env,

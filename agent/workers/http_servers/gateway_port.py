@@ -81,7 +81,8 @@ class GatewayPort:
             self._relay.begin(self._serve(connected))
 
     async def _serve(self, connected: socket.socket) -> None:
-        """One connection, which counts as one without proof until it brings that, or its socket is closed."""
+        """Serves a connection, which counts as one without proof until it brings that, or its socket is
+        closed."""
         try:
             async with asyncio.timeout(HEAD_S) as deadline:
 

@@ -54,7 +54,7 @@ class Unhealthy:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Its end was ordered; nothing more follows."""
+    """The state of a worker whose end was ordered; nothing more follows."""
 
 
 State: TypeAlias = Initialising | Healthy | Unhealthy | Replaced
@@ -104,7 +104,7 @@ def begin(at: float) -> State:
 
 
 def wake_at(state: State) -> float | None:
-    """When the machine needs a Tick; None while a probe is under way."""
+    """Returns when the machine needs a Tick; None while a probe is under way."""
     match state:
         case Replaced():
             return None

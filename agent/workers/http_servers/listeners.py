@@ -31,8 +31,8 @@ _REACHED = frozenset(
 
 
 def listening(lines: Iterable[str], port: int) -> set[int]:
-    """The inodes of the sockets in these lines of /proc/net/tcp that listen at the port, for 127.0.0.1.
-    The kernel lists the listening ones first."""
+    """Returns the inodes of the sockets in these lines of /proc/net/tcp that listen at the port, for
+    127.0.0.1. The kernel lists the listening sockets first."""
     found = set()
     for line in lines:
         fields = line.split()
@@ -64,9 +64,9 @@ class Listeners:
         self._own: dict[int, frozenset[int]] = {}
 
     async def foreign(self, port: int, pid: int, *, connected: bool = False) -> bool:
-        """Whether a process that is not of the worker with this `pid` listens at its port. A port without
-        listeners is not foreign, unless a connection was just accepted there (`connected`): a process that
-        accepts one and stops listening at once is hiding."""
+        """Returns whether a process that is not of the worker with this `pid` listens at its port. A port
+        without listeners is not foreign, unless a connection was just accepted there (`connected`): a process
+        that accepts a connection and stops listening at once is hiding."""
         found = listeners(port)
         if pid and connected and not found:
             return True
@@ -81,7 +81,8 @@ class Listeners:
 
 
 def _sockets(pid: int, wanted: set[int]) -> set[int]:
-    """Those of the sockets that the worker's processes have; all where one of them cannot be looked into."""
+    """Returns the sockets of these that the worker's processes have; all where a process cannot be looked
+    into."""
     names = {f"socket:[{inode}]": inode for inode in wanted}
     found: set[int] = set()
     for process in _processes(pid):
@@ -95,7 +96,7 @@ def _sockets(pid: int, wanted: set[int]) -> set[int]:
 
 
 def _processes(pid: int) -> set[int]:
-    """The worker's process, those of its session, and all below them."""
+    """Returns the worker's process, those of its session, and all below them."""
     table = process_table()
     children = defaultdict(list)
     for seen in table.values():

@@ -1,4 +1,4 @@
-"""One probe of an http worker: GET its health path, on loopback, on a connection of its own."""
+"""The probe of an http worker: GET its health path, on loopback, on a connection of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ READ_BYTES = 4_096
 
 
 async def probe(port: int, path: str, opening: bytes = b"") -> tuple[int | None, str]:
-    """`opening` is what a connection to the worker begins with. Returns the status, or None and why there is
-    none. Never raises what the network or the worker does."""
+    """Returns the status, or None and why there is none. `opening` is what a connection to the worker begins
+    with. Never raises what the network or the worker does."""
     try:
         async with asyncio.timeout(PROBE_S):
             return await _get(port, path, opening), ""

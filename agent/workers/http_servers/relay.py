@@ -65,7 +65,7 @@ class Relay:
         self._connections: set[asyncio.Task[None]] = set()
 
     def begin(self, serving: Coroutine[None, None, None]) -> None:
-        """One connection, which ends by itself."""
+        """Begins to serve a connection, which ends by itself."""
         connection = asyncio.create_task(serving, name="connection to an http worker")
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
@@ -83,8 +83,8 @@ class Relay:
         token: str | None = None,
         proven: Callable[[], None] = lambda: None,
     ) -> None:
-        """A connection, from its CONNECT to its end. Where there is a `token`, it must bring that: `proven`
-        is called when it did, and Unproven is raised otherwise."""
+        """Serves a connection, from its CONNECT to its end. Where there is a `token`, the connection must
+        bring it: `proven` is called when it did, and Unproven is raised otherwise."""
         try:
             worker = await self._worker(reader, token)
             proven()
@@ -100,7 +100,7 @@ class Relay:
             writer.close()
 
     async def _worker(self, reader: asyncio.StreamReader, token: str | None) -> str:
-        """The worker that the connection names. Raises Unproven and ConnectRefused."""
+        """Returns the worker that the connection names. Raises Unproven and ConnectRefused."""
         async with asyncio.timeout(HEAD_S):
             head = await reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
@@ -132,8 +132,8 @@ class Relay:
         await _flush(writer)
 
     async def _connect(self, worker: str, port: int) -> socket.socket:
-        """The process that accepted the connection has read nothing of it when it is inspected. Meanwhile the
-        worker may have ended, and another have got its port."""
+        """Connects to the worker. The process that accepted the connection has read nothing of it when it is
+        inspected. Meanwhile the worker may have ended, and another have got its port."""
         connected = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             connected.setblocking(False)
@@ -181,7 +181,7 @@ async def _reader(connected: socket.socket) -> tuple[_Reader, asyncio.Transport]
 
 
 class _Ended(Enum):
-    """How a worker's side ended."""
+    """The way in which a worker's side of a connection ended."""
 
     READ = "it read what it got"
     UNREAD = "it did not read all that control sent"
@@ -211,7 +211,8 @@ async def _both_ways(
 
 
 async def _to_worker(reader: asyncio.StreamReader, worker: socket.socket) -> _Ended | None:
-    """None where control has ended, or the worker takes nothing for too long."""
+    """Copies to the worker. Returns None where control has ended, or the worker takes nothing for too
+    long."""
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -239,7 +240,7 @@ def _sent_at_once(worker: socket.socket, data: bytes) -> bytes:
 
 
 async def _from_worker(worker: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Ended | None:
-    """None where control takes nothing any more."""
+    """Copies from the worker. Returns None where control takes nothing any more."""
     while True:
         try:
             data = await worker.read(COPY_BYTES)

@@ -50,7 +50,7 @@ class Waiting(Generic[C]):
         return gone
 
     def remove(self, connection: C) -> None:
-        """It has ended; or it left already."""
+        """Removes a connection that has ended; does nothing if it left already."""
         address = self._address.pop(connection, None)
         if address is not None:
             same = self._by_address[address]
@@ -59,7 +59,7 @@ class Waiting(Generic[C]):
                 del self._by_address[address]
 
     def proven(self, connection: C) -> None:
-        """It brought its proof, which makes its address a known one."""
+        """Removes a connection that brought its proof, which makes its address a known one."""
         address = self._address.get(connection)
         if address is None:
             return

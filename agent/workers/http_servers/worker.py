@@ -71,8 +71,8 @@ class HttpSpawner:
 
 
 class HttpProcess:
-    """One program: a WorkerProcess for the agent, and the watcher of the program's process. `probes` holds
-    the task of its probe while that runs."""
+    """A program: a WorkerProcess for the agent, and the watcher of the program's process. `probes` holds the
+    task of its probe while that runs."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class HttpProcess:
         self.child.kill()
 
     def pause(self) -> None:
-        """It sends nothing that could wait."""
+        """Does nothing: an http worker sends nothing that could wait."""
 
     def resume(self) -> None:
         pass

@@ -35,7 +35,7 @@ class WorkerPorts:
         self._listeners = Listeners()
 
     def take(self, worker: str, count: int) -> list[int]:
-        """Free ports for the worker, which nobody else can connect to. Raises NoPort, SpawnFailed."""
+        """Takes free ports for the worker, which nobody else can connect to. Raises NoPort, SpawnFailed."""
         found = self.host.take(worker, count)
         if self._keeping is not None:
             try:
@@ -46,13 +46,13 @@ class WorkerPorts:
         return found
 
     def add(self, worker: str, requests: int, pid: int, opening: bytes = b"") -> None:
-        """`pid` is its process; 0 where that cannot be seen."""
+        """Adds a worker. `pid` is its process; 0 where that cannot be seen."""
         self._of[worker] = _Ports(requests, pid, opening)
         if self._keeping is not None:
             self._keeping.admit(worker)
 
     def remove(self, worker: str) -> None:
-        """The worker has ended."""
+        """Removes a worker that has ended."""
         ports = self._of.pop(worker, None)
         if self._keeping is not None:
             self._keeping.release(worker)
@@ -61,22 +61,24 @@ class WorkerPorts:
             self._listeners.forget(ports.pid)
 
     async def foreign(self, worker: str, port: int, *, connected: bool = False) -> bool:
-        """Whether another process than the worker's listens at a port of it, or has taken a connection."""
+        """Returns whether another process than the worker's listens at a port of the worker, or has taken a
+        connection."""
         ports = self._of.get(worker)
         return ports is not None and await self._listeners.foreign(port, ports.pid, connected=connected)
 
     def of(self, worker: str) -> int | None:
-        """Where the worker takes requests; None for one that takes no new connections."""
+        """Returns where the worker takes requests; None for a worker that takes no new connections."""
         ports = self._of.get(worker)
         return None if ports is None or ports.when_idle is not None else ports.requests
 
     def opening(self, worker: str) -> bytes:
-        """What a connection to the worker begins with, before any request."""
+        """Returns what a connection to the worker begins with, before any request."""
         ports = self._of.get(worker)
         return b"" if ports is None else ports.opening
 
     def close(self, worker: str, when_idle: Callable[[], None]) -> None:
-        """It takes no new connections. Calls `when_idle` once those that are open have ended, once."""
+        """Closes the worker to new connections. Calls `when_idle` once those that are open have ended,
+        once."""
         if (ports := self._of.get(worker)) is not None:
             ports.when_idle = when_idle
             self._look(ports)
@@ -101,4 +103,4 @@ class WorkerPorts:
 
 
 def _nothing() -> None:
-    """It was called already."""
+    """Stands in for `when_idle` once that was called."""

@@ -20,7 +20,7 @@ class Metering:
         self._alarm = Alarm(lambda at: self.step(usage.Tick(at)))
 
     def began(self) -> None:
-        """A process, or a container, was started."""
+        """Begins to meter a process, or a container, that was started."""
         self.step(usage.Began(loop_time(), int(self._wall() * 1000)))
 
     def ended(self) -> None:

@@ -1,4 +1,4 @@
-"""What the agent holds of one process of a worker, and what its end means for the worker's next one."""
+"""The life of a worker's process: what the agent holds of it, and what its end means for the next process."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class ProcessLife:
             self.stages = start_stages(weights_s, loop_time() - self.state.started, own_ms)
 
     def may_begin(self, key: AttemptKey) -> bool:
-        """Whether the process can run it, or may have: what was sent ahead to one that has ended is in doubt
-        until it is withdrawn."""
+        """Returns whether the process can run the attempt, or may have: what was sent ahead to a process that
+        has ended is in doubt until it is withdrawn."""
         return self.process.alive or key in self.ahead.sent
 
     def run_ahead(self, key: AttemptKey, frame: Frame) -> None:
@@ -93,7 +93,7 @@ class ProcessLife:
         return withdrawn
 
     def close(self) -> None:
-        """The process has ended, or the agent ends."""
+        """Closes what belongs to the process, when the process has ended or the agent ends."""
         self.ahead.close()
         if self.recycling is not None:
             self.recycling.close()
@@ -127,7 +127,8 @@ def begin(
     context: WorkerContext[Any],
     retire: Callable[[str], None],
 ) -> tuple[ProcessLife, Sequence[process_machine.Command]]:
-    """`retire` is called with the reason when the process has reached a limit of its endpoint."""
+    """Begins the life of a process. `retire` is called with the reason when the process has reached a limit
+    of its endpoint."""
     state, commands = process_machine.begin(loop_time(), spec.start_timeout_s)
     recycling = None
     if spec.max_jobs is not None or spec.max_growth_bytes is not None:
@@ -137,13 +138,14 @@ def begin(
 
 
 def may_wait(spec: WorkerSpec) -> bool:
-    """Whether attempts may wait for a worker of this kind: it runs one at a time. A program requests each job
-    itself."""
+    """Returns whether attempts may wait for a worker of this kind: it runs one at a time. A program requests
+    each job itself."""
     return spec.kind == "python" and spec.concurrency == 1
 
 
 def runs_ahead(spec: WorkerSpec) -> bool:
-    """Whether it may be sent runs before their turn: one that ends after `max_jobs` would begin another."""
+    """Returns whether the worker may be sent runs before their turn: a process that ends after `max_jobs`
+    would begin another."""
     return may_wait(spec) and spec.max_jobs is None
 
 
@@ -172,8 +174,9 @@ def setup_frame(spec: WorkerSpec, life: ProcessLife) -> Frame:
 def restart_event(
     exited: process_machine.Exited, life: ProcessLife, running: Iterable[AttemptKey]
 ) -> restarts.Event:
-    """`running` are the attempts that ran when the process ended. A process that lost its device's context in
-    its first job counts as one that died of that job: otherwise the worker would fail job after job."""
+    """Returns the event of a process's end. `running` are the attempts that ran when the process ended. A
+    process that lost its device's context in its first job counts as one that died of that job: otherwise the
+    worker would fail job after job."""
     if life.context_lost:
         return restarts.Died(exited.at, exited.why, 0.0, served=life.jobs > 1)
     if exited.planned:

@@ -25,7 +25,7 @@ from stoker.wire.messages import WorkerPhase
 
 @dataclass(frozen=True, slots=True)
 class StopLadder:
-    """How long an idle worker may take to end after the stop frame, and any worker after SIGTERM."""
+    """The times that an idle worker may take to end after the stop frame, and any worker after SIGTERM."""
 
     stop_s: float = 3.0
     term_s: float = 3.0
@@ -138,7 +138,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Its last attempt has ended."""
+    """The event that the process's last attempt has ended."""
 
     at: float
 
@@ -229,12 +229,12 @@ Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
 
 
 def begin(at: float, start_timeout_s: float) -> Stepped:
-    """The process has been spawned."""
+    """Begins with a process that has been spawned."""
     return Starting(at + start_timeout_s, at), (SendSetup(),)
 
 
 def step(state: State, event: Event, ladder: StopLadder = StopLadder()) -> Stepped:
-    """The state after `event`, and the commands. Late events change nothing."""
+    """Returns the state after `event`, and the commands. Late events change nothing."""
     match state, event:
         case Exited(), _:
             return state, ()
@@ -258,7 +258,7 @@ def step(state: State, event: Event, ladder: StopLadder = StopLadder()) -> Stepp
 
 
 def wake_at(state: State) -> float | None:
-    """When the machine wants a Tick, if nothing else happens."""
+    """Returns when the machine wants a Tick, if nothing else happens."""
     match state:
         case Starting(deadline=at) | Stopping(term_at=at) | Terminating(kill_at=at):
             return at
@@ -269,7 +269,7 @@ def wake_at(state: State) -> float | None:
 
 
 def why_closed(state: State) -> str | None:
-    """Why a worker that was ready takes nothing new; None where it does, or is not ready yet."""
+    """Returns why a worker that was ready takes nothing new; None where it does, or is not ready yet."""
     match state:
         case Draining(why=why) | Stopping(why=why) | Terminating(why=why) | Killed(why=why) | Exited(why=why):
             return why
@@ -278,8 +278,8 @@ def why_closed(state: State) -> str | None:
 
 
 def signalled_because(state: State) -> str:
-    """Why the process was sent a signal; empty where it was not. The signal also reaches what its handlers
-    started, so an error that they report afterwards need not be their own."""
+    """Returns why the process was sent a signal; empty where it was not. The signal also reaches what its
+    handlers started, so an error that they report afterwards need not be their own."""
     return state.why if isinstance(state, Terminating | Killed) else ""
 
 
@@ -348,7 +348,7 @@ def _kill(state: State, why: str, planned: bool) -> Stepped:
 
 
 def _reason(state: State, why: str, planned: bool = True) -> tuple[str, bool]:
-    """The first reason to end is kept."""
+    """Returns the first reason to end, which is kept."""
     match state:
         case Stopping(_, first, was_planned) | Terminating(_, first, was_planned):
             return first, was_planned

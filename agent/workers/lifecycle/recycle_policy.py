@@ -29,7 +29,7 @@ class RecycleLimits:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process so far. `base` is what its growth counts from."""
+    """The record of a process so far. `base` is what its growth counts from."""
 
     jobs: int = 0
     base: Footprint = UNKNOWN
@@ -50,7 +50,7 @@ def measured(record: ProcessRecord, found: Footprint) -> ProcessRecord:
 
 
 def decide(limits: RecycleLimits, record: ProcessRecord) -> str | None:
-    """Why the process is to be replaced now."""
+    """Returns why the process is to be replaced now; None if it is not."""
     if limits.jobs is not None and record.jobs >= limits.jobs:
         return f"it is replaced after {record.jobs} job{'s' if record.jobs != 1 else ''} (maxJobs)"
     if limits.growth_bytes is None:

@@ -29,7 +29,7 @@ Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 async def nothing_measured(pid: int, devices: Sequence[Device], shared: bool) -> Footprint:
-    """For an agent that cannot measure."""
+    """Returns an unknown footprint, for an agent that cannot measure."""
     return Footprint()
 
 
@@ -64,13 +64,14 @@ class RecycleWatch:
         self._measure_soon()
 
     def job_ended(self) -> None:
-        """To be called before its slot is free: a worker that retires gets no other job."""
+        """Counts a job that has ended. To be called before its slot is free: a worker that retires gets no
+        other job."""
         self._record = recycle_policy.job_ended(self._record)
         self._decide()
         self._measure_soon()
 
     def close(self) -> None:
-        """The process has ended, or the agent ends."""
+        """Closes the watch, when the process has ended or the agent ends."""
         self._over = True
         self._alarm.set(None)
 

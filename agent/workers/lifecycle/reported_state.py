@@ -1,5 +1,5 @@
-"""What control knows of a worker: its phase and the reason for it, its slots, what it runs, and its
-start."""
+"""The state of a worker as reported to control: its phase and the reason for it, its slots, what it runs, and
+its start."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ReportedState:
         self._send(life, phase, reason, log_tail)
 
     def will_wait(self, waits_for: str, *, failed: bool) -> None:
-        """Its process has not started: this node does something first, or tried to."""
+        """Reports that the worker's process has not started: this node does something first, or tried to."""
         if failed:
             self._send(None, "unhealthy", waits_for, (), waits_for)
         else:
             self._send(None, "starting", "", (), waits_for)
 
     def will_start(self) -> None:
-        """What it waited for is done, if it waited for anything."""
+        """Reports that what the worker waited for is done, if it waited for anything."""
         if self._waits_for:
             self._send(None, "starting", "", ())
 
@@ -58,7 +58,8 @@ class ReportedState:
     def will_restart(
         self, decision: restarts.RestartDecision, log_tail: tuple[str, ...], *, is_cause: bool
     ) -> None:
-        """`is_cause`: the reason is the cause of the process's end, so its last lines need not explain it."""
+        """Reports that the worker's process is started again, or is unhealthy. `is_cause`: the reason is the
+        cause of the process's end, so its last lines need not explain it."""
         if decision.unhealthy:
             reason = restarts.crash_reason(decision.why, is_cause, log_tail)
             self.change(None, "unhealthy", reason, log_tail)
@@ -66,7 +67,7 @@ class ReportedState:
             self.change(None, "starting", decision.why, log_tail)
 
     def held(self, life: ProcessLife | None) -> HeldWorker:
-        """For Hello."""
+        """Returns the worker's state for Hello."""
         spec = self._spec
         slots = None if life is None else life.ready_slots
         serves, stages = ("", ()) if life is None else (life.serves, life.stages)

@@ -1,16 +1,16 @@
-"""Whether, when and why a worker process that ended is started again.
+"""Restarts of a worker process that ended: if, when and why it is started again.
 
 Pure: the history goes in with what happened, and comes back with a decision and its reason, which the shell
 carries out.
 
 - A worker that was healthy (it ran a job to its end, or was ready for `HEALTHY_S`) starts again at once.
-- One that could not start waits 1, 2, 4 … 60 s. One that became ready and then died early does not wait the
-  first time.
+- A worker that could not start waits 1, 2, 4 … 60 s. A worker that became ready and then died early
+  does not wait the first time.
 - Deaths with one job in common count once: it may have caused them all, as often as it may be tried, and that
   shows no more about the worker than the first did. The next jobs would have to wait for it.
 - After `IN_A_ROW` failures in a row, or `IN_WINDOW` within `WINDOW_S`, it is reported as unhealthy. It is
   still tried again, at the longest wait: what was wrong (a full disk, a missing driver) may be put right.
-- A death that the agent itself caused (a ladder, a stop, a replacement) is no failure. If the process had
+- A death that the agent itself caused (a ladder, a stop, a replacement) is not a failure. If the process had
   served, what was wrong before it is forgotten all the same.
 """
 
@@ -47,7 +47,8 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """By itself, after it had been ready. `served`: it had brought a job to its end. `jobs` ran on it."""
+    """The event that a process ended by itself, after it had been ready. `served`: it had brought a job to
+    its end. `jobs` ran on it."""
 
     at: float
     why: str
@@ -58,7 +59,8 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class WasStopped:
-    """By the agent, for a reason that is no sign of ill health. `served`: as above."""
+    """The event that the agent ended a process, for a reason that is not a sign of ill health. `served`: as
+    above."""
 
     at: float
     why: str
@@ -91,14 +93,15 @@ def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
 
 
 def crash_reason(why: str, reported: bool, log_tail: Sequence[str]) -> str:
-    """Why a worker is unhealthy, in one line: the cause; unless the worker has `reported` it itself, the last
-    line that it printed comes first."""
+    """Returns why a worker is unhealthy, in one line: the cause; unless the worker has `reported` it itself,
+    the last line that it printed comes first."""
     cause = why.partition("\n")[0]
     return f"crash loop: {cause}" if reported or not log_tail else f"crash loop: {log_tail[-1]} ({cause})"
 
 
 def _died_early(history: History, event: Died) -> tuple[History, RestartDecision]:
-    """One that a suspect has seen is not counted, and waits as long as the last that was."""
+    """Decides after an early death. A death that a suspect has seen is not counted, and waits as long as the
+    last death that was."""
     at, why, jobs = event.at, event.why, event.jobs
     if not any(one & jobs for one in history.suspects):
         suspects = (*history.suspects, jobs)[-SUSPECTS_MAX:] if jobs else history.suspects
@@ -118,7 +121,7 @@ def _unhealthy(history: History) -> bool:
 
 
 def back_off(failures: int) -> float:
-    """0 for none, then 1, 2, 4 … seconds, at most the longest."""
+    """Returns the pause in seconds: 0 for no failure, then 1, 2, 4 …, at most the longest."""
     return min(FIRST_S * 2 ** min(failures - 1, 16), LONGEST_S) if failures > 0 else 0.0
 
 

@@ -26,11 +26,12 @@ _READ_MAX = 4096
 
 
 class RunsAhead:
-    """Of one worker process. `fd`, which the process inherits, is where it takes permissions; None where each
-    run is sent in its turn. `most`: how many the process takes ahead; 0 until it is ready. `current` has its
-    slot; `sent` are those that were sent ahead, and have not ended. `withdrawn`: some were taken back, and it
-    may not have dropped them yet. `prints`: its jobs print. Nothing is sent ahead then: what a job prints
-    first could not be distinguished from what the one before it printed last."""
+    """The runs that were sent ahead to a worker process. `fd`, which the process inherits, is where it takes
+    permissions; None where each run is sent in its turn. `most`: how many runs the process takes ahead; 0
+    until it is ready. `current` has its slot; `sent` are the runs that were sent ahead, and have not ended.
+    `withdrawn`: some runs were taken back, and the process may not have dropped them yet. `prints`: its jobs
+    print. Nothing is sent ahead then: what a job prints first could not be distinguished from what the job
+    before it printed last."""
 
     def __init__(self, *, enabled: bool = False) -> None:
         self.fd: int | None = None
@@ -46,8 +47,8 @@ class RunsAhead:
         self._clears: AttemptKey | None = None
 
     def _open(self) -> None:
-        """The agent reads through a file description of its own: on the one that the worker inherits, the
-        worker could make reads block."""
+        """Opens the pipe of permissions. The agent reads through a file description of its own: on the one
+        that the worker inherits, the worker could make reads block."""
         theirs, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._read = os.open(f"/proc/self/fd/{theirs}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,19 +60,20 @@ class RunsAhead:
 
     @property
     def room(self) -> int:
-        """How many more runs may be sent ahead."""
+        """Returns how many more runs may be sent ahead."""
         if self.fd is None or self.prints or self.withdrawn:
             return 0
         return self.most - len(self.sent) + (self.current in self.sent)
 
     def send(self, key: AttemptKey) -> None:
-        """To be called before the run is sent: a run without a permission is dropped."""
+        """Gives the permission for a run. To be called before the run is sent: a run without a permission is
+        dropped."""
         self.sent.append(key)
         os.write(self._write, _PERMISSION)
 
     def unsend(self, key: AttemptKey) -> None:
-        """The run could not be sent after all. Its permission is there: of those that the process takes,
-        each is for a run that came."""
+        """Takes back the permission of a run that could not be sent after all. The permission is there: of
+        those that the process takes, each is for a run that came."""
         self.sent.remove(key)
         os.read(self._read, len(_PERMISSION))
 
@@ -80,14 +82,15 @@ class RunsAhead:
         self._clears = key
 
     def end(self, key: AttemptKey) -> None:
-        """It has left the worker."""
+        """Notes that the run has left the worker."""
         if key in self.sent:
             self.sent.remove(key)
         if key == self._clears:
             self.withdrawn, self._clears = False, None
 
     def withdraw(self) -> list[AttemptKey]:
-        """Those that were sent ahead and that the process has not begun, and will not."""
+        """Withdraws the runs that were sent ahead and that the process has not begun, and will not; returns
+        them."""
         if not self.sent or self.fd is None:
             return []
         left = 0
@@ -101,7 +104,7 @@ class RunsAhead:
         return withdrawn
 
     def close(self) -> None:
-        """Its process has ended."""
+        """Closes the pipe once the process has ended."""
         if self.fd is not None:
             for fd in (self.fd, self._read, self._write):
                 os.close(fd)

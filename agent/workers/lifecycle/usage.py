@@ -64,7 +64,7 @@ class Ready(Struct, frozen=True):
 
 
 class Jobs(Struct, frozen=True):
-    """How many jobs run now."""
+    """The event that the number of running jobs has changed."""
 
     at: float
     count: int
@@ -82,7 +82,7 @@ Event: TypeAlias = Began | Ready | Jobs | Ended | Tick
 
 
 def step(meter: Meter, event: Event) -> tuple[Meter, tuple[Usage, ...]]:
-    """The meter after `event`, and the spans that have ended."""
+    """Returns the meter after `event`, and the spans that have ended."""
     if isinstance(event, Began):
         return _begin(meter, event), ()
     if meter.state is None:
@@ -109,7 +109,8 @@ def step(meter: Meter, event: Event) -> tuple[Meter, tuple[Usage, ...]]:
 
 
 def _begin(meter: Meter, event: Began) -> Meter:
-    """A wall clock that went back does not make this process overlap the one before."""
+    """Begins a process's time. A wall clock that went back does not make this process overlap the one
+    before."""
     start_ms = max(event.wall_ms, meter.window)
     state = "running" if meter.kind == "pod" else "starting"
     return replace(
@@ -125,7 +126,7 @@ def _begin(meter: Meter, event: Began) -> Meter:
 
 
 def _due(window: int) -> int:
-    """When a window that began then must be cut."""
+    """Returns when a window that began then must be cut."""
     return min(window + LONGEST_MS, window // HOUR_MS * HOUR_MS + HOUR_MS)
 
 
@@ -142,7 +143,7 @@ def _cut(meter: Meter, now: int) -> tuple[Meter, tuple[Usage, ...]]:
 
 
 def _ends(began: int, ended: int) -> list[int]:
-    """Where this stretch ends: at full hours, and at its own end; nowhere if it is empty."""
+    """Returns where this stretch ends: at full hours, and at its own end; nowhere if it is empty."""
     hours = range(began // HOUR_MS * HOUR_MS + HOUR_MS, ended, HOUR_MS)
     return [*hours, ended] if ended > began else []
 

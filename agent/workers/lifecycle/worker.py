@@ -1,4 +1,4 @@
-"""One worker that control desires, through all its processes.
+"""The worker that control desires, through all its processes.
 
 The shell of `agent.workers.lifecycle.process_machine` and `agent.workers.lifecycle.restarts`: performs their
 commands, and turns what happens to the present process into their events.
@@ -72,11 +72,11 @@ class Worker:
 
     @property
     def room_ahead(self) -> int:
-        """How many more runs may be sent to its process before their turn."""
+        """Returns how many more runs may be sent to the worker's process before their turn."""
         return 0 if self._life is None else self._life.room_ahead
 
     def held(self) -> HeldWorker:
-        """For Hello."""
+        """Returns the worker's state for Hello."""
         return self._reported.held(self._life)
 
     @property
@@ -84,7 +84,7 @@ class Worker:
         return self._life is not None and isinstance(self._life.state, process_machine.Ready)
 
     def redacted(self, text: str) -> str:
-        """The text without its secrets."""
+        """Returns the text without the worker's secrets."""
         return redaction.hidden_in(text, self.secrets)
 
     # -- its attempts
@@ -127,15 +127,16 @@ class Worker:
             self._life.run_ahead(key, frame)
 
     def listen(self) -> TailListener | None:
-        """What listens to the process from now on; None where there is no process."""
+        """Returns a listener to what the process prints from now on; None where there is no process."""
         return None if self._life is None else self._life.process.tail.listen()
 
     def withdraw(self) -> list[AttemptKey]:
-        """The runs that were sent ahead and that its process has not begun, and will not."""
+        """Withdraws the runs that were sent ahead and that its process has not begun, and will not; returns
+        them."""
         return [] if self._life is None else self._life.withdraw()
 
     def printed(self) -> None:
-        """One of its jobs has printed."""
+        """Notes that a job of the worker has printed."""
         if self._life is not None:
             self._life.ahead.prints = True
 
@@ -175,7 +176,8 @@ class Worker:
         return following
 
     def hold(self, key: AttemptKey, *, paused: bool) -> None:
-        """Its socket is not read while an attempt has too much that waits: all its attempts share it."""
+        """Stops reading the worker's socket while an attempt has too much that waits: all its attempts share
+        the socket."""
         (self._paused_by.add if paused else self._paused_by.discard)(key)
         self.pause_or_resume()
 
@@ -194,7 +196,8 @@ class Worker:
     # -- what control desires
 
     def keep(self) -> None:
-        """Control desires it again: a process that is stopping already is followed by another."""
+        """Keeps the worker, which control desires again: a process that is stopping already is followed by
+        another."""
         self.wanted = True
         self._step(process_machine.Keep(loop_time()))
 
@@ -216,7 +219,7 @@ class Worker:
             self._step(event)
 
     def discard(self) -> None:
-        """The agent ends: stops its timers, and starts nothing again."""
+        """Stops the worker's timers when the agent ends, and starts nothing again."""
         self.wanted = False
         self._alarm.set(None)
         self._metering.discard()
@@ -254,7 +257,7 @@ class Worker:
         self._alarm.set(process_machine.wake_at(self._life.state))
 
     def _step(self, event: process_machine.Event) -> None:
-        """An event for the machine of the present process; nothing when there is none."""
+        """Passes an event to the machine of the present process; does nothing when there is none."""
         if (life := self._life) is None:
             return
         life.state, commands = process_machine.step(life.state, event, self._context.ladder)
@@ -285,7 +288,7 @@ class Worker:
             self.start()
 
     def _replace(self, why: str, *, context_lost: bool = False) -> None:
-        """By a fresh process, once its attempts have ended."""
+        """Replaces the process by a fresh one, once its attempts have ended."""
         busy = bool(self.running)
         self._step(process_machine.Retire(loop_time(), why, busy=busy, context_lost=context_lost))
 
@@ -346,7 +349,7 @@ class Worker:
             life.recycling.ready()
 
     def _set_health(self, life: ProcessLife, unfit: str) -> None:
-        """An http worker leaves the rotation, or is back in it."""
+        """Takes an http worker out of the rotation, or puts it back."""
         life.unfit = unfit
         if isinstance(life.state, process_machine.Ready):
             self._reported.change(life, "ready", "")
@@ -362,7 +365,8 @@ class Worker:
         return max(1, min(self.spec.concurrency, slots))
 
     def _retire(self, life: ProcessLife, message: worker_frames.Retire) -> None:
-        """A process without a job so far is kept: one that always retires would be started without end."""
+        """Retires the process. A process without a job so far is kept: one that always retires would be
+        started without end."""
         if self.running or life.jobs:
             self._replace(self.redacted(message.reason), context_lost=message.lost)
         if message.lost:

@@ -1,4 +1,4 @@
-"""What every worker needs of its surroundings."""
+"""The context of all workers: what every worker needs of its surroundings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ W = TypeVar("W", bound=DeviceWorker)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext(Generic[W]):
-    """Of workers of the class W. `on_message` is called for each message about a job, `on_exit` once for each
-    process, after its messages, with the runs that it was sent ahead and has not begun; `on_closed` when
-    attempts wait for a worker that takes nothing new; `on_gone` when control no longer desires the worker and
-    it has no process. `spawn` runs a coroutine in the agent's task group."""
+    """The context of workers of the class W. `on_message` is called for each message about a job, `on_exit`
+    once for each process, after its messages, with the runs that it was sent ahead and has not begun;
+    `on_closed` when attempts wait for a worker that takes nothing new; `on_gone` when control no longer
+    desires the worker and it has no process. `spawn` runs a coroutine in the agent's task group."""
 
     spawner: Spawner
     devices: DeviceWatch[W]

@@ -1,4 +1,5 @@
-"""Whether a worker's weights are on this node: only then its process starts. They are looked at each time."""
+"""The weights of a worker: only when they are on this node, its process starts. They are looked at each
+time."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class WorkerWeights:
         self._since = self.took_s = 0.0
 
     def here(self) -> bool:
-        """Whether a process may start now; if not, `start` is called once it may."""
+        """Returns whether a process may start now; if not, `start` is called once it may."""
         if not self._spec.weights:
             return True
         ready, self._ready = self._ready, False

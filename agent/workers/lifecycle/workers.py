@@ -21,7 +21,7 @@ class Workers:
         self._closed = False
 
     def volumes(self) -> set[str]:
-        """The volumes of its workers, including those that are stopping."""
+        """Returns the volumes of the workers, including workers that are stopping."""
         return {worker.spec.volume for worker in self.by_name.values()}
 
     def held(self) -> tuple[HeldWorker, ...]:

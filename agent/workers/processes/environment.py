@@ -24,12 +24,13 @@ FUNCTIONS = "stoker.worker.functions.handler:Functions"
 
 
 def runs_functions(spec: WorkerSpec) -> bool:
-    """Whether it is the worker for functions: of its two kinds the program has no folder."""
+    """Returns whether this is the worker for functions: of its two kinds the program has no folder."""
     return spec.handler in (FUNCTIONS, "")
 
 
 def working_folder(handler: str, home: Path) -> Path:
-    """The handler's folder, so that it finds its files; a module's handler starts in the worker's home."""
+    """Returns the handler's folder, where it finds its files; a module's handler starts in the worker's
+    home."""
     path, _, _ = handler.rpartition(":")
     if "/" not in path and not path.endswith(".py"):
         return home
@@ -49,7 +50,7 @@ def package_folder() -> str:
 def python_environment(
     spec: WorkerSpec, device: Device | None, home: Path, folder: Path, volume: str = ""
 ) -> dict[str, str]:
-    """What a python worker needs, too, to find this package."""
+    """Returns the environment of a python worker, including what it needs to find this package."""
     declared = dict(spec.env)
     search = [package_folder(), *filter(None, [declared.pop("PYTHONPATH", "")])]
     declared["PYTHONPATH"] = os.pathsep.join(search)
@@ -64,8 +65,9 @@ def surrounded(
     folder: Path,
     volume: str = "",
 ) -> dict[str, str]:
-    """What is declared wins over the defaults, never over the device, the volume and the marks. Those stand
-    first. `volume` is the path of the worker's volume, as the worker sees it."""
+    """Returns the environment of a worker. What is declared wins over the defaults, never over the device,
+    the volume and the marks. The marks stand first. `volume` is the path of the worker's volume, as the
+    worker sees it."""
     ours = marks(spec.worker, folder)
     return {
         **ours,
@@ -80,7 +82,8 @@ def surrounded(
 
 
 def visible(spec: WorkerSpec, device: Device | None) -> str:
-    """All its GPUs by UUID, in their order, which is that of its own numbers; none for a worker on a CPU."""
+    """Returns all GPUs of the worker by UUID, in their order, which is that of its own numbers; none for a
+    worker on a CPU."""
     return ",".join(spec.devices) if device is not None and device.kind != "cpu" else ""
 
 

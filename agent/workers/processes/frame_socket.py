@@ -1,4 +1,4 @@
-"""One worker's socket on the agent's loop: frames out of a buffer that never blocks, frames in.
+"""The socket of a worker on the agent's loop: frames out of a buffer that never blocks, frames in.
 
 send -> queue -> sendmsg (now, or when the socket takes more)
 recvmsg -> FrameReader -> held, in order -> on_frame, unless paused: then the kernel's buffer fills and the
@@ -120,7 +120,7 @@ class FrameSocket:
         self._writing = wanted
 
     def _read_or_not(self) -> None:
-        """Nothing is read while something waits to be handed on."""
+        """Reads from the socket, or stops: nothing is read while something waits to be handed on."""
         wanted = not (self._ended or self._paused or self._received)
         if wanted and not self._reading:
             self._loop.add_reader(self._socket, self._read)
@@ -135,7 +135,8 @@ class FrameSocket:
             self._half = None
 
     def _overdue(self) -> None:
-        """What came meanwhile is handed on first: it may be the rest, which stops this timer."""
+        """Breaks off over a late frame. What came meanwhile is handed on first: it may be the rest, which
+        stops this timer."""
         late, drained = self._half, 0
         while self._reading and self._half is late and drained < DRAIN_MAX and (count := self._read()):
             drained += count
@@ -144,7 +145,7 @@ class FrameSocket:
             self._broke(f"{came} bytes of a frame came in {FRAME_S:g} s, and not the rest")
 
     def _read(self) -> int | None:
-        """How much came; None when nothing is there now, 0 at the end."""
+        """Returns how much came; None when nothing is there now, 0 at the end."""
         try:
             # Not socket.recv_fds: Python 3.11's drops its flags, and the next worker would get a descriptor.
             data, ancillary, flags, _ = self._socket.recvmsg(READ_MAX, _FDS_ROOM, socket.MSG_CMSG_CLOEXEC)
@@ -175,7 +176,7 @@ class FrameSocket:
         return len(data)
 
     def _hand_on(self) -> None:
-        """In their order; a body that is being read holds up what came behind it."""
+        """Hands on frames in their order; a body that is being read holds up what came behind it."""
         while self._received and not self._paused and self._body is None:
             frame = self._received[0]
             if frame.outside is not None and not self._finishing and self._read_in_thread(frame.outside):
@@ -191,8 +192,8 @@ class FrameSocket:
             self._on_frame(frame)
 
     def _read_in_thread(self, outside: MemfdBody) -> bool:
-        """Whether a thread reads it now. It has a descriptor of its own: this socket may be closed
-        meanwhile."""
+        """Returns whether a thread reads the body now. The thread has a descriptor of its own: this socket
+        may be closed meanwhile."""
         own: MemfdBody | None = None
         try:
             own = MemfdBody(os.dup(outside.fd), outside.size)
@@ -221,7 +222,7 @@ class FrameSocket:
         self._read_or_not()
 
     def _broke(self, why: str) -> None:
-        """Reported once. What came later is dropped."""
+        """Reports the first break. What came later is dropped."""
         if not self._broken:
             self._broken = self._ended = True
             self._drop_received()
@@ -235,7 +236,7 @@ class FrameSocket:
             self._read_or_not()
 
     def resume(self) -> None:
-        """What was held is handed on from the loop, not from within this call."""
+        """Resumes reading. What was held is handed on from the loop, not from within this call."""
         if self._paused:
             self._paused = False
             self._loop.call_soon(self._release)
@@ -246,7 +247,7 @@ class FrameSocket:
             self._read_or_not()
 
     def finish(self) -> None:
-        """The worker is dead: hands on every frame that it had sent, then closes."""
+        """Finishes after the worker's death: hands on every frame that it had sent, then closes."""
         self._finishing, self._paused, self._body = True, False, None
         drained = 0
         try:
@@ -278,7 +279,7 @@ class FrameSocket:
 
 
 def _taken(outside: MemfdBody) -> bytes:
-    """Its body, which is JSON; what it came in is closed. Raises FrameError."""
+    """Returns the body, which is JSON; what it came in is closed. Raises FrameError."""
     try:
         body = outside.read()
     finally:

@@ -164,7 +164,7 @@ class LocalSpawner:
         environment: Mapping[str, str],
         fds: Sequence[int],
     ) -> subprocess.Popen[bytes]:
-        """The first of `fds` is its output."""
+        """Launches a process. The first of `fds` is its output."""
         procs = None if allocation.cgroup is None else allocation.cgroup.procs
         request = order(allocation.plan, command, allocation.folder, environment, procs)
         return launch(request, marks(allocation.worker, self._folder), fds[0], fds[1:])
@@ -188,7 +188,8 @@ class LocalSpawner:
     def start_zygote(
         self, spec: WorkerSpec, device: Device | None, command: ZygoteCommand
     ) -> tuple[ChildProcess, Allocation, Callable[[], None]]:
-        """A zygote's process, what it holds, and the function that gives that back when nothing is left."""
+        """Starts a zygote. Returns its process, what it holds, and the function that gives that back when
+        nothing is left."""
         allocation, give_back = self._resources.for_zygote(spec)
         try:
             environment = {

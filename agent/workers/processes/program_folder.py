@@ -29,7 +29,8 @@ LINKS_MAX = 10_000
 
 
 def own_folder(source: Path, home: Path, user: User | None) -> Path:
-    """Made in the process's home, and gone with it. Raises OSError."""
+    """Returns a new folder of links to the source's entries, in the process's home and deleted with it; the
+    source itself where it has too many. Raises OSError."""
     with os.scandir(source) as entries:
         names = [entry.name for entry in itertools.islice(entries, LINKS_MAX + 1)]
     if len(names) > LINKS_MAX:

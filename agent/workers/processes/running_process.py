@@ -1,4 +1,4 @@
-"""One worker process on this host, from its start until no process of the worker is left.
+"""The process of a worker on this host, from its start until no process of the worker is left.
 
     running --the process ended (pidfd)--> ended: its group killed, it reaped, its frames handed on
                                              | look for what it left, kill, look again
@@ -45,8 +45,8 @@ GIVE_UP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a worker is shut in with, as far as its end needs it. `memory_bytes` is its limit; `watched`:
-    the agent itself keeps it to that. `uid` is its user, where no other process has that one."""
+    """The sandbox of a worker, as far as its end needs it. `memory_bytes` is its limit; `watched`: the agent
+    itself keeps the worker to that. `uid` is its user, where no other process has that one."""
 
     cgroup: Cgroup | None = None
     uid: int | None = None
@@ -112,8 +112,8 @@ class LocalProcess:
                 self._signal_group(signal.SIGTERM)
 
     def _terminate_wrapped(self) -> bool:
-        """Whether there is a worker in the wrapper. The wrapper's own end would kill it; its first process in
-        a pid namespace ignores the signal, as each such process does."""
+        """Returns whether there is a worker in the wrapper, after a SIGTERM to it. The wrapper's own end
+        would kill it; its first process in a pid namespace ignores the signal, as each such process does."""
         table = process_table().values()
         inside = [seen for seen in table if seen.session == self.pid != seen.pid and not seen.zombie]
         kill_all(inside, signal.SIGTERM)
@@ -144,14 +144,14 @@ class LocalProcess:
         return f"killed: out of memory (limit {self._bounds.memory_bytes >> 20} MiB)"
 
     def _kill_cgroup(self) -> None:
-        """Noting who was in it: the orphans among them are the agent's to reap."""
+        """Kills the cgroup, noting who was in it: the orphans among them are the agent's to reap."""
         if (cgroup := self._bounds.cgroup) is not None and cgroup.populated:
             add_members(self._family, cgroup.pids())
             cgroup.kill()
 
     def _signal_group(self, number: int) -> None:
-        """Only before the leader is reaped: until then no other process can have its pid. A forked one
-        becomes the leader of its group a moment after the fork."""
+        """Signals the process group, only before the leader is reaped: until then no other process can have
+        its pid. A forked leader becomes the leader of its group a moment after the fork."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
@@ -175,7 +175,7 @@ class LocalProcess:
             self._clear_up()
 
     def _clear_up(self) -> None:
-        """Until no process is left that the worker started."""
+        """Looks and kills again until no process is left that the worker started."""
         self._kill_cgroup()
         found = look(self._family)
         kill_all(found)
@@ -197,12 +197,12 @@ class LocalProcess:
             self.ended.set_result(None)
 
     def _status(self) -> int:
-        """As if nothing were wrapped around it."""
+        """Returns the exit status as if nothing were wrapped around the worker."""
         status = self._child.wait()
         return 128 - status if self._bounds.wrapped and status > 128 else status
 
     def _kernel_killed(self) -> str | None:
-        """Why the kernel killed it, where that is known."""
+        """Returns why the kernel killed the process, where that is known."""
         cgroup = self._bounds.cgroup
         if cgroup is None or self._bounds.memory_bytes is None or not cgroup.oom_kills:
             return None

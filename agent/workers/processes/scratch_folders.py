@@ -49,10 +49,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
-    """The size of the file behind `fd`: a regular one of `uid`'s, below `scratch`, with no other name.
+    """Returns the size of the file behind `fd`: a regular file of `uid`'s, below `scratch`, with no other
+    name.
 
-    Raises FileRefused with a message for callers: it names the file as seen from the scratch folder,
-    and one outside by its bare name. Raises BrokenProtocol for what no runtime hands over.
+    Raises FileRefused with a message for callers: it names the file as seen from the scratch folder, and a
+    file outside by its bare name. Raises BrokenProtocol for what no runtime hands over.
     """
     facts = os.fstat(fd)
     path = os.readlink(f"/proc/self/fd/{fd}")
@@ -113,7 +114,7 @@ class ScratchFolders:
             folder.chmod(0o711)
 
     def open(self, worker: str) -> Path:
-        """The worker's own folder. Each `open` needs a `close`. Raises OSError."""
+        """Makes and returns the worker's own folder. Each `open` needs a `close`. Raises OSError."""
         folder = self._of(worker)
         folder.mkdir(mode=0o700, exist_ok=True)
         self._let_through(folder)

@@ -1,4 +1,4 @@
-"""What the local spawner and the makers of its processes pass to each other, and a worker's open channels."""
+"""Requests that the local spawner and the makers of its processes exchange, and a worker's open channels."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ChildProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started instead of the python worker. `environment` is without the agent's marks. `Path()` as
-    `folder` is none: the program starts in its worker's home."""
+    """The program that is started instead of the python worker. `environment` is without the agent's marks.
+    `Path()` as `folder` is none: the program starts in its worker's home."""
 
     command: tuple[str, ...]
     folder: Path
@@ -37,9 +37,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class SpawnRequest:
-    """What a new python worker is started with, by a spawner or by a zygote. `command` is what an interpreter
-    would run. `plan` is what it is shut in with, `cgroup` the file that puts a process into its cgroup, where
-    it has one."""
+    """The request to start a new python worker, by a spawner or by a zygote. `command` is what an interpreter
+    would run. `plan` is its sandbox, `cgroup` the file that puts a process into its cgroup, where it has
+    one."""
 
     module: str
     command: tuple[str, ...]
@@ -53,7 +53,7 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True)
 class ZygoteCommand:
-    """What a zygote is started with, apart from what its set declares."""
+    """The command that a zygote is started with, apart from what its set declares."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
@@ -67,7 +67,7 @@ Fork = Callable[[SpawnRequest], ChildProcess]
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Of the worker's socket, where it has one, and of the pipe for what it prints."""
+    """The channels of a worker: its socket, where it has one, and the pipe for what it prints."""
 
     ours: socket.socket | None
     theirs: socket.socket | None

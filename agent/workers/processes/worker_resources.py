@@ -45,7 +45,7 @@ from stoker.wire.messages import WorkerSpec
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one process holds. It starts in `folder`. `shared` is its zygote's home."""
+    """The resources that a process holds. It starts in `folder`. `shared` is its zygote's home."""
 
     worker: str
     user: User | None
@@ -74,7 +74,7 @@ class WorkerResources:
         self._home_users: Counter[Path] = Counter()
 
     def clear(self) -> None:
-        """At the agent's start: removes what an earlier agent left."""
+        """Clears at the agent's start: removes what an earlier agent left."""
         if self._host.user_range is not None:
             kill_all(of_users(*self._host.user_range))
             remove_orphans(*self._host.user_range)
@@ -114,7 +114,7 @@ class WorkerResources:
         return self._users.take(worker)
 
     def unforkable(self, spec: WorkerSpec) -> str:
-        """Why a fork would not do for this worker on this host; "" where it would."""
+        """Returns why a fork would not do for this worker on this host; "" where it would."""
         return unforkable(self._host, spec)
 
     def _paths(self, home: Path, folder: Path, program: Program | None) -> SandboxPaths:
@@ -138,7 +138,7 @@ class WorkerResources:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
 
     def _volume(self, spec: WorkerSpec) -> str:
-        """The volume's folder, which its workers' group may write to; "" without a volume."""
+        """Returns the volume's folder, which its workers' group may write to; "" without a volume."""
         if not spec.volume:
             return ""
         root = Path(self._host.volume_root) if self._host.volume_root else None
@@ -164,7 +164,7 @@ class WorkerResources:
         )
 
     def _home(self, worker: str, user: User | None) -> Path:
-        """The process's HOME. A worker that is started again gets another."""
+        """Makes the process's HOME. A worker that is started again gets another."""
         self._taken += 1
         home = self._folder / "homes" / f"{worker}.{self._taken}"
         try:
@@ -184,7 +184,7 @@ class WorkerResources:
             remove_tree(home)
 
     def for_zygote(self, spec: WorkerSpec) -> tuple[Allocation, Callable[[], None]]:
-        """What a zygote holds, and the function that gives it back. Raises SpawnFailed."""
+        """Returns what a zygote holds, and the function that gives it back. Raises SpawnFailed."""
         bare = spec.worker.rstrip("-")
         user = self._users.take(bare)
         try:
@@ -212,11 +212,13 @@ class WorkerResources:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether any user may pass into it. What a worker could not reach, a sandbox cannot be made with."""
+    """Returns whether any user may pass into this path. A sandbox cannot be made with what a worker could not
+    reach."""
     return all(above.stat().st_mode & stat.S_IXOTH for above in (path, *path.parents) if above.exists())
 
 
 def _parts_of_the_package() -> list[str]:
-    """Its real path: in a checkout its parts are links that lead out of it."""
+    """Returns the real path of the package and its parts: in a checkout its parts are links that lead out of
+    it."""
     package = Path(stoker.__file__).parent
     return [str(package), *sorted(str(part.resolve()) for part in package.iterdir() if part.is_dir())]

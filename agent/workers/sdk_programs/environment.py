@@ -19,7 +19,8 @@ _LEVELS = ("RUNPOD_LOG_LEVEL", "RUNPOD_DEBUG_LEVEL")
 
 
 def protocol_environment(spec: WorkerSpec, device: Device | None, url: str, key: str) -> Mapping[str, str]:
-    """The endpoint's own variables replace all but those of the protocol."""
+    """Returns the worker's environment. The endpoint's own variables replace all but those of the
+    protocol."""
     base, gpu = f"{url}/v2/{spec.endpoint}", device is not None and device.kind != "cpu"
     query = f"?gpu={quote_plus(device.name if device is not None else 'none')}"
     return {

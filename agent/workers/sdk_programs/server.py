@@ -78,7 +78,7 @@ class ProtocolServer:
         self._processes.pop(key, None)
 
     async def close(self) -> None:
-        """To be called once every process has ended: no poll is held then."""
+        """Closes the server. To be called once every process has ended: no poll is held then."""
         self._closing.set()
         if self._server is not None and self._task is not None:
             self._server.stop()

@@ -43,7 +43,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolState:
-    """One protocol worker.
+    """The state of a protocol worker.
 
     slots           how many jobs at once the endpoint allows
     at_once         how many jobs at once the program takes, learned while nothing runs

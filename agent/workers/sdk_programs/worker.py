@@ -118,7 +118,7 @@ class SpawnerByKind:
 
 
 class ProtocolProcess:
-    """One program: a WorkerProcess for the agent, and the watcher of the program's process."""
+    """A program: a WorkerProcess for the agent, and the watcher of the program's process."""
 
     def __init__(
         self, spec: WorkerSpec, watcher: WorkerWatcher, on_gone: Callable[[], None], late_s: float = 0.0

@@ -157,7 +157,7 @@ class WasRefused:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """Its process ended, or could not be started."""
+    """The event that the zygote's process ended, or could not be started."""
 
     at: float
     why: str

@@ -1,10 +1,10 @@
-"""One zygote process and its spares. The owner decides what is done with them.
+"""The process of a zygote and its spares. The owner decides what is done with them.
 
     starting ──ready──> forks a spare ──take_spare──> becomes a worker; the zygote forks the next spare
-    its death (pidfd), or `end` ──> its spares are killed ──> its other processes are found and killed ──>
-    ended
+    its death (pidfd), or `end` ──> its spares are killed ──> its other processes are found and killed
+                                    ──> ended
 
-When a zygote ends, its spare is killed, since it is no worker yet. Its workers live on.
+When a zygote ends, its spare is killed, since the spare is not a worker yet. Its workers live on.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LOG_LINES = 5
 
 class Owner(Protocol):
     def on_message(self, life: ZygoteProcess, message: dict[str, Any]) -> None:
-        """Called with each message, after a spare that came with it was set."""
+        """Receives each message, after a spare that came with it was set."""
 
     def on_death(self, life: ZygoteProcess, why: str) -> None: ...
 
     def on_end(self, life: ZygoteProcess) -> None:
-        """Called when none of its processes is left."""
+        """Handles the end: none of the zygote's processes is left."""
 
 
 class Spare:
@@ -116,7 +116,8 @@ class Spare:
 
 
 class ZygoteProcess:
-    """One zygote process. `ended` is done when it, its spares and its other processes have ended."""
+    """The process of a zygote. `ended` is done when the zygote, its spares and its other processes have
+    ended."""
 
     def __init__(
         self,
@@ -220,7 +221,7 @@ class ZygoteProcess:
             self.end()
 
     def _lost(self, spare: Spare) -> None:
-        """Called when a spare has died. The zygote forks the next one by itself."""
+        """Removes a spare that has died. The zygote forks the next one by itself."""
         self._spares.discard(spare)
         if self.spare is spare:
             self.spare = None

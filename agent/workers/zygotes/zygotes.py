@@ -123,7 +123,7 @@ class ZygoteSupervisor:
 
     @property
     def idle(self) -> bool:
-        """Whether it can be dropped."""
+        """Returns whether the zygote can be dropped."""
         absent = isinstance(self._state.phase, zygote_machine.Absent) and self._state.users == 0
         return absent and not self._lives and self._alarm.at is None
 
