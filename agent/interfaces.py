@@ -97,7 +97,7 @@ class Objects(Protocol):
 
     async def try_bucket(self, grant: Grant) -> None:
         """Raises ObjectStoreRefused if the caller's own bucket would refuse the job's files. Returns soon: a
-        store that is down, or slow, is no refusal."""
+        store that is down, or slow, does not count as a refusal."""
 
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
         """Uploads the whole file. Works on a duplicate of `fd`, made before the first await: the caller may

@@ -151,7 +151,7 @@ class Returned:
 
 @record(frozen=True, slots=True)
 class Unfit:
-    """It is out of rotation until it is fit again."""
+    """The message that the worker is out of rotation until it is fit again."""
 
     reason: str
     key: None = None

@@ -295,7 +295,8 @@ class Wanted:
 
 @record(frozen=True, slots=True)
 class SignAsk:
-    """Answered by the SignAnswer of the same number, in the same session. Sending it twice has no effect."""
+    """A request for signatures, answered by the SignAnswer of the same number, in the same session. Sending
+    it twice has no effect."""
 
     number: int
     job: str

@@ -6,7 +6,7 @@
        '--- a fault: a hardware Xid, lost, memory errors, the driver requests a reset --> unhealthy
 
 - A fault lasts until the agent is restarted: what repairs it (a reset, a reboot, another card) also
-  invalidates the driver's handles. Missing answers are no fault.
+  invalidates the driver's handles. Missing answers are not a fault.
 - `spare`: the driver reports that running work may go on and only a reset is due. Nothing new is started
   there, and nothing is killed. With any other problem the work there is lost.
 - An Xid that a program can cause by itself does not make a device unhealthy: otherwise one handler could

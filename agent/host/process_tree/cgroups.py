@@ -27,7 +27,7 @@ LEFT_S = 2.0
 
 
 class NoCgroups(Exception):
-    """This host has no cgroups for the agent. The message says why."""
+    """The error on a host without cgroups for the agent. The message says why."""
 
 
 class Cgroup:
@@ -64,7 +64,7 @@ class Cgroup:
         return _count(self.path / "memory.events", "oom_kill")
 
     def remove(self) -> bool:
-        """Removes it if it is empty, and returns whether it is gone."""
+        """Removes the cgroup if it is empty, and returns whether it was removed."""
         for folder in _folders(self.path):
             with contextlib.suppress(OSError):
                 folder.rmdir()

@@ -91,7 +91,7 @@ Event: TypeAlias = Produced | Uploaded | UploadFailed | VerdictFixed | Abandon |
 
 @dataclass(frozen=True, slots=True)
 class ReportChunk:
-    """Report the first that waits, and drop its body."""
+    """The command to report the first chunk that waits, and to drop its body."""
 
     chunk: QueuedChunk
 

@@ -55,7 +55,7 @@ class Withdrawn:
 
 @record(frozen=True, slots=True)
 class HandBack:
-    """It is not to wait for its worker any more."""
+    """The event that the attempt is not to wait for its worker any more."""
 
     at: float
     why: str
@@ -98,7 +98,7 @@ class HandlerFailed:
 
 @record(frozen=True, slots=True)
 class Stop:
-    """End it with this verdict: a cancel, a refused file, the agent's shutdown."""
+    """The event that ends the attempt with this verdict: a cancel, a refused file, the agent's shutdown."""
 
     at: float
     verdict: Verdict
@@ -113,7 +113,7 @@ class LeaseLost:
 
 @record(frozen=True, slots=True)
 class Dropped:
-    """Control needs neither the work nor its reports."""
+    """The event that control needs neither the work nor its reports."""
 
     at: float
 
@@ -130,7 +130,7 @@ class WorkerGone:
 
 @record(frozen=True, slots=True)
 class ChunksUploaded:
-    """No chunk of the stream waits any more."""
+    """The event that no chunk of the stream waits any more."""
 
     at: float
 
@@ -199,22 +199,23 @@ class Fetch:
 
 @record(frozen=True, slots=True)
 class SendRun:
-    """It begins."""
+    """The command to send the attempt's run: the attempt begins."""
 
 
 @record(frozen=True, slots=True)
 class SendAhead:
-    """Put its run into the worker's socket; it does not begin."""
+    """The command to put the attempt's run into the worker's socket; the attempt does not begin."""
 
 
 @record(frozen=True, slots=True)
 class Begin:
-    """It begins; its run was sent ahead."""
+    """The command to begin the attempt, whose run was sent ahead."""
 
 
 @record(frozen=True, slots=True)
 class Withdraw:
-    """Takes back what is in the worker's socket. Those that the worker has not begun are `Withdrawn`."""
+    """The command to take back what is in the worker's socket. Runs that the worker has not begun are
+    `Withdrawn`."""
 
 
 @record(frozen=True, slots=True)
@@ -235,12 +236,12 @@ class ReleaseSlot:
 
 @record(frozen=True, slots=True)
 class ReportUploading:
-    """Tell control that the slot is free and the upload begun."""
+    """The command to tell control that the slot is free and the upload begun."""
 
 
 @record(frozen=True, slots=True)
 class ReportDelay:
-    """Tell control why the upload is late."""
+    """The command to tell control why the upload is late."""
 
     why: str
 
@@ -252,7 +253,7 @@ class Upload:
 
 @record(frozen=True, slots=True)
 class StopTransfer:
-    """Chunks that wait are dropped."""
+    """The command to stop the transfer; chunks that wait are dropped."""
 
 
 @record(frozen=True, slots=True)
@@ -267,7 +268,7 @@ class ReportReleased:
 
 @record(frozen=True, slots=True)
 class Forget:
-    """Forget the attempt. `reports`: those in the outbox, too."""
+    """The command to forget the attempt. `reports`: its reports in the outbox, too."""
 
     reports: bool = False
 

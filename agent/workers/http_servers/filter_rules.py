@@ -39,8 +39,8 @@ def removed(name: str) -> str:
 
 
 def replaced(name: str, users: tuple[int, int], ports: Mapping[int, int | None]) -> str:
-    """Returns the commands that make the table anew. `users` are the first and the last of the workers'
-    users, `ports` the protected ones, each with the user that may connect to it."""
+    """Returns the commands that replace the table. `users` are the first and the last of the workers' users,
+    `ports` the protected ports, each with the user that may connect to it."""
     own = [f"{port} . {uid}" for port, uid in ports.items() if uid is not None]
     sets = {"ports": _elements(map(str, ports)), "own": _elements(own)}
     return removed(name) + _TABLE.format(name=name, first=users[0], last=users[1], **sets)

@@ -112,7 +112,7 @@ def _processes(pid: int) -> set[int]:
 
 
 def _links(pid: int) -> Iterable[str]:
-    """Raises OSError where it may not be looked into, ProcessLookupError where it is gone."""
+    """Raises OSError where the process may not be looked into, ProcessLookupError where it has ended."""
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)

@@ -4,9 +4,9 @@
 
 A program that serves HTTP can ask nobody for a proof, and every process of a host can connect to loopback. So
 the kernel decides by user (`agent.workers.http_servers.filter_rules`). This needs an agent of root that may
-change the filter, and workers that have users of their own. The table is the agent's own, is made anew at its
-start and removed at its end. If somebody else removed it (a reload of the host's firewall may), the next
-worker to start brings it back.
+change the filter, and workers that have users of their own. The agent replaces its own table when it starts,
+and removes the table when it ends. If somebody else removed the table (a reload of the host's firewall may),
+the next worker to start brings it back.
 
 Each change takes some milliseconds on the loop's thread, as the start of a process does, and for the same
 reason: a worker's port must be protected before the worker listens.

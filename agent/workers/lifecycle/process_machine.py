@@ -74,7 +74,7 @@ class Terminating:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """SIGKILL is sent; it is not reaped yet."""
+    """The state of a process that was sent SIGKILL and is not reaped yet."""
 
     why: str
     planned: bool
@@ -111,7 +111,7 @@ class SetupFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Control no longer desires this worker; `busy` while attempts run on it."""
+    """The event that control no longer desires this worker; `busy` while attempts run on it."""
 
     at: float
     why: str
@@ -131,7 +131,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """It is wanted again."""
+    """The event that the worker is wanted again."""
 
     at: float
 
@@ -159,7 +159,8 @@ class TerminateNow:
 
 @dataclass(frozen=True, slots=True)
 class KillNow:
-    """SIGKILL now: its device is unhealthy, or it broke the protocol (`planned` False)."""
+    """The event that orders SIGKILL now: the device is unhealthy, or the worker broke the protocol (`planned`
+    False)."""
 
     at: float
     why: str

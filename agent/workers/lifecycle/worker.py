@@ -131,8 +131,7 @@ class Worker:
         return None if self._life is None else self._life.process.tail.listen()
 
     def withdraw(self) -> list[AttemptKey]:
-        """Withdraws the runs that were sent ahead and that its process has not begun, and will not; returns
-        them."""
+        """Withdraws and returns the runs that were sent ahead and that its process has not begun."""
         return [] if self._life is None else self._life.withdraw()
 
     def printed(self) -> None:
@@ -176,8 +175,7 @@ class Worker:
         return following
 
     def hold(self, key: AttemptKey, *, paused: bool) -> None:
-        """Stops reading the worker's socket while an attempt has too much that waits: all its attempts share
-        the socket."""
+        """Stops reading the socket, which all attempts share, while one of them has too much that waits."""
         (self._paused_by.add if paused else self._paused_by.discard)(key)
         self.pause_or_resume()
 
@@ -196,8 +194,7 @@ class Worker:
     # -- what control desires
 
     def keep(self) -> None:
-        """Keeps the worker, which control desires again: a process that is stopping already is followed by
-        another."""
+        """Keeps the worker that control desires again: if its process is stopping, another follows."""
         self.wanted = True
         self._step(process_machine.Keep(loop_time()))
 
@@ -365,8 +362,7 @@ class Worker:
         return max(1, min(self.spec.concurrency, slots))
 
     def _retire(self, life: ProcessLife, message: worker_frames.Retire) -> None:
-        """Retires the process. A process without a job so far is kept: one that always retires would be
-        started without end."""
+        """Retires the process, unless it had no job: one that always retires would be started without end."""
         if self.running or life.jobs:
             self._replace(self.redacted(message.reason), context_lost=message.lost)
         if message.lost:

@@ -51,7 +51,8 @@ Post: TypeAlias = Finished | Failed | Progressed | PartialOutput
 
 
 class NotAnObject(ValueError):
-    """The text is no JSON object. The message completes the sentence "a result that …"."""
+    """The error for a text that is not a JSON object. The message completes the sentence "a result that
+    …"."""
 
 
 def too_large(size: int) -> Failed:

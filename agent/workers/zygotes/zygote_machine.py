@@ -188,7 +188,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """End its process, if it has one."""
+    """The command to end the zygote's process, if there is one."""
 
     why: str
 
