@@ -96,4 +96,4 @@ class Unavailable(ControlError):
 
 
 class UncertainCommit(Unavailable):
-    """What was to be stored may be stored. What came of it will be found in the store."""
+    """A commit that may or may not have been stored. Only reading the store tells which."""

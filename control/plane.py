@@ -146,7 +146,7 @@ class Plane:
     def _nodes(
         self, waiters: JobWaiters, changes: JobChanges, pods: DesiredPods, volumes: DesiredVolumes
     ) -> ConnectedNodes:
-        """The nodes' side: what they report, and what they are answered."""
+        """Returns the nodes' side of the plane, which takes the reports of nodes and answers them."""
         reports = NodeReports(
             self._settings,
             self._commits,

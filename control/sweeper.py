@@ -1,4 +1,4 @@
-"""What happens by the clock: expiry, silent nodes, demand, and the object store's orphans.
+"""Periodic work of the control plane: expiry, silent nodes, demand, and the object store's orphans.
 
 Everything here is idempotent and driven by the store, so a pass that fails is simply done again. A gap in
 this module's own runs (a suspended host, a store that is full) is not held against nodes: silence is counted
@@ -77,11 +77,12 @@ class Sweeper:
         self._hurried = False  # the last pass did not wait for its time
 
     def expect(self, nodes: Iterable[str]) -> None:
-        """These were connected a moment ago: no worker is started elsewhere until they had time to return."""
+        """Notes nodes that were connected a moment ago, which get time to return before their workers are
+        started elsewhere."""
         self._expected = set(nodes)
 
     async def run(self) -> None:
-        """A pass each `sweep_s`, until cancelled."""
+        """Makes a pass every `sweep_s` seconds, until cancelled."""
         loop = asyncio.get_running_loop()
         watching_since = last = loop.time()
         while True:
@@ -161,7 +162,7 @@ class Sweeper:
             await self._commits.commit(note)
 
     async def _delete(self, name: str) -> None:
-        """A prefix ends in a slash."""
+        """Deletes an object, or every object below a prefix, which ends in a slash."""
         await (self._artifacts.delete_prefix(name) if name.endswith("/") else self._artifacts.delete(name))
 
     async def _forget_artifacts(self) -> None:
@@ -199,8 +200,8 @@ class Sweeper:
             await self._wait()
 
     async def _note_assigned(self) -> None:
-        """A node that reconnects to another process is believed to hold what was assigned to it, and no
-        more."""
+        """Stores which workers were assigned to nodes and which are not wanted any more. A node that
+        reconnects to another process is believed to hold what was assigned to it, and no more."""
         assigned, taken = self._scaling.desired.unstored()
         if not assigned and not taken:
             return
@@ -219,8 +220,9 @@ class Sweeper:
             self._scaling.desired.noted(assigned)
 
     async def _wait(self) -> None:
-        """A burst of submissions is one reason to look, not a thousand: the sample reads an index. Room for
-        what had found none is used at once, for a job waits for it; every other time, for nodes say when."""
+        """Waits until demand is to be sampled again. A burst of submissions is one reason to look, not a
+        thousand: the sample reads an index. New room for workers ends the pause, as jobs wait for the room,
+        but only every other time, as nodes say when there is room."""
         hurried, self._hurried = self._hurried, False
         if hurried:
             await asyncio.sleep(STAFF_PAUSE_S)
@@ -230,7 +232,7 @@ class Sweeper:
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:
-    """Whether it came."""
+    """Returns whether the event was set in this time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

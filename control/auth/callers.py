@@ -36,8 +36,9 @@ class Callers:
         self._forgotten = 0
 
     async def find(self, authorization: str | None) -> Caller:
-        """Who holds the key of this header: after `Bearer`, or bare, as existing workers and some clients
-        send it. Raises Unauthorized where nobody does, or no longer."""
+        """Returns who holds the key of this header, which has the key after `Bearer`, or bare, as existing
+        workers and some clients send it. Raises Unauthorized for a key that is missing, unknown, revoked or
+        expired."""
         token = (authorization or "").strip()
         if token[:7].lower() == "bearer ":
             token = token[7:].strip()
@@ -64,7 +65,7 @@ class Callers:
         return caller
 
     def forget(self) -> None:
-        """A key was changed: what was found before counts no more."""
+        """Drops every caller that was found before, because a key was changed."""
         self._forgotten += 1
         self._known.clear()
 

@@ -43,7 +43,8 @@ class ConnectionShares:
         self._total = 0
 
     def enter(self, address: str) -> bool:
-        """Whether it may connect; if so, it is counted until it leaves."""
+        """Returns whether this address may open a connection. If so, the connection is counted until it
+        leaves."""
         sharer = _sharer(address)
         own, free = self._taken[sharer], self._most - self._total
         if free <= 0 or (self._by_address and own >= max(1, (free + own) // 2)):
@@ -62,7 +63,7 @@ class ConnectionShares:
 
 
 def _sharer(address: str) -> str:
-    """The address, or the network of an IPv6 one."""
+    """Returns an IPv4 address itself, and the network of an IPv6 address."""
     if ":" not in address:
         return address
     found = ip_address(address.partition("%")[0])

@@ -1,7 +1,7 @@
-"""How many requests are admitted, per account, endpoint and operation: within ten seconds, and at once.
+"""Rate limits: the requests of an account, endpoint and operation admitted in ten seconds, and at once.
 
-A window slides: a request counts from the millisecond in which it was admitted until ten seconds later. What
-is refused does not count. Where workers run, both limits grow to `workers * per_worker`; the workers are
+A window slides: a request counts from the millisecond in which it was admitted until ten seconds later. A
+refused request does not count. Where workers run, both limits grow to `workers * per_worker`; the workers are
 counted only for a caller that is at a base limit.
 
     enter ──> an Admission, one more inside ── answer written, or the caller left ──> leave
@@ -75,13 +75,13 @@ class Count:
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """One request that was admitted. It counts as present until it leaves."""
+    """A request that was admitted, which counts as present until it leaves."""
 
     count: Count
     left: bool = False
 
     def leave(self) -> None:
-        """May be called twice."""
+        """Ends the request's presence. A second call does nothing."""
         if not self.left:
             self.left = True
             self.count.inside -= 1
@@ -100,7 +100,8 @@ class Rates:
         return len(self._counts)
 
     def enter(self, account: str, endpoint: str, operation: str, now_ms: int) -> Admission | None:
-        """The admission that the caller must `leave`; None where nothing is limited. Raises TooMany."""
+        """Returns the admission that the caller must `leave`, or None where nothing is limited. Raises
+        TooMany."""
         limit = LIMITS.get(operation)
         if limit is None:
             return None
@@ -120,7 +121,8 @@ class Rates:
         return Admission(count)
 
     def _check(self, count: Count, endpoint: str, operation: str, now_ms: int) -> None:
-        """At a base limit: what has slid out of the window is dropped, and workers may raise the limit."""
+        """Counts a request at a base limit: drops what has slid out of the window, and lets the endpoint's
+        workers raise the limit. Raises TooMany."""
         grown = self._workers(endpoint) * self._per_worker
         limit, bucket = count.limit, count.bucket
         if limit.at_once is not None and count.inside >= max(limit.at_once, grown):
@@ -152,7 +154,8 @@ def _in_window(endpoint: str, operation: str, limit: int, wait_ms: int) -> TooMa
 
 
 def _at_once(endpoint: str, operation: str, limit: int) -> TooMany:
-    """It cannot be known when one of those inside will leave."""
+    """Returns the refusal of too many requests at once. It says 1 s, as nobody knows when a request inside
+    will leave."""
     return TooMany(
         f"/{operation} of endpoint {endpoint} takes at most {limit} requests at once; come back in 1 s",
         limit=limit,

@@ -38,13 +38,14 @@ class UnknownSecret:
 
 
 def find(env: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The variables that name secrets, each with the secrets' names in order."""
+    """Returns the variables that refer to secrets, each with the secrets' names in order."""
     found = {variable: tuple(_REFERENCE.findall(value)) for variable, value in env.items()}
     return {variable: names for variable, names in found.items() if names}
 
 
 def fill(env: Mapping[str, str], secrets: Mapping[str, str]) -> Filled | UnknownSecret:
-    """The environment with every reference replaced, or the first that cannot be."""
+    """Returns the environment with every reference replaced, or the first reference whose secret is
+    unknown."""
     references = find(env)
     for variable, names in references.items():
         for name in names:
@@ -66,5 +67,5 @@ class SecretValues:
         self.by_account: dict[str, dict[str, str]] = {}
 
     def fill(self, account: str, env: Mapping[str, str]) -> Filled | UnknownSecret:
-        """The environment as a worker or a pod of this account gets it."""
+        """Returns the environment as a worker or a pod of this account gets it."""
         return fill(env, self.by_account.get(account, {}))

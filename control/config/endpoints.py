@@ -19,7 +19,7 @@ class Endpoints:
         self.by_id = {endpoint.id: endpoint for endpoint in endpoints}
 
     def put(self, endpoint: Endpoint) -> None:
-        """New, or changed."""
+        """Adds a new endpoint, or replaces the endpoint that has the same id."""
         self.by_id = {**self.by_id, endpoint.id: endpoint}
 
     def drop(self, endpoint: str) -> None:
@@ -30,8 +30,8 @@ class Endpoints:
         return self.by_id.get(self._aliases.get(endpoint, endpoint))
 
     def find(self, account: str, endpoint: str, *, of_queue: bool = True) -> Endpoint:
-        """The caller's endpoint under this id or alias. `of_queue`: it must take jobs. Raises NotFound and
-        BadRequest."""
+        """Returns the caller's endpoint under this id or alias. With `of_queue`, the endpoint must take jobs.
+        Raises NotFound and BadRequest."""
         found = self.by_id.get(self._aliases.get(endpoint, endpoint))
         if found is None or found.account != account:
             raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it belongs to another account")

@@ -101,7 +101,7 @@ class Prices(Section):
 
 
 class Retention(Section):
-    """How many seconds the record of an ended job is kept, for jobs of `/run` and of `/runsync`."""
+    """Seconds for which the record of an ended job is kept, for jobs of `/run` and of `/runsync`."""
 
     async_s: Annotated[int, Field(ge=60, le=604_800)] = 1_800
     sync_s: Annotated[int, Field(ge=10, le=300)] = 60

@@ -32,7 +32,7 @@ class TlsFiles:
             raise TlsFilesUnusable(f"the TLS file {file} cannot be read: {error.strerror}") from None
 
     def context(self) -> ssl.SSLContext:
-        """For callers. Raises TlsFilesUnusable."""
+        """Returns a TLS context for the server that callers reach. Raises TlsFilesUnusable."""
         self.read(self.cert), self.read(self.key)  # ssl does not say which of the two is missing
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:

@@ -183,7 +183,7 @@ def endpoint(
     requested: Mapping[str, Any],
     template: Template,
 ) -> Endpoint:
-    """The store assigns the version."""
+    """Returns the endpoint to store. Its version is a placeholder, as the store assigns the version."""
     return Endpoint(
         id=made.id,
         account=account,

@@ -195,8 +195,8 @@ class ManagedPods:
     # -- placement
 
     def _check_engines(self, pod: Pod) -> None:
-        """For a pod that does not start yet, checks only that a node has an engine. The rest is checked when
-        it starts."""
+        """Checks only that a node has an engine for a pod that does not start yet. The rest is checked when
+        the pod starts. Raises BadRequest."""
         rooms = fitting(pod.body.image, self._cluster.rooms())
         if rooms and all(len(room.unfit) == len(room.devices) for room in rooms):
             why = next(iter(rooms[0].unfit.values()), "has no device")

@@ -71,7 +71,8 @@ class Templates:
         return own + (others if wanted.public else [])
 
     async def get(self, account: str, template: str, *, public: bool = False) -> Template:
-        """`public`: includes public templates of other accounts."""
+        """Returns the account's template, or with `public` also another account's public template. Raises
+        NotFound."""
         found = await self._commits.read(lambda conn: store.get_template(conn, template))
         if found is None or not (found.account == account or (public and found.fields["isPublic"])):
             raise no_template(template)

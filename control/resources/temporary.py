@@ -38,7 +38,7 @@ class TemporaryEndpoints:
         self._requests, self._clock = requests, clock
 
     async def run(self) -> None:
-        """A pass every ten minutes, until cancelled."""
+        """Makes a pass over the temporary endpoints every ten minutes, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             for endpoint in [one for one in self._book.by_id.values() if one.temporary]:
@@ -64,7 +64,8 @@ class TemporaryEndpoints:
         return is_unused(use, self._clock())
 
     def _remove_template(self, conn: Conn, endpoint: Endpoint) -> None:
-        """If it has the endpoint's name and no other endpoint is made from it."""
+        """Removes the endpoint's template if the template has the endpoint's name and makes no other
+        endpoint."""
         template = store.get_template(conn, endpoint.template)
         if template is None or template.name != endpoint.name:
             return
