@@ -51,7 +51,7 @@ def unpacking_of(content_encoding: str) -> Unpacking | None:
 
 
 class _Gzip:
-    """One or more members. What follows the last one and is none, such as padding, is ignored."""
+    """A gzip stream of one or more members. Ignores what follows the last member, such as padding."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -141,7 +141,8 @@ _KNOWN: dict[str, type[_Gzip] | type[_Deflate] | type[_Brotli]] = {
 
 
 def _inflated(stream: zlib._Decompress, data: bytes, label: str) -> Iterator[bytes]:
-    """Zlib may hold back output although it has taken all input: only a short piece is the last one."""
+    """Yields the inflated pieces of `data`. Zlib may hold back output although it has taken all input: only a
+    short piece is the last one."""
     try:
         while not stream.eof:
             piece = stream.decompress(data, PIECE_BYTES)

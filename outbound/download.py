@@ -42,7 +42,7 @@ class DownloadStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What a source sends: `chunks` from the byte `begins_at` on."""
+    """The bytes that a source sends: `chunks` from the byte `begins_at` on."""
 
     begins_at: int
     chunks: Iterator[bytes]
@@ -50,7 +50,7 @@ class Rest:
 
 class Source(Protocol):
     def rest(self, begins_at: int) -> AbstractContextManager[Rest]:
-        """The file from this byte on, or from its beginning. Raises FetchFailed and OSError."""
+        """Returns the file from this byte on, or from its beginning. Raises FetchFailed and OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def download(
 
 @functools.cache
 def _trust() -> ssl.SSLContext:
-    """The system's certificates. They are slow to load."""
+    """Returns a TLS context with the system's certificates, which are slow to load."""
     return httpx.create_ssl_context()
 
 
@@ -198,7 +198,7 @@ class _Writable(Protocol):
 
 
 def _write(file: _Writable, chunk: bytes) -> None:
-    """An unbuffered file may take a part."""
+    """Writes the whole chunk, of which an unbuffered file may take only a part at a time."""
     left = memoryview(chunk)
     while left:
         left = left[file.write(left) or 0 :]

@@ -44,7 +44,7 @@ _NOT_MODIFIED = 304
 
 
 class Sink(Protocol):
-    """What a body is written to: a file opened for writing bytes."""
+    """A file opened for writing bytes, to which a body is written."""
 
     def write(self, data: bytes, /) -> object: ...
 
@@ -103,7 +103,7 @@ class Guard:
         self._tls = tls
 
     async def check(self, url: str) -> None:
-        """Raise UrlRefused if `url` may not be used, as far as is known now. Opens no connection."""
+        """Raises UrlRefused if `url` may not be used, as far as is known now. Opens no connection."""
         await self._vet(url, NOBODY)
 
     async def fetch_to(
@@ -116,7 +116,7 @@ class Guard:
         on_head: Callable[[ResponseHead], None] | None = None,
         whose: Waiter = NOBODY,
     ) -> Fetched:
-        """Write the body of `url` to `file`. After an error, the bytes written so far are of no use.
+        """Writes the body of `url` to `file`. After an error, the bytes written so far are of no use.
 
         `conditions` are headers such as If-None-Match. With them, and only with them, a response may be
         `unchanged`; then nothing is written. `on_head` is called before the body is read, and may raise.
@@ -138,8 +138,8 @@ class Guard:
         timeout_s: float = 30.0,
         whose: Waiter = NOBODY,
     ) -> int:
-        """Post JSON text, which may be in a file, and return the status. The response's body is not read, and
-        a redirect is not followed."""
+        """Posts JSON text, which may be in a file, and returns the status. The response's body is not read,
+        and a redirect is not followed."""
         sent = {**(headers or {}), "Content-Type": "application/json"}
         try:
             async with (
@@ -165,7 +165,8 @@ class Guard:
         )
 
     async def _vet(self, url: str, whose: Waiter) -> tuple[httpx.URL, Sequence[str]]:
-        """The parsed URL, and the only addresses that may be connected to for it."""
+        """Returns the parsed URL, and the only addresses that may be connected to for this URL. Raises
+        UrlRefused and FetchFailed."""
         if why := malformed(url):
             raise UrlRefused(why, "malformed" if url.lower().startswith(("http:", "https:")) else "scheme")
         try:
@@ -185,7 +186,8 @@ class Guard:
         return parsed, addresses
 
     def _trust(self) -> ssl.SSLContext:
-        """The system's certificates. They are slow to load, so they are loaded once, when first needed."""
+        """Returns a TLS context with the system's certificates. They are slow to load, so they are loaded
+        once, when first needed."""
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
         return self._tls
@@ -200,8 +202,9 @@ class Guard:
         whose: Waiter,
         silence_s: float | None = None,
     ) -> AsyncIterator[httpx.Response]:
-        """One request to a checked address. Each uses a new client: a pooled connection is found by its
-        address only, so a second name at the same address would reuse the first name's TLS session."""
+        """Sends a request to a checked address and yields the response. Each request uses a new client: a
+        pooled connection is found by its address only, so a second name at the same address would reuse the
+        first name's TLS session."""
         parsed, addresses = await self._vet(url, whose)
         tls = self._trust() if parsed.scheme == "https" else _NO_AUTHORITIES
         client = httpx.AsyncClient(verify=tls, trust_env=False, timeout=httpx.Timeout(None, read=silence_s))
@@ -232,7 +235,7 @@ class _Request:
 
 
 def _ignore(_head: ResponseHead) -> None:
-    """The `on_head` of callers that passed none."""
+    """Does nothing with the head, for callers that passed no `on_head`."""
 
 
 def _silent(url: str, silence_s: float | None) -> FetchFailed:
@@ -247,7 +250,7 @@ async def _send_to_first(
     headers: Mapping[str, str],
     body: bytes | BinaryIO | None,
 ) -> httpx.Response:
-    """Send to the first address that accepts a connection. After a connection, nothing is sent twice."""
+    """Sends to the first address that accepts a connection. After a connection, nothing is sent twice."""
     failure: httpx.ConnectError | None = None
     for address in addresses[:_ADDRESSES_TRIED]:
         request = _pinned(client, method, url, address, headers, body)
@@ -266,7 +269,7 @@ def _pinned(
     headers: Mapping[str, str],
     body: bytes | BinaryIO | None,
 ) -> httpx.Request:
-    """A request that goes to `address` and names the URL's host in its Host header and in TLS."""
+    """Returns a request that goes to `address` and names the URL's host in its Host header and in TLS."""
     own = {**headers, "Host": url.netloc.decode("ascii"), "User-Agent": "stoker"}
     content: bytes | AsyncIterator[bytes] | None
     if not (body is None or isinstance(body, bytes)):

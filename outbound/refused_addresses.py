@@ -58,7 +58,7 @@ _SIX_TO_FOUR = IPv6Network("2002::/16")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine, by its name or number alone; resolves nothing."""
+    """Returns whether `host` is this machine, by its name or number alone; resolves nothing."""
     if host == "localhost":
         return True
     try:
@@ -69,7 +69,7 @@ def is_loopback(host: str) -> bool:
 
 
 def redacted_url(url: str) -> str:
-    """`url` for a message or a log: without credentials, query and fragment, which may be secrets."""
+    """Returns `url` for a message or a log: without credentials, query and fragment, which may be secrets."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -80,7 +80,7 @@ def redacted_url(url: str) -> str:
 
 
 def refusal(url: str, addresses: Sequence[str], allow_private: bool) -> str | None:
-    """Why `url`, whose host has these `addresses`, may not be used; None if it may.
+    """Returns why `url`, whose host has these `addresses`, may not be used; None if `url` may be used.
 
     One forbidden address is enough: an honest name does not mix private and public addresses.
     """
@@ -95,7 +95,7 @@ def refusal(url: str, addresses: Sequence[str], allow_private: bool) -> str | No
 
 
 def refusal_before_lookup(url: str, allow_private: bool) -> str | None:
-    """Like `refusal`, from the URL alone: decides hosts that are numbers or names of this machine."""
+    """Returns the refusal that the URL alone decides: of hosts that are numbers or names of this machine."""
     if why := malformed(url):
         return why
     host = (urlsplit(url).hostname or "").rstrip(".")
@@ -106,7 +106,8 @@ def refusal_before_lookup(url: str, allow_private: bool) -> str | None:
 
 
 def _numeric(host: str) -> Address | None:
-    """The address that a resolver makes of a host of numbers: 127.1 and 0x7f000001 are loopback, too."""
+    """Returns the address that a resolver makes of a host of numbers: 127.1 and 0x7f000001 are loopback,
+    too."""
     try:
         return ip_address(host)
     except ValueError:
@@ -132,7 +133,7 @@ def _number(part: str) -> int | None:
 
 
 def malformed(url: str) -> str | None:
-    """What is wrong with the URL itself, before its host is resolved; None if nothing is."""
+    """Returns what is wrong with the URL itself, before its host is resolved; None if nothing is wrong."""
     if any(c.isspace() or ord(c) < 0x20 or c in "\\\x7f" for c in url):
         return "the URL is refused: it holds a space, a control character or a backslash"
     try:
@@ -150,7 +151,7 @@ def malformed(url: str) -> str | None:
 
 
 def forbidden(address: str, allow_private: bool) -> str | None:
-    """The kind of a forbidden address, such as "loopback"; None for an allowed one."""
+    """Returns the kind of a forbidden address, such as "loopback"; None for an allowed address."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -163,7 +164,7 @@ def forbidden(address: str, allow_private: bool) -> str | None:
 
 
 def _reached(address: IPv6Address) -> Address:
-    """The IPv4 address that traffic to `address` reaches, if it embeds one."""
+    """Returns the IPv4 address that traffic to `address` reaches, if `address` embeds one, else `address`."""
     number = int(address)
     if address in _MAPPED or address in _NAT64:
         return IPv4Address(number & 0xFFFFFFFF)

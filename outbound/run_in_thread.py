@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 def run_in_thread(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-    """What `work` returns or raises. Cancelling the future does not stop the work; its result is dropped."""
+    """Returns a future of what `work` returns or raises in a new thread. Cancelling the future does not stop
+    the work; the work's result is dropped."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
 

@@ -103,8 +103,8 @@ class Waits:
     async def with_file(
         self, waiter: Waiter, name: str, fd: int, work: Callable[[int], T], within_s: float
     ) -> T:
-        """Like `run`, with a duplicate of `fd` that is made at once and closed by the thread, which may go on
-        reading for a moment after the caller was cancelled."""
+        """Runs `work` in a thread as `run` does, with a duplicate of `fd` that is made at once and closed by
+        the thread, which may go on reading for a moment after the caller was cancelled."""
         own = os.dup(fd)
 
         def working() -> T:

@@ -44,8 +44,8 @@ def open_client(
     timeouts: tuple[float, float],
     allow_private: bool = True,
 ) -> Any:
-    """`virtual`: the bucket is part of the host name. `credentials` are id, secret and session token; with an
-    empty id, the client does not sign."""
+    """Returns a new client. With `virtual`, the bucket is part of the host name. `credentials` are id, secret
+    and session token; with an empty id, the client does not sign."""
     access_id, secret, token = credentials
     config = Config(
         signature_version="s3v4",

@@ -12,7 +12,7 @@ RESERVE_BYTES = 256 << 20
 
 
 def refuse_if_full(path: str | os.PathLike[str], size: int = 0, reserve_bytes: int = RESERVE_BYTES) -> None:
-    """Raise ObjectStoreFull unless `size` bytes fit and `reserve_bytes` stay free after them."""
+    """Raises ObjectStoreFull unless `size` bytes fit and `reserve_bytes` stay free after them."""
     free = shutil.disk_usage(path).free
     if free - size < reserve_bytes:
         raise ObjectStoreFull(

@@ -57,7 +57,8 @@ class FileBody(io.RawIOBase):
 
 
 def measure(fd: int, stopped: Callable[[], bool]) -> tuple[int, str]:
-    """Size and sha256 of the whole file. `stopped` is called between chunks."""
+    """Returns the size and sha256 of the whole file. Calls `stopped` between chunks, and raises
+    UploadStopped."""
     size, digest = 0, hashlib.sha256()
     while chunk := _read(fd, size, _CHUNK_BYTES, stopped):
         digest.update(chunk)
@@ -66,7 +67,7 @@ def measure(fd: int, stopped: Callable[[], bool]) -> tuple[int, str]:
 
 
 def _read(fd: int, at: int, size: int, stopped: Callable[[], bool]) -> bytes:
-    """`size` bytes from `at`, fewer only at the end of the file."""
+    """Returns `size` bytes from `at`, fewer only at the end of the file."""
     data = bytearray()
     while len(data) < size:
         if stopped():

@@ -130,7 +130,8 @@ class LocalS3:
         await self._notify(started=True)
 
     async def stop(self) -> None:
-        """Idempotent. Sends SIGTERM, then SIGKILL if rclone does not end; always reaps it."""
+        """Stops rclone: sends SIGTERM, then SIGKILL if rclone does not end; always reaps the process.
+        Idempotent."""
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
@@ -208,7 +209,8 @@ class LocalS3:
         return LocalS3Failed(f"the embedded object store (rclone) {why}{last}")
 
     async def _watch(self, port: int) -> None:
-        """Log what rclone prints; when it ends by itself, start it again, after longer and longer pauses."""
+        """Logs what rclone prints; when rclone ends by itself, starts it again, after longer and longer
+        pauses."""
         pause = 0.0
         loop = asyncio.get_running_loop()
         while True:
@@ -274,7 +276,7 @@ async def _end(process: asyncio.subprocess.Process, patience_s: float) -> bytes:
 
 
 def _rclone() -> str:
-    """The rclone installed next to this Python, else the one on PATH."""
+    """Returns the path of the rclone installed next to this Python, else of the rclone on PATH."""
     installed = Path(sys.executable).with_name("rclone")
     found = str(installed) if os.access(installed, os.X_OK) else shutil.which("rclone")
     if found is None:

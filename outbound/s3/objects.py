@@ -1,4 +1,4 @@
-"""One bucket of an S3 object store, through boto3. Synchronous: asynchronous callers use threads.
+"""A bucket of an S3 object store, through boto3. Synchronous: asynchronous callers use threads.
 
 - Uses only the configured credentials and endpoint: no AWS_* variable, no ~/.aws, no metadata, no proxy.
 - Reads a file through its descriptor at offsets (pread): opens no name, and other users of the descriptor
@@ -108,8 +108,8 @@ class ObjectHeaders:
 
 
 def refuse_short_credentials(config: ObjectStoreConfig) -> None:
-    """Raise ObjectStoreRefused for temporary credentials: a URL expires when the credentials that signed it
-    do."""
+    """Raises ObjectStoreRefused for missing credentials, and for temporary ones: a URL expires when the
+    credentials that signed it do."""
     if not config.access_id or not config.access_secret:
         raise ObjectStoreRefused(
             "the object store needs an access id and a secret of its own: none is taken from the environment"
@@ -141,7 +141,7 @@ class ObjectStore:
         self.connections.close()
 
     def warm(self) -> None:
-        """Open the clients of the first call; takes a fraction of a second once per process."""
+        """Opens the clients of the first call, which takes a fraction of a second once per process."""
         self.connections.client(self.connections.first)
         self.connections.client(self.connections.public(self.config.public_endpoint))
 
@@ -181,8 +181,8 @@ class ObjectStore:
         name: str = "",
         stopped: Callable[[], bool] = lambda: False,
     ) -> Stored:
-        """Upload a whole file, in parts if it is large. `stopped` is called between chunks; True ends the
-        upload with UploadStopped."""
+        """Uploads a whole file, in parts if it is large. Calls `stopped` between chunks; True ends the upload
+        with UploadStopped."""
         fd = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._put_descriptor(key, fd, media_type, name, stopped)
@@ -201,8 +201,8 @@ class ObjectStore:
         return Stored(key, len(data), digest, media_type)
 
     def get_bytes(self, key: str, most: int, sha256: str = "") -> bytes:
-        """The whole object. Raises TooLarge above `most` bytes, ObjectDamaged if it does not have this
-        `sha256`."""
+        """Returns the whole object. Raises TooLarge above `most` bytes, ObjectDamaged if the object does not
+        have this `sha256`."""
 
         def read(s3: Any) -> bytes:
             with closing(s3.get_object(Bucket=self.config.bucket, Key=key)["Body"]) as body:
@@ -238,19 +238,20 @@ class ObjectStore:
             raise
 
     def presign_get(self, key: str, seconds: int = SEVEN_DAYS) -> str:
-        """A URL with which anybody may read the object until it expires. Opens no connection."""
+        """Returns a URL with which anybody may read the object until the URL expires. Opens no connection."""
         style = self.connections.public(self.config.public_endpoint)
         return self._presigned(style, "get_object", key, seconds, {})
 
     def presign(self, operation: str, key: str, seconds: int, **params: Any) -> str:
-        """A request to `endpoint_url` that anybody may send until it expires. Opens no connection."""
+        """Returns the URL of a request to `endpoint_url` that anybody may send until it expires. Opens no
+        connection."""
         return self._presigned(self.connections.first, operation, key, seconds, params)
 
     def presign_put(
         self, key: str, size: int, about: ObjectHeaders, seconds: int, *, in_parts: bool = False
     ) -> tuple[str, dict[str, str]]:
-        """A request that puts an object of this size, or that starts a multipart upload of it, and its
-        headers, which are part of the signature."""
+        """Returns the URL of a request that puts an object of this size, or that starts a multipart upload of
+        this size, and the request's headers, which are part of the signature."""
         self.refuse_if_full(size)
         length = {} if in_parts else {"ContentLength": size}
         operation = "create_multipart_upload" if in_parts else "put_object"
@@ -265,8 +266,8 @@ class ObjectStore:
             return str(client.generate_presigned_url(operation, Params=where, ExpiresIn=seconds))
 
     def delete_keys(self, keys: Iterable[str]) -> int:
-        """Delete each key; a missing object is no error. One by one: not every server has the call for
-        many."""
+        """Deletes each key and returns how many; a missing object is not an error. Keys are deleted one by
+        one, as not every server has the call for many."""
 
         def delete(key: str) -> None:
             self._call(f"deleting {key}", lambda s3: s3.delete_object(Bucket=self.config.bucket, Key=key))
@@ -278,7 +279,7 @@ class ObjectStore:
         return count
 
     def delete_prefix(self, prefix: str) -> int:
-        """Delete everything below `prefix`, which must end in a slash: `a/1` would include `a/10`."""
+        """Deletes everything below `prefix`, which must end in a slash: `a/1` would include `a/10`."""
         if not prefix.endswith("/") or prefix == "/":
             raise ValueError(f"a prefix to delete must end in / and name a folder, not {prefix!r}")
         return self.delete_keys(self.keys(prefix))
@@ -291,7 +292,7 @@ class ObjectStore:
         return self._call(f"listing {prefix}", read)
 
     def ensure_bucket(self) -> None:
-        """Create the bucket if it is missing."""
+        """Creates the bucket if it is missing."""
         try:
             self._call(
                 f"looking for the bucket {self.config.bucket}",
@@ -312,7 +313,7 @@ class ObjectStore:
                     raise
 
     def check(self) -> None:
-        """Check at start that these credentials can write, read and delete an object."""
+        """Checks at start that these credentials can write, read and delete an object."""
         key, data = f".stoker-check/{os.urandom(8).hex()}", b"stoker"
         self.put_bytes(key, data, "text/plain")
         try:
@@ -326,7 +327,8 @@ class ObjectStore:
     def _put_descriptor(
         self, key: str, fd: int, media_type: str, name: str, stopped: Callable[[], bool]
     ) -> Stored:
-        """Hash, then send: S3 takes metadata before data. The bytes that are sent are hashed again."""
+        """Hashes the file, then sends it: S3 takes metadata before data. The bytes that are sent are hashed
+        again."""
         size, digest = measure(fd, stopped)
         self.refuse_if_full(size)
 
@@ -344,7 +346,7 @@ class ObjectStore:
         return Stored(key, size, digest, media_type)
 
     def refuse_if_full(self, size: int) -> None:
-        """Raise ObjectStoreFull if the store's folder is on this machine and its disk is full."""
+        """Raises ObjectStoreFull if the store's folder is on this machine and its disk is full."""
         if self.config.folder:
             refuse_if_full(self.config.folder, size, self.config.reserve_bytes)
 

@@ -64,7 +64,8 @@ class _Connection:
 
 
 def _addresses(name: str, port: int) -> tuple[str, ...]:
-    """The addresses to try; the name itself if it has none, for the error that says so."""
+    """Returns the addresses to try; the name itself if the name has no address, for the error that says
+    so."""
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except OSError:

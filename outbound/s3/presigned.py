@@ -34,7 +34,7 @@ _ERROR_MAX_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """One signed request, valid until it expires. `headers` are part of the signature."""
+    """A signed request, valid until it expires. `headers` are part of the signature."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class SignedRequests:
     def _response(
         self, method: str, request: SignedRequest, doing: str, body: bytes | Iterator[bytes]
     ) -> Iterator[httpx.Response]:
-        """A successful response. A redirect counts as an error: its target was not signed."""
+        """Yields a successful response. A redirect counts as an error: its target was not signed."""
         headers = {"Accept-Encoding": "identity", "User-Agent": "stoker", **request.headers}
         try:
             client = self._client()
@@ -190,6 +190,6 @@ def _refused(response: httpx.Response, method: str, url: str, doing: str) -> Exc
 
 
 def _element(text: str, name: str) -> str:
-    """The text of the first XML element of this name."""
+    """Returns the text of the first XML element of this name, or "" without such an element."""
     found = re.search(rf"<{name}>([^<]*)</{name}>", text)
     return html.unescape(found[1]) if found else ""

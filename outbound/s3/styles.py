@@ -31,7 +31,7 @@ class Style:
 
 
 def styles(endpoint: str, bucket: str) -> tuple[Style, ...]:
-    """The styles to try, at least one. If `endpoint` is not a URL, connecting to it fails."""
+    """Returns the styles to try, at least one. If `endpoint` is not a URL, connecting to it fails."""
     try:
         url = urlsplit(endpoint)
         host = url.hostname or ""
@@ -51,7 +51,7 @@ def styles(endpoint: str, bucket: str) -> tuple[Style, ...]:
 
 
 def public_style(found: Style, public_endpoint: str, bucket: str) -> Style:
-    """The style of callers' URLs, if callers reach the store at another endpoint."""
+    """Returns the style of callers' URLs, if callers reach the store at another endpoint."""
     first = styles(public_endpoint, bucket)[0]
     if first.endpoint == public_endpoint and found.virtual:
         return Style(
@@ -71,12 +71,14 @@ def in_region(style: Style, region: str) -> tuple[Style, ...]:
 
 
 def _may_be_virtual(host: str, bucket: str) -> bool:
-    """An IP address has no subdomains, and neither has a host name without a dot."""
+    """Returns whether a host name may begin with the bucket. An IP address has no subdomains, and neither has
+    a host name without a dot."""
     return "." in host and not _is_number(host) and _is_label(bucket)
 
 
 def _is_label(bucket: str) -> bool:
-    """Whether the bucket is one DNS label: a certificate of the host does not cover a name with more."""
+    """Returns whether the bucket is one DNS label: a certificate of the host does not cover a name with
+    more."""
     return _LABEL.fullmatch(bucket) is not None and len(bucket) <= 63
 
 
@@ -89,5 +91,5 @@ def _is_number(host: str) -> bool:
 
 
 def _at(url: SplitResult, host: str) -> str:
-    """The URL with another host, which is a name and not an IPv6 address."""
+    """Returns the URL with another host, which is a name and not an IPv6 address."""
     return urlunsplit(url._replace(netloc=host if url.port is None else f"{host}:{url.port}"))
