@@ -1,4 +1,4 @@
-"""What goes back: a status, a body, and what is to happen once it was written.
+"""Answers to callers: a status, a body, and what is to happen once the answer was written.
 
 Every error is JSON of one shape, a superset of what the field's clients look for. An error that no one
 expected is logged under an id, and the answer names that id and nothing else.
@@ -86,7 +86,7 @@ class Answer:
 
 
 async def has_left(receive: Receive) -> bool:
-    """Whether the caller closed the connection. The request's body must have been read before."""
+    """Returns whether the caller closed the connection. The request's body must have been read before."""
     received = asyncio.ensure_future(receive())
     for _ in range(_TURNS):
         await asyncio.sleep(0)
@@ -102,10 +102,11 @@ def json_answer(value: object, status: int = 200) -> Answer:
 
 
 def error_body(status: int, message: str, title: str | None = None) -> dict[str, Any]:
-    """The shape of every error but a hosted model's refused input; a 404 has no `status`.
+    """Returns the body of every error but a hosted model's refused input; a 404 has no `status`.
 
-    The field's asyncio client looks at no HTTP status and takes `status` for the job's: whatever is no end
-    it sends the request again, which is right after a 429 or a 503, and would never end after a 404.
+    The field's asyncio client looks at no HTTP status and takes `status` for the job's. Unless that is the
+    status of an ended job, the client sends the request again, which is right after a 429 or a 503, and would
+    never end after a 404.
     """
     body: dict[str, Any] = {"error": message, "status": status}
     if status == HTTPStatus.NOT_FOUND:
@@ -124,14 +125,14 @@ def error_answer(error: ControlError) -> Answer:
 
 
 def unexpected(error: BaseException) -> Answer:
-    """A 500 that names the line of the log to look for."""
+    """Logs an error that nobody expected, and returns a 500 that names the line of the log to look for."""
     number = uuid.uuid4().hex[:12]
     log.error("request failed, error %s", number, exc_info=error)
     return json_answer(error_body(500, f"something went wrong here; the log has it as error {number}"), 500)
 
 
 def stopping() -> Answer:
-    """For a request that was still held when the service was stopped."""
+    """Returns the answer to a request that was still held when the service was stopped."""
     return error_answer(Unavailable("the service is stopping; ask again", retry_after=2))
 
 
@@ -154,7 +155,8 @@ def _retry_after(error: Unavailable | TooMany) -> tuple[bytes, bytes]:
 
 
 def _rate_limit(error: TooMany) -> Headers:
-    """The policy that refused, and what it has left, as the IETF's draft of RateLimit fields writes them."""
+    """Returns headers with the policy that refused, and what the policy has left, as the IETF's draft of
+    RateLimit fields writes them."""
     if error.window_s is None:
         policy = b'"concurrent";q=%d;qu="concurrent-requests"' % error.limit
         left = b'"concurrent";r=0'

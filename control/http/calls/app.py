@@ -49,13 +49,13 @@ _SECURITY = {"key": {"type": "http", "scheme": "bearer", "description": "An API 
 
 
 class Documented(FastAPI):
-    """What is no operation: the documentation, the probe, and paths that do not exist."""
+    """The application for all but operations: the documentation, the probe, and paths that do not exist."""
 
     endpoints: Endpoints
 
     def openapi(self) -> dict[str, Any]:
-        """FastAPI learns of security and shapes from its functions' signatures, which here say nothing. The
-        endpoints are those that there are now."""
+        """Returns the document of the endpoints that exist now. FastAPI learns of security and shapes from
+        functions' signatures, which here say nothing."""
         found = [one for one in self.endpoints.by_id.values() if one.type == "QUEUE"]
         inputs = {documents.input_name(one.id): one.run.schema for one in found if one.run.schema}
         shapes = {**schemas.COMPONENTS, **inputs}
@@ -77,8 +77,8 @@ def make_app(
     management: ASGIApp | None = None,
     gateway: GatewayMaker | None = None,
 ) -> ASGIApp:
-    """The router of operations, behind the CORS middleware where browsers may call. `management` is what
-    answers below /v1, where anything does."""
+    """Returns the router of operations, behind the CORS middleware where browsers may call. `management`,
+    where given, answers below /v1."""
     settings = settings or ApiSettings()
     app = Documented(
         title="Stoker", version=settings.version, redirect_slashes=False, docs_url=None, redoc_url=None
@@ -114,14 +114,15 @@ def _for_browsers(router: OperationRouter, origins: tuple[str, ...]) -> ASGIApp:
 
 
 def _below(prefix: str, app: ASGIApp) -> Mount:
-    """All that begins so is its own to refuse: a Mount leaves out paths with a line break."""
+    """Returns a mount of all paths that begin with the prefix, so that `app` refuses the unknown paths among
+    them: a plain Mount leaves out paths with a line break."""
     mount = Mount(prefix, app)
     mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
     return mount
 
 
 def _documented(router: OperationRouter, name: str, method: str, operation: Operation) -> APIRoute:
-    """A route of the documentation; should a request come this way, it reaches the router too."""
+    """Returns a route of the documentation. A request that comes this way reaches the router, too."""
     path = f"/{PREFIX}/{{endpoint_id}}/{name}" + ("/{job_id}" if operation.takes_job else "")
     extra: documents.Document = {
         "parameters": documents.parameters(name, takes_job=operation.takes_job),
@@ -152,7 +153,7 @@ async def _ping() -> dict[str, str]:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """What FastAPI refuses by itself, in our shape."""
+    """Returns what FastAPI refuses by itself, in our shape."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405 and error.headers is not None:
         allowed = tuple(sorted(error.headers["Allow"].split(", ")))

@@ -1,4 +1,4 @@
-"""One request, as the operations see it: its parameters, caller, endpoint and body.
+"""A request as the operations see it: its parameters, caller, endpoint and body.
 
 Reads straight from the ASGI scope: a request object costs as much as all of this. A body is read in
 parts and refused as soon as it is over its limit (`control.bodies`).
@@ -63,7 +63,7 @@ class Call:
     ignored: Headers = ()
 
     async def next_message(self) -> Message:
-        """The next message. Once the caller has left, every call returns the disconnect."""
+        """Returns the next message. Once the caller has left, every call returns the disconnect."""
         if self.left:
             return {"type": "http.disconnect"}
         message = await self.receive()
@@ -71,19 +71,19 @@ class Call:
         return message
 
     def header(self, name: bytes) -> str | None:
-        """The first header of this lower-case name."""
+        """Returns the first header of this lower-case name."""
         for key, value in self.scope["headers"]:
             if key == name:
                 return str(value, "latin-1")
         return None
 
     def wait_s(self, default_ms: int) -> float:
-        """`?wait=` in milliseconds, as seconds."""
+        """Returns `?wait=`, which is in milliseconds, as seconds; the default where it was not sent."""
         requested_ms = whole_number(self.query, "wait", WAIT_MS, MILLISECONDS) if self.query else None
         return (requested_ms or default_ms) / 1000
 
     def ttl_ms(self) -> int | None:
-        """`?ttl=`, where it was sent."""
+        """Returns `?ttl=` in milliseconds, or None where it was not sent."""
         return whole_number(self.query, "ttl", TTL_MS, MILLISECONDS)
 
     def note_ignored(self, names: Sequence[str]) -> None:
@@ -93,7 +93,8 @@ class Call:
         self.ignored = ((HEADER, header_value(names).encode("ascii")),)
 
     async def body(self, limit: int) -> bytes:
-        """The body, decompressed if it is said to be compressed; neither may be over the limit."""
+        """Returns the body, decompressed if a header says that it is compressed. Neither the received nor the
+        decompressed body may be over the limit."""
         received, encoding = await self.received(limit), self.header(b"content-encoding")
         if not isinstance(received, bytes):
             with received:
@@ -115,8 +116,8 @@ class Call:
         return Waiter(self.caller.account, self.caller.key, self.endpoint.id, peer[0])
 
     async def watched(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
-        """The same answer. A caller that leaves ends its admission early, and `hold`, if one is given. The
-        body must have been read."""
+        """Returns what `answer` returns. A caller that leaves ends its admission early, and `hold`, if given.
+        The body must have been read."""
         watch: asyncio.Task[None] | None = None
 
         def begin() -> None:
@@ -133,7 +134,8 @@ class Call:
                 await asyncio.wait((watch,))
 
     async def while_connected(self, answer: Awaitable[T]) -> T:
-        """For what changes nothing: it is ended when the caller leaves, and CallerLeft raised."""
+        """Returns what `answer` returns, which must change nothing: when the caller leaves, ends the answer
+        and raises CallerLeft."""
         hold = asyncio.timeout(None)
         try:
             async with hold:
@@ -189,7 +191,8 @@ class BodyReader:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def read(self, parse: Callable[[bytes], T], body: bytes) -> T:
-        """What `parse` returns or raises. Raises BadRequest for a body of too many parts."""
+        """Returns or raises what `parse` does with the body. Raises BadRequest for a body of too many
+        parts."""
         if len(body) <= BESIDE_BYTES:
             return parse(body)
 
@@ -202,7 +205,7 @@ class BodyReader:
 
 
 def may_not(call: Call, *, write: bool) -> Unauthorized:
-    """The key has no right to do this at the endpoint."""
+    """Returns the refusal of a key that has no right to do this at the endpoint."""
     what, named = "change anything" if write else "look", call.scope["path"].split("/")[2]
     return Unauthorized(
         f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"

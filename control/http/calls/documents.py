@@ -1,4 +1,4 @@
-"""What `/docs` says of each operation: parameters, bodies and every answer, with examples. Data only."""
+"""Texts of `/docs` on each operation: parameters, bodies and every answer, with examples. Data only."""
 
 from __future__ import annotations
 
@@ -179,12 +179,12 @@ _WHOLE_SECONDS = {"schema": {"type": "integer", "minimum": 1}, "description": "S
 
 
 def input_name(endpoint: str) -> str:
-    """Of the component that describes its inputs."""
+    """Returns the name of the component that describes the endpoint's inputs."""
     return f"{endpoint}.input"
 
 
 def endpoints_described(endpoints: Iterable[Endpoint]) -> str:
-    """A table, as Markdown: ids, and where a schema describes the input."""
+    """Returns a table, as Markdown: the endpoints' ids, and where a schema describes the input."""
     rows = ["| endpoint | input |", "|---|---|"]
     for one in sorted(endpoints, key=lambda one: (not one.hosted, one.id)):
         schema = f"schema `{input_name(one.id)}`, below" if one.run.schema else "any object"
@@ -194,7 +194,7 @@ def endpoints_described(endpoints: Iterable[Endpoint]) -> str:
 
 
 def description(operation: str) -> str:
-    """With its rate limits, where it has any."""
+    """Returns the operation's description with its rate limits, where it has any."""
     limit = LIMITS.get(operation)
     if limit is None:
         return DESCRIPTIONS[operation]
@@ -250,7 +250,7 @@ def request_body(operation: str) -> Document | None:
 
 
 def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
-    """Every answer that an operation gives."""
+    """Returns every answer that an operation gives, by status."""
     found: dict[int | str, Document] = {200: _success(operation)}
     if operation in SUBMITS:
         found[400] = _refused()

@@ -40,7 +40,7 @@ _KEEPALIVE = b": still here\n\n"
 
 
 def parse_event_id(text: str | None) -> tuple[int, int] | None:
-    """`2-14` as (2, 14): attempt and chunk."""
+    """Returns the attempt and chunk of an event's id: `2-14` as (2, 14). Raises BadRequest."""
     if not text:
         return None
     found = _EVENT_ID.fullmatch(text)
@@ -65,7 +65,8 @@ def render(event: StreamEvent) -> bytes:
 
 
 def _lines(kind: str, data: bytes, number: str | None = None) -> bytes:
-    """A line break inside JSON is white space: a string's own is written as an escape."""
+    """Returns the lines of an event. A line break inside JSON is white space: a string's own is written as an
+    escape."""
     head = f"event: {kind}\n" if number is None else f"event: {kind}\nid: {number}\n"
     return head.encode() + b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
 
@@ -102,7 +103,8 @@ class EventAnswer(Generic[E]):
         await send({"type": "http.response.body", "body": b""})
 
     async def _pump(self, gone: asyncio.Future[None], send: Send) -> None:
-        """Until the events end, the reader leaves, or the job's time passes while it is read."""
+        """Sends events until they end, the reader leaves, or the job's time passes while its events are
+        read."""
         coming: asyncio.Future[E | None] = asyncio.ensure_future(self._next())
         try:
             while not gone.done():

@@ -33,7 +33,7 @@ def assets() -> Mount:
 
 
 def add_explorer(app: FastAPI, document: str) -> None:
-    """At /docs of this application, over the document at this address."""
+    """Adds the page /docs to this application, for the document at this address."""
     page = get_swagger_ui_html(
         openapi_url=document,
         title=app.title,

@@ -27,7 +27,7 @@ MEDIA_TYPE_CHARACTERS = 255
 
 
 def declared_media_type(header: str | None) -> str:
-    """The Content-Type of a file, which its object keeps. Raises BadRequest."""
+    """Returns the Content-Type of a file, which its object keeps. Raises BadRequest."""
     if not header:
         return "application/octet-stream"
     if len(header) > MEDIA_TYPE_CHARACTERS or not header.isascii() or not header.isprintable():
@@ -39,8 +39,8 @@ def declared_media_type(header: str | None) -> str:
 
 
 async def form_fields(media_type: str, body: bytes, reader: BodyReader) -> dict[str, Any]:
-    """A form's field `a[b]` is the `b` of an object `a`, as the official OpenAI clients write it. Raises
-    BadRequest."""
+    """Returns the fields of a form or a JSON object. A form's field `a[b]` is the `b` of an object `a`, as
+    the official OpenAI clients write it. Raises BadRequest."""
     if media_type.partition(";")[0].strip().lower() == "multipart/form-data":
         return await _multipart(media_type, body)
     return await reader.read(_json, body)

@@ -125,7 +125,8 @@ class OpenAIOperation:
         raise Unavailable("the service is stopping; ask again")
 
     async def _stream(self, call: Call, request: OpenAIRequest) -> Answer | EventAnswer[bytes]:
-        """Until the first chunk, a failure has a status of its own; later it is an event."""
+        """Returns a stream of events. A failure before the first chunk is an answer with its own status;
+        later a failure is an event."""
         events = self._events(call, request.job_input)
         first = await call.while_connected(_first_chunk(events))
         if first is None:
@@ -136,7 +137,7 @@ class OpenAIOperation:
         return EventAnswer(_texts(first, events), self._settings.keepalive_s, bytes)
 
     async def _events(self, call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
-        """A new job's events to its end. Closing it earlier cancels the job."""
+        """Yields a new job's events to its end. Closing the generator earlier cancels the job."""
         submission = parse_submission(to_json({"input": job_input}))
         view = await self._plane.commands.submit(call.endpoint, submission, sync=True, key=call.caller.key)
         ended = False
@@ -153,7 +154,7 @@ class OpenAIOperation:
 
 
 async def _first_chunk(events: AsyncGenerator[StreamEvent, None]) -> StreamEvent | None:
-    """The first chunk, or the end of a job without one; None where the service stops."""
+    """Returns the first chunk, or the end of a job without chunks; None where the service stops."""
     async for event in events:
         if event.kind in ("chunk", "end"):
             return event
@@ -163,8 +164,8 @@ async def _first_chunk(events: AsyncGenerator[StreamEvent, None]) -> StreamEvent
 async def _texts(
     first: StreamEvent, events: AsyncGenerator[StreamEvent, None]
 ) -> AsyncGenerator[bytes, None]:
-    """What a caller is sent. An attempt that was lost has sent chunks that cannot be taken back: the stream
-    ends with an error instead of beginning again."""
+    """Yields what a caller is sent. An attempt that was lost has sent chunks that cannot be taken back: the
+    stream ends with an error instead of beginning again."""
     event: StreamEvent | None = first
     text = b""
     async with aclosing(events):
@@ -183,7 +184,7 @@ async def _texts(
 
 
 def _last_text(view: JobView, before: bytes) -> bytes:
-    """What ends a stream, after the events `before`: an error, or `[DONE]` if that was not sent."""
+    """Returns what ends a stream, after the events `before`: an error, or `[DONE]` if that was not sent."""
     if view.state is not JobState.COMPLETED:
         return answers.event(answers.failed(view)[1])
     output = b""
@@ -193,7 +194,8 @@ def _last_text(view: JobView, before: bytes) -> bytes:
 
 
 def _answer(finished: FinishedJob) -> Answer:
-    """A whole number in an output may be larger than orjson writes."""
+    """Returns the answer of an ended job, written by `to_json`: whole numbers in an output may be larger than
+    orjson writes."""
     if finished.view.state is JobState.COMPLETED:
         status, body = answers.completed(finished.output)
         return Answer(to_json(body), status)
@@ -202,7 +204,7 @@ def _answer(finished: FinishedJob) -> Answer:
 
 
 def error_answer(error: ControlError) -> Answer:
-    """Every refusal, in the shape of the OpenAI API."""
+    """Returns a refusal's answer in the shape of the OpenAI API."""
     answer = api_error_answer(error)
     return replace(answer, body=to_json(answers.error_body(answer.status, str(error))))
 
@@ -212,6 +214,6 @@ def _model(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _key_of(url: str, view: JobView) -> str:
-    """The object's key, which is the end of its URL's path."""
+    """Returns the object's key, which is the end of its URL's path."""
     path, prefix = unquote(urlsplit(url).path), attempt_prefix(view.endpoint, view.id, view.attempt)
     return path[path.index(prefix) :]

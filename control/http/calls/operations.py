@@ -1,4 +1,4 @@
-"""What each operation of an endpoint does: a call in, an answer out. One table names them all.
+"""Operations of an endpoint: a call in, an answer out. One table names them all.
 
 Nothing here depends on how a request arrives (`router`) or how a job is stored. A caller that leaves during
 `/runsync` leaves its job running.
@@ -117,7 +117,7 @@ class Operations:
         return records.record(view)
 
     async def cancel(self, call: Call) -> Record:
-        """A job that had ended keeps its record."""
+        """Cancels a job. A job that had ended keeps its record."""
         return records.record(await self._plane.commands.cancel(call.endpoint, call.job))
 
     async def retry(self, call: Call) -> Record:
@@ -131,7 +131,7 @@ class Operations:
         return records.page(await self._plane.queries.requests(call.endpoint, listing))
 
     async def logs(self, call: Call) -> Record | Response:
-        """The stored lines; or server-sent events if the caller accepts them or follows."""
+        """Returns the stored lines; or server-sent events if the caller accepts them or follows."""
         after = parse_event_id(call.header(b"last-event-id"))
         if flag(call.query, "follow") or "text/event-stream" in (call.header(b"accept") or ""):
             return await self._log_events(call, after)
@@ -145,7 +145,7 @@ class Operations:
         return records.health(found)
 
     async def stream(self, call: Call) -> Record | Response:
-        """A poll, or server-sent events if the caller accepts them."""
+        """Returns a poll's answer, or server-sent events if the caller accepts them."""
         await call.body(IGNORED_BODY_BYTES)  # read, so that the next message is the caller's leaving
         after = parse_event_id(call.header(b"last-event-id"))
         if "text/event-stream" in (call.header(b"accept") or ""):

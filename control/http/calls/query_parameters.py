@@ -23,7 +23,7 @@ Query = Mapping[str, list[str]]
 
 
 def whole_number(query: Query, name: str, bounds: tuple[int, int], unit: str = "") -> int | None:
-    """A parameter of digits, within bounds; None where it was not sent."""
+    """Returns a parameter of digits, within bounds; None where it was not sent. Raises BadRequest."""
     if name not in query:
         return None
     text = query[name][-1]
@@ -34,7 +34,7 @@ def whole_number(query: Query, name: str, bounds: tuple[int, int], unit: str = "
 
 
 def last(query: Query, name: str) -> str | None:
-    """Of a parameter that is sent more than once, the last counts."""
+    """Returns the last value of a parameter, which counts if several are sent; None if none is."""
     values = query.get(name)
     return None if values is None else values[-1]
 
@@ -47,7 +47,7 @@ def flag(query: Query, name: str) -> bool:
 
 
 def parse_listing(query: Query) -> Listing:
-    """`?status=&since=&limit=&cursor=` of `/requests`."""
+    """Parses `?status=&since=&limit=&cursor=` of `/requests`. Raises BadRequest."""
     since = whole_number(query, "since", SINCE_MS, " (milliseconds since the epoch)")
     return Listing(
         state=_state(last(query, "status")),
@@ -67,7 +67,8 @@ def _state(text: str | None) -> JobState | None:
 
 
 def once_of(key: str, body: bytes, *, sync: bool) -> Once | None:
-    """The `Idempotency-Key` header, and a digest of what it must come with each time."""
+    """Returns the `Idempotency-Key` header, and a digest of the request that must come with the key each
+    time."""
     if not 0 < len(key) <= KEY_CHARACTERS or any(not "!" <= character <= "~" for character in key):
         raise wrong("Idempotency-Key", key, f"1 to {KEY_CHARACTERS} visible ASCII characters")
     return Once(key, hashlib.sha256((b"sync\n" if sync else b"async\n") + body).digest())

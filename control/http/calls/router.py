@@ -78,7 +78,7 @@ class OperationRouter:
                 call.admission.leave()
 
     async def _answer(self, call: Call, name: str, endpoint: str) -> Response:
-        """What this operation answers, or why it does not."""
+        """Returns what this operation answers, or the refusal of the call."""
         operation, method = self._table[name], call.scope["method"]
         try:
             if method not in operation.methods:
@@ -120,7 +120,8 @@ class OperationRouter:
         return while_valid(self._plane.callers, call.header(b"authorization"), may)
 
     def _find(self, path: str) -> tuple[str, str, str] | None:
-        """The operation, the endpoint and the job or the further path that the path names."""
+        """Returns the operation, the endpoint, and the job or further path that the path names; None for
+        other paths."""
         parts = path.split("/", 4)
         if len(parts) not in (4, 5) or parts[1] != PREFIX or not parts[2]:
             return None
@@ -135,7 +136,8 @@ class OperationRouter:
         return parts[3], parts[2], job
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An answer that has begun can only be broken off, not replaced."""
+        """Passes on what is not an operation. An answer that has begun can only be broken off, not
+        replaced."""
         begun = False
 
         async def noted(message: Message) -> None:
@@ -165,7 +167,7 @@ async def _close(send: Send) -> None:
 
 
 def _host(scope: Scope) -> str:
-    """The Host header, without its port."""
+    """Returns the Host header in lower case, without its port."""
     host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdecimal() else host).lower().rstrip(".")

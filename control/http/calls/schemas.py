@@ -31,7 +31,7 @@ def between(bounds: tuple[int, int], **more: Any) -> Schema:
 
 
 def exactly(required: Schema, optional: Schema | None = None) -> Schema:
-    """An object of these members and no others."""
+    """Returns the schema of an object with these members and no others."""
     return {
         "type": "object",
         "required": list(required),

@@ -1,4 +1,4 @@
-"""What the HTTP layer may be set to."""
+"""Settings of the HTTP layer."""
 
 from __future__ import annotations
 

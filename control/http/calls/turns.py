@@ -42,7 +42,7 @@ class Turns:
     _taken: dict[str, Turn] = field(default_factory=dict)
 
     async def wait(self, job: str) -> None:
-        """Until no answer with chunks of this job is under way."""
+        """Waits until no answer with chunks of this job is under way."""
         while (turn := self._taken.get(job)) is not None and await turn.ended():
             pass
 

@@ -36,7 +36,7 @@ class VideosOperation:
 
     @staticmethod
     def serves(call: Call) -> bool:
-        """Whether the request is one of these, at a hosted model that makes such videos."""
+        """Returns whether the call is for a path of /v1/videos, at a hosted model of talking videos."""
         properties = (call.endpoint.run.schema or {}).get("properties", {})
         at_videos = call.job == videos.ROUTE or call.job.startswith(f"{videos.ROUTE}/")
         return call.endpoint.hosted and at_videos and "audio" in properties

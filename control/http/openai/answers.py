@@ -1,4 +1,4 @@
-"""How the results of jobs read in the shape of the OpenAI API: bodies, events of a stream, errors. Pure.
+"""Results of jobs in the shape of the OpenAI API: bodies, events of a stream, errors. Pure.
 
 output of a job                      answer
 [one value], or one value            200, that value
@@ -43,8 +43,8 @@ def completed(output: Any) -> tuple[int, Any]:
 
 
 def reported_error(output: Any) -> dict[str, Any] | None:
-    """The error in an output: public workers return errors as `{"error": {...}}`, `{"error": "text"}` or
-    `{"object": "error", ...}`."""
+    """Returns the error in an output: public workers return errors as `{"error": {...}}`, `{"error": "text"}`
+    or `{"object": "error", ...}`."""
     if not isinstance(output, dict):
         return None
     if output.get("object") == "error":
@@ -61,7 +61,7 @@ def _status_of(error: dict[str, Any]) -> int:
 
 
 def event(chunk: Any) -> bytes:
-    """One chunk as events of a stream. Batches of chunks come as lists."""
+    """Returns a chunk as events of a stream. Batches of chunks come as lists."""
     if isinstance(chunk, list):
         return b"".join(map(event, chunk))
     if not isinstance(chunk, str):

@@ -56,7 +56,8 @@ def parse_images(body: Mapping[str, Any]) -> ImagesRequest:
 
 
 def _with_seed(one: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    """The next seed for each further image; -1 draws one for each."""
+    """Returns the input of the image with this number: each further image has the next seed, and -1 draws a
+    seed for each image."""
     seed = one.get("seed")
     if number and isinstance(seed, int) and seed >= 0:
         return {**one, "seed": (seed + number) % _SEEDS}

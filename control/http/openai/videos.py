@@ -110,7 +110,7 @@ def _file(name: str, value: Any) -> str | SentFile:
 
 
 def video_object(view: JobView) -> dict[str, Any]:
-    """The job as a video. What a job does not record (prompt, size, seconds) is null."""
+    """Returns the job as a video. What a job does not record (prompt, size, seconds) is null."""
     return {
         "id": view.id,
         "object": "video",
@@ -129,7 +129,7 @@ def video_object(view: JobView) -> dict[str, Any]:
 
 
 def _percent(progress: bytes | None) -> int:
-    """Of the steps of all chunks; 0 before the first one, and at most 99 before the end."""
+    """Returns the percentage of all chunks' steps; 0 before the first step, and at most 99 before the end."""
     reported: Any = None if progress is None else from_json(progress)
     try:
         done = (reported["chunk"] - 1) * reported["steps"] + reported["step"]

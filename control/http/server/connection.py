@@ -1,4 +1,4 @@
-"""One connection of a caller: uvicorn's protocol, with the limits and the rules of HTTP that it lacks.
+"""A caller's connection: uvicorn's protocol, with the limits and the rules of HTTP that it lacks.
 
     bytes ──> head ──> offers another protocol? ─no──> request
                          │yes
@@ -115,12 +115,13 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _should_upgrade(self) -> bool:
-        """Asked by uvicorn where the parser found an offer: true, so that it begins no request with that."""
+        """Returns True where uvicorn asks because the parser found an offer, so that uvicorn begins no
+        request there."""
         return True
 
     def _is_handshake(self) -> bool:
-        """Whether the connection becomes a WebSocket's. One with a body does not, nor one that comes before
-        the response to the request before it."""
+        """Returns whether the connection becomes a WebSocket's. A request with a body does not open one, nor
+        does a request that comes before the response to the request before."""
         if self.ws_protocol_class is None or not (self.cycle is None or self.cycle.response_complete):
             return False
         offered, bodies = False, False
@@ -170,8 +171,8 @@ class Connection(HttpToolsProtocol):
         self._head_bytes, self._head_timer = 0, None
 
     def on_chunk_header(self) -> None:
-        """A chunk begins, perhaps the empty one, after which trailers come. The parser calls them headers,
-        and uvicorn adds them to what `headers` is now."""
+        """Begins a list for trailers: the chunk that begins may be the empty chunk, after which trailers
+        come. The parser calls trailers headers, and uvicorn adds them to what `headers` is now."""
         self._head_bytes = 0
         if self.headers is self.scope["headers"]:
             self.headers = self.scope["state"][RECEIVED_TRAILERS] = []

@@ -23,8 +23,9 @@ _SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """What calls this server directly is a proxy, whatever its address: the operator declared that nobody
-    else reaches it. `trusted` are the addresses of further ones, in front of it."""
+    """Proxies in front of this server. What calls this server directly is a proxy, whatever its address: the
+    operator declared that nobody else reaches the server. `trusted` are the addresses of further proxies, in
+    front of that one."""
 
     trusted: Sequence[IPv4Network | IPv6Network] = ()
 
@@ -34,7 +35,8 @@ class Proxies:
         return cls(tuple(ip_network(address) for address in addresses))
 
     def caller(self, headers: Sequence[Header], peer: str) -> str:
-        """The caller's address; `peer`, which called this server, where no header names one."""
+        """Returns the caller's address, or `peer`, which called this server, where no header names a
+        caller."""
         values = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-for"]
         found = peer
         for entry in reversed(",".join(values).split(",")):
@@ -47,14 +49,14 @@ class Proxies:
         return found
 
     def scheme(self, headers: Sequence[Header], own: str) -> str:
-        """How the caller called: http or https; `own` where no header has it."""
+        """Returns the scheme of the caller's request, http or https; `own` where no header has it."""
         values = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-proto"]
         return _SCHEMES.get(",".join(values).rpartition(",")[2].strip().lower(), own)
 
 
 def _address(entry: str) -> IPv4Address | IPv6Address | None:
-    """The address of an entry, which may have a port: `192.0.2.1:80`, `[2001:db8::1]:80`. A proxy that
-    listens at an IPv6 address writes an IPv4 caller as `::ffff:192.0.2.1`."""
+    """Returns the address of an entry, which may have a port: `192.0.2.1:80`, `[2001:db8::1]:80`. A proxy
+    that listens at an IPv6 address writes an IPv4 caller as `::ffff:192.0.2.1`."""
     if entry.startswith("["):
         entry = entry[1:].partition("]")[0]
     elif entry.count(":") == 1:

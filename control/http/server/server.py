@@ -106,7 +106,8 @@ class HttpServer:
         await asyncio.shield(self._task)
 
     async def stop(self) -> None:
-        """May be called twice."""
+        """Stops the server, and waits until it and the tasks of its connections have ended. May be called
+        twice."""
         self._server.stopping.set()
         await self._task
         tasks = list(self._server.server_state.tasks)
