@@ -69,7 +69,8 @@ def parse_affinity(text: str) -> Affinity:
 
 
 def choose(candidates: Sequence[Candidate], affinity: Affinity | None, draw: Callable[[int], int]) -> Choice:
-    """`draw(n)` returns a number from 0 to n - 1, each as likely as the others."""
+    """Chooses a worker for a request. `draw(n)` returns a number from 0 to n - 1, each as likely as the
+    others."""
     ready = [one for one in candidates if one.ready]
     if affinity is not None:
         if any(one.worker == affinity.worker for one in ready):

@@ -45,7 +45,8 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether the worker has not closed it, nor sent anything unrequested."""
+        """True if the connection may be used again: the worker has not closed it, nor sent anything
+        unrequested."""
         surplus, ended = self.http.trailing_data
         if surplus or ended or self.once:
             return False
@@ -63,7 +64,8 @@ class Connections:
         self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
 
     async def connect(self, worker: str, *, new: bool = False) -> Connection:
-        """A connection that no other request uses; `new`: that none has used. Raises UpstreamFailed."""
+        """Returns a connection that no other request uses. With `new`, no request has used the connection
+        before. Raises UpstreamFailed."""
         while not new and (idle := self._idle.get(worker)):
             connection = idle.pop()
             assert connection.expires is not None

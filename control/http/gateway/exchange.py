@@ -1,4 +1,4 @@
-"""One request and its response over one connection: both bodies as streams, and neither held in memory.
+"""A request and its response over one connection: both bodies as streams, and neither held in memory.
 
     caller --receive--> head, body chunks --> worker
     caller <---send---- head, body chunks <-- worker
@@ -69,7 +69,7 @@ class Exchange:
             await asyncio.wait((upload,))
 
     def _broken(self, error: OSError | h11.ProtocolError, *, bodiless: bool) -> UpstreamFailed:
-        """What the end of the worker's connection, or what came by it, means for this request."""
+        """Returns what the end of the worker's connection, or what came over it, means for this request."""
         _, ended = self._http.trailing_data
         if not (ended or isinstance(error, OSError)):
             return self._failed("sent what is no HTTP response")
@@ -114,7 +114,8 @@ class Exchange:
             await writer.drain()
 
     async def _download(self) -> None:
-        """What one read brought is passed on at once, however many chunks it was."""
+        """Passes on the worker's response. What one read brought is passed on at once, however many chunks it
+        was."""
         size, chunks = 0, list[bytes]()
         while True:
             match event := self._http.next_event():
@@ -157,7 +158,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _end(self, data: bytes, sent: Sequence[Header]) -> None:
-        """The last chunk, and the trailers that the worker sent."""
+        """Passes on the last chunk, and the trailers that the worker sent."""
         if not sent:
             return await self._pass_on(data, more=False)
         if data:
@@ -172,7 +173,8 @@ class Exchange:
 def request_of(
     method: str, target: bytes, headers: Sequence[Header], framed: Sequence[Header]
 ) -> h11.Request:
-    """`framed` are the headers as they came from the caller. Raises BadRequest and TooLarge."""
+    """Returns the head of the request to the worker. `framed` are the headers as they came from the caller.
+    Raises BadRequest and TooLarge."""
     declared = next((value for name, value in framed if name == b"content-length"), b"0")
     if not declared.isdigit() or len(declared) > _LENGTH_DIGITS or int(declared) > BODY_BYTES:
         raise TooLarge(f"the body must be at most {BODY_BYTES} bytes")

@@ -107,7 +107,7 @@ class Gateway:
             await refusal(error)(scope, receive, send)
 
     def target(self, raw_path: bytes, headers: Mapping[bytes, bytes]) -> Target | None:
-        """The load-balancing endpoint that an address names; None where it names none."""
+        """Returns the load-balancing endpoint that an address names; None where the address names none."""
         if self._domain and (by_host := self.by_host(headers, raw_path)) is not None:
             return by_host
         target = paths.of_path(raw_path)
@@ -115,7 +115,7 @@ class Gateway:
         return target if found is not None and found.type == LOAD_BALANCER else None
 
     def by_host(self, headers: Mapping[bytes, bytes], raw_path: bytes) -> Target | None:
-        """What the Host header names, whether or not that exists."""
+        """Returns what the Host header names, whether or not such an endpoint exists."""
         host = headers.get(b"host", b"").decode("latin-1")
         return paths.of_host(host, self._domain, raw_path)
 
@@ -168,7 +168,8 @@ class Gateway:
     def while_valid(
         self, endpoint: Endpoint, method: str, headers: Mapping[bytes, bytes]
     ) -> AbstractAsyncContextManager[None]:
-        """For the rest of what was admitted: ends it with the key. Raises Unauthorized."""
+        """Returns a context for the rest of an admitted request, which ends when the key does. Raises
+        Unauthorized."""
 
         def may(caller: Caller) -> bool:
             return caller.access.may(write=method not in READ_ONLY, endpoint=endpoint.id)
@@ -178,7 +179,7 @@ class Gateway:
     async def admit(
         self, target: Target, method: str, headers: Mapping[bytes, bytes]
     ) -> tuple[Endpoint, Waiter]:
-        """The endpoint, if the caller may use it, and who that is. Raises ControlError."""
+        """Returns the endpoint, if the caller may use it, and who the caller is. Raises ControlError."""
         caller = await self._plane.callers.find(_authorization(headers))
         endpoint = self._plane.endpoints.find(caller.account, target.endpoint, of_queue=False)
         if endpoint.type != LOAD_BALANCER:
@@ -203,9 +204,9 @@ class Gateway:
         *,
         new: bool = False,
     ) -> AsyncIterator[Connection]:
-        """A connection to a worker that has one request more during the block; an error closes it. Where one
-        cannot be reached, nothing was sent, so another is chosen or waited for. `new`: no request had it
-        before. Raises GatewayError and CallerLeft."""
+        """Yields a connection to a worker, which has one request more during the block; an error closes the
+        connection. Where a worker cannot be reached, nothing was sent, so another worker is chosen or waited
+        for. With `new`, no request had the connection before. Raises GatewayError and CallerLeft."""
         tried = _Tried(affinity is not None and affinity.strict)
         while True:
             worker = await self._worker_for(endpoint, affinity, incoming, tried)
@@ -221,7 +222,8 @@ class Gateway:
 
     @asynccontextmanager
     async def _again(self, unanswered: Unanswered) -> AsyncIterator[Connection]:
-        """A new connection to the same worker. Raises what failed before where it takes none: it died."""
+        """Yields a new connection to the same worker. Raises what failed before where the worker takes none:
+        it died."""
         with self.requests.at(unanswered.worker):
             try:
                 connection = await self.connections.connect(unanswered.worker, new=True)
@@ -253,7 +255,8 @@ class Gateway:
         return worker
 
     def _chosen(self, endpoint: Endpoint, affinity: choice.Affinity | None, tried: set[str]) -> str | None:
-        """None where the request must wait. Raises WorkerGone, and NotFound for a deleted endpoint."""
+        """Returns the chosen worker, or None where the request must wait. Raises WorkerGone, and NotFound for
+        a deleted endpoint."""
         if endpoint.id not in self._plane.endpoints.by_id:
             raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
         workers = self._plane.cluster.of_endpoint(endpoint.id)
@@ -268,7 +271,7 @@ class Gateway:
                 return None
 
     def _ready(self, endpoint: Endpoint, tried: set[str]) -> set[str]:
-        """The workers in rotation, without those that were tried."""
+        """Returns the workers in rotation, without workers that were tried."""
         workers = self._plane.cluster.of_endpoint(endpoint.id)
         ready = {one.worker for one in workers if one.state == "ready" and not one.retiring}
         return {one for one in ready - tried if self._reaching.can(one)}
@@ -317,7 +320,7 @@ class _Tried:
         changed.clear()
 
     def in_vain(self, reason: str) -> GatewayError:
-        """Why the request has found no worker in its time."""
+        """Returns why the request has found no worker in its time."""
         if self._last is not None:
             return self._last
         if self._strict:
@@ -370,7 +373,7 @@ def late(worker: str, within_s: float) -> UpstreamTimeout:
 
 
 def refusal(error: GatewayError | ControlError) -> Answer:
-    """The answer names the worker that failed, if one did."""
+    """Returns the answer to an error, which names the worker that failed, if one did."""
     if not isinstance(error, GatewayError):
         return error_answer(error)
     answer = error.answer()

@@ -106,7 +106,7 @@ class CallerFacts:
 
 
 def to_worker(headers: Sequence[Header], caller: CallerFacts) -> list[Header]:
-    """The headers of a request without a body's framing. Names are in lower case."""
+    """Returns the headers of a request without a body's framing. Names are in lower case."""
     named = _named(headers)
     kept = [header for header in headers if header[0] not in named and not _is_ours(header[0])]
     host = next((value for name, value in headers if name == b"host"), b"")
@@ -122,7 +122,7 @@ def to_worker(headers: Sequence[Header], caller: CallerFacts) -> list[Header]:
 
 
 def _is_ours(name: bytes) -> bool:
-    """Whether a request may not bring it to the worker, however it is written."""
+    """Returns whether a request may not bring the header to the worker, however its name is written."""
     plain = name.translate(_AS_VARIABLE)
     if plain in HOP_BY_HOP or plain in _OURS or plain in _CALLER or plain.startswith(_FORWARDED):
         return True
@@ -130,8 +130,8 @@ def _is_ours(name: bytes) -> bool:
 
 
 def framing(headers: Sequence[Header]) -> list[Header]:
-    """What shows the worker where the body ends, apart from a Content-Length: nothing, or that it is chunked;
-    and that the caller takes trailers, if it does."""
+    """Returns what shows the worker where the body ends, apart from a Content-Length: nothing, or that the
+    body is chunked; and that the caller takes trailers, if it does."""
     added: list[Header] = []
     names = {name for name, _ in headers}
     if b"transfer-encoding" in names and b"content-length" not in names:
@@ -142,12 +142,12 @@ def framing(headers: Sequence[Header]) -> list[Header]:
 
 
 def trailers(fields: Sequence[Header]) -> list[Header]:
-    """The trailers that are passed on, either way."""
+    """Returns the trailers that are passed on, either way."""
     return [one for one in fields if not _is_ours(one[0]) and one[0] not in _NEVER_NAMED]
 
 
 def to_caller(headers: Sequence[Header], worker: str, status: int = 200, prefix: str = "") -> list[Header]:
-    """The headers of a response whose endpoint is at this prefix. Names are in lower case."""
+    """Returns the headers of a response whose endpoint is at this prefix. Names are in lower case."""
     dropped = HOP_BY_HOP | _named(headers) | {WORKER_ID, b"date"}
     if status in _BODILESS or any(name == b"transfer-encoding" for name, _ in headers):
         dropped |= {b"content-length"}  # it has no body, or the encoding overrides it (RFC 9112, 6.3)
@@ -156,18 +156,18 @@ def to_caller(headers: Sequence[Header], worker: str, status: int = 200, prefix:
 
 
 def to_switched(headers: Sequence[Header], worker: str, prefix: str = "") -> list[Header]:
-    """The headers of a 101: those that switch the protocol stay."""
+    """Returns the headers of a 101, with those that switch the protocol."""
     kept = [header for header in headers if header[0] != WORKER_ID]
     return [*confined(kept, prefix), (WORKER_ID, worker.encode())]
 
 
 def has_body(method: bytes, status: int) -> bool:
-    """Whether such a response may have one."""
+    """Returns whether a response to this method, with this status, may have a body."""
     return method != b"HEAD" and status not in _BODILESS
 
 
 def _named(headers: Sequence[Header]) -> frozenset[bytes]:
-    """What Connection names: it is for the next hop alone."""
+    """Returns the header names that Connection lists, which are for the next hop alone."""
     lists = [value for name, value in headers if name == b"connection"]
     return frozenset(token for value in lists for token in _tokens(value)) - _NEVER_NAMED
 

@@ -28,7 +28,7 @@ class Target:
 
 
 def of_path(raw_path: bytes) -> Target | None:
-    """The target that a path names; None where it has another form."""
+    """Returns the target that a path names; None where the path has another form."""
     if not raw_path.startswith(PREFIX):
         return None
     name, slash, rest = raw_path.removeprefix(PREFIX).partition(b"/")
@@ -39,7 +39,7 @@ def of_path(raw_path: bytes) -> Target | None:
 
 
 def of_host(host: str, domain: str, raw_path: bytes) -> Target | None:
-    """The target that a Host header names; None where that is not one label before the domain."""
+    """Returns the target that a Host header names; None where the host is not one label before the domain."""
     name = host.rpartition(":")[0] if _has_port(host) else host
     endpoint, dot, rest = name.lower().rstrip(".").partition(".")
     if not dot or not endpoint or rest != domain:

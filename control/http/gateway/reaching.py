@@ -72,12 +72,12 @@ class Reaching:
         self._dial = dial
 
     def can(self, worker: str) -> bool:
-        """Whether its node can be reached now."""
+        """Returns whether the worker's node can be reached now."""
         node = self._node(worker)
         return node is not None and bool(choose(node.reach, self._clock()))
 
     async def open(self, worker: str) -> Pair:
-        """A new connection to the worker's server. Raises UpstreamFailed."""
+        """Returns a new connection to the worker's server. Raises UpstreamFailed."""
         node = self._node(worker)
         ways = () if node is None else choose(node.reach, self._clock())
         why = "its node is gone" if node is None else "there is no way to its node now"
@@ -100,8 +100,8 @@ class Reaching:
 
     @contextmanager
     def share(self, worker: str, whose: Waiter) -> Iterator[None]:
-        """A request of the caller has one of its share of the connections in the node's tunnel, if there is
-        one. Raises TooMany."""
+        """Holds a connection of the caller's share in the node's tunnel during the block, if the node has a
+        tunnel. Raises TooMany."""
         node = self._node(worker)
         tunnel = node is not None and node.reach.tunnel_open
         waits = self._tunnels.waits(node.node) if node and tunnel else None

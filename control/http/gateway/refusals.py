@@ -1,4 +1,4 @@
-"""What callers receive when there is no response of a worker, and with which HTTP status.
+"""Errors that callers receive when there is no response of a worker, and their HTTP statuses.
 
 GatewayError
  ├─ NoWorkers 503        no worker was ready in time

@@ -43,7 +43,8 @@ RULES = frozenset(
 
 
 def confined(headers: Sequence[Header], prefix: str) -> list[Header]:
-    """The headers of a response whose endpoint is at this prefix of its origin; "": has one of its own."""
+    """Returns the headers of a response whose endpoint is at this prefix of its origin. With "", the endpoint
+    has its own origin."""
     below = prefix.encode("latin-1", "replace")
     kept = []
     for name, value in headers:
@@ -56,14 +57,14 @@ def confined(headers: Sequence[Header], prefix: str) -> list[Header]:
 
 
 def rules_others(raw_path: bytes, prefix: str, headers: Sequence[Header]) -> bool:
-    """Whether a browser requests a service worker that could rule other endpoints' pages: one whose address
-    is the prefix itself rules everything beside it."""
+    """Returns whether a browser requests a service worker that could rule other endpoints' pages: a service
+    worker whose address is the prefix itself rules everything beside it."""
     at_prefix = bool(prefix) and raw_path == prefix.encode("latin-1", "replace")
     return at_prefix and any(name == b"service-worker" for name, _ in headers)
 
 
 def _cookie(value: bytes, prefix: bytes) -> bytes | None:
-    """None where the cookie cannot be kept within the prefix."""
+    """Returns the cookie kept within the prefix; None where that cannot be done."""
     pair, *attributes = value.split(b";")
     if prefix and pair.strip().lower().startswith(b"__host-"):
         return None
@@ -83,7 +84,7 @@ def _cookie(value: bytes, prefix: bytes) -> bytes | None:
 
 
 def _below(path: bytes, prefix: bytes) -> bytes:
-    """A worker may know its prefix, and have put it before the path itself."""
+    """Returns the path below the prefix, which a worker may know and have put before the path itself."""
     if path == prefix or path.startswith(prefix + b"/"):
         return path
     return prefix + path if path.startswith(b"/") and path != b"/" else prefix

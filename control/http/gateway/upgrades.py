@@ -56,12 +56,13 @@ class Upgrades:
         self._proxies = proxies
 
     def protocol(self, config: Any, server_state: Any, app_state: Any) -> asyncio.StreamReaderProtocol:
-        """What uvicorn hands a connection to."""
+        """Returns the protocol to which uvicorn hands a connection."""
         connected = partial(self.serve, server_state)
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(READ_BYTES), connected)
 
     def serve(self, server_state: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The connection's task is one of the server's, which ends it when the server stops."""
+        """Serves a connection in a task that belongs to the server, which ends the task when the server
+        stops."""
         caller = _Caller(self._gateway, self._proxies, reader, writer)
         task = asyncio.create_task(caller.run(), name="WebSocket")
         server_state.tasks.add(task)
@@ -69,7 +70,7 @@ class Upgrades:
 
 
 class _Caller:
-    """One connection. `begun`: the caller has a response, or the start of one."""
+    """The connection of a caller. `begun`: the caller has a response, or the start of a response."""
 
     def __init__(
         self,
@@ -130,7 +131,8 @@ class _Caller:
                 await self._tunnel(connection, accepted, target.prefix)
 
     async def _request(self) -> h11.Request:
-        """The server has read it, and checked that it is one; this parser refuses more. Raises BadRequest."""
+        """Returns the request. The server has read it, and checked that it is a request; this parser refuses
+        more. Raises BadRequest."""
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         try:
             while (request := http.next_event()) is h11.NEED_DATA:
@@ -142,7 +144,8 @@ class _Caller:
         return request
 
     async def _receive(self) -> Message:
-        """The caller may send nothing before the handshake is complete, so that it sends ends it, too."""
+        """Returns a disconnect when the caller leaves or sends: nothing may be sent before the handshake is
+        complete, so sending ends the handshake, too."""
         await self._reader.read(1)
         return {"type": "http.disconnect"}
 
@@ -155,7 +158,8 @@ class _Caller:
         return CallerFacts(address, scheme, prefix)
 
     async def _handshake(self, connection: Connection, prefix: str) -> h11.InformationalResponse | None:
-        """The worker's 101; None where it declined, which was then sent to the caller."""
+        """Returns the worker's 101; None where the worker declined, and its response was sent to the
+        caller."""
         declined, body = h11.Response(status_code=502, headers=[]), bytearray()
         while True:
             match event := connection.http.next_event():
@@ -189,7 +193,7 @@ class _Caller:
         self._writer.write(_head(line, framed) + body)
 
     async def _tunnel(self, connection: Connection, accepted: h11.InformationalResponse, prefix: str) -> None:
-        """The worker's 101, and then bytes both ways."""
+        """Sends the worker's 101, and then copies bytes both ways."""
         self._begun = True
         headers = to_switched(list(accepted.headers), connection.worker, prefix)
         first, _ = connection.http.trailing_data
