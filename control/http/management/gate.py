@@ -78,7 +78,8 @@ def _check(request: Request, body: bytes) -> None:
 
 
 def _check_value(value: Any, where: str) -> None:
-    """Recursive; the parser allows at most 200 levels."""
+    """Raises BadRequest for a text or number that nothing here may hold. Recursive; the parser allows at most
+    200 levels."""
     if isinstance(value, str):
         if "\x00" in value:
             raise BadRequest(f"{where} holds a NUL character, which no text here may have")

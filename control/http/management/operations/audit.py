@@ -73,7 +73,7 @@ async def list_audit(
     ] = None,
     since: Annotated[AwareDatetime | None, Query(description="Nothing from before this time.")] = None,
 ) -> list[AuditLineResponse]:
-    """List changes and refusals of the last 90 days, the newest first."""
+    """Lists changes and refusals of the last 90 days, the newest first."""
     lines = await managed.audit.list(
         by.account, limit=limit, before=before, since=since.timestamp() if since else None
     )

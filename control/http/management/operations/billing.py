@@ -68,7 +68,8 @@ class VolumeBills(_BillQuery):
 
 
 class BillingRecord(ResponseBody):
-    """Of endpointId, podId and gpuTypeId there is the one that was grouped by."""
+    """The cost of a bucket of time. Of endpointId, podId and gpuTypeId, a record has the field that was
+    grouped by."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [_EXAMPLE | {"endpointId": "jpnw0v75y3qoql", "timeBilledMs": 3600000}]}
@@ -106,7 +107,8 @@ class NetworkVolumeBillingRecord(ResponseBody):
 async def endpoint_billing(
     by: By, managed: Managed, query: Annotated[EndpointBills, Query()]
 ) -> list[BillingRecord]:
-    """What endpoints have cost: their workers' device time; of a hosted one, what its jobs made."""
+    """Lists what endpoints have cost: their workers' device time; for a hosted endpoint, what its jobs
+    made."""
     columns = {"endpointId": "resource", "podId": "worker", "gpuTypeId": "gpu_type"}
     bill_query = BillQuery(
         by.account,
@@ -124,7 +126,7 @@ async def endpoint_billing(
 
 @router.get("/pods", responses=LISTS, response_model_exclude_none=True)
 async def pod_billing(by: By, managed: Managed, query: Annotated[PodBills, Query()]) -> list[BillingRecord]:
-    """What pods have cost: their devices' time while they ran, and their disks while they existed."""
+    """Lists what pods have cost: their devices' time while they ran, and their disks while they existed."""
     bill_query = BillQuery(
         by.account,
         "pod",
@@ -140,7 +142,7 @@ async def pod_billing(by: By, managed: Managed, query: Annotated[PodBills, Query
 async def network_volume_billing(
     by: By, managed: Managed, query: Annotated[VolumeBills, Query()]
 ) -> list[NetworkVolumeBillingRecord]:
-    """What network volumes have cost: their size while they existed."""
+    """Lists what network volumes have cost: their size while they existed."""
     bill_query = BillQuery(by.account, "volume", query.hours(managed.clock()))
     return [
         NetworkVolumeBillingRecord(

@@ -146,9 +146,9 @@ class EndpointCreateInput(_Common):
 
 
 class EndpointUpdateInput(Changes, _Common):
-    """What is left out stays. executionTimeoutMs, flashboot, idleTimeout, name, scalerType, scalerValue,
-    temporary, workersMax and workersMin are changed in place; anything else makes a new version, which is
-    rolled out."""
+    """Changes of an endpoint. What is left out stays. executionTimeoutMs, flashboot, idleTimeout, name,
+    scalerType, scalerValue, temporary, workersMax and workersMin are changed in place; anything else makes a
+    new version, which is rolled out."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"workersMax": 5, "idleTimeout": 60}]})
 
@@ -286,7 +286,7 @@ async def _response(
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
 async def create_endpoint(by: By, managed: Managed, body: EndpointCreateInput) -> EndpointResponse:
-    """Create an endpoint. It takes jobs at once."""
+    """Creates an endpoint, which takes jobs at once."""
     return await _response(
         managed, await managed.endpoints.create(by.account, body.model_dump(exclude_none=True))
     )
@@ -296,7 +296,7 @@ async def create_endpoint(by: By, managed: Managed, body: EndpointCreateInput) -
 async def list_endpoints(
     by: By, managed: Managed, includeTemplate: _Flag = False, includeWorkers: _Flag = False
 ) -> list[EndpointResponse]:
-    """List endpoints: those that were created, those of the configuration file, and hosted models."""
+    """Lists endpoints: those that were created, those of the configuration file, and hosted models."""
     found = managed.endpoints.list(by.account)
     return [await _response(managed, one, template=includeTemplate, workers=includeWorkers) for one in found]
 
@@ -309,7 +309,7 @@ async def get_endpoint(
     includeTemplate: _Flag = False,
     includeWorkers: _Flag = False,
 ) -> EndpointResponse:
-    """Read one endpoint."""
+    """Returns an endpoint."""
     found = managed.endpoints.get(by.account, endpointId)
     return await _response(managed, found, template=includeTemplate, workers=includeWorkers)
 
@@ -319,12 +319,12 @@ async def get_endpoint(
 async def update_endpoint(
     by: By, managed: Managed, endpointId: EndpointId, body: EndpointUpdateInput
 ) -> EndpointResponse:
-    """Change an endpoint."""
+    """Changes an endpoint."""
     changes = body.model_dump(exclude_unset=True)
     return await _response(managed, await managed.endpoints.update(by.account, endpointId, changes))
 
 
 @router.delete("/{endpointId}", **DELETES)
 async def delete_endpoint(by: By, managed: Managed, endpointId: EndpointId) -> None:
-    """Delete an endpoint. Its jobs are cancelled, its workers stop, and its address is gone."""
+    """Deletes an endpoint. Its jobs are cancelled, its workers stop, and its address exists no more."""
     await managed.endpoints.delete(by.account, endpointId)

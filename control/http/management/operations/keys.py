@@ -105,7 +105,7 @@ class KeyCreateInput(_Exact):
 
 
 class KeyUpdateInput(Changes, _Exact):
-    """What is left out stays."""
+    """Changes of a key. What is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
 
@@ -184,7 +184,7 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
 async def create_key(by: KeyManager, managed: Managed, body: KeyCreateInput) -> NewKeyResponse:
-    """Create an API key or a join token. It is shown in this answer and never again."""
+    """Creates an API key or a join token, which is shown in this answer and never again."""
     expires_at = body.expiresAt.timestamp() if body.expiresAt else None
     if body.kind == "join":
         if body.access is not None:
@@ -205,20 +205,20 @@ async def create_key(by: KeyManager, managed: Managed, body: KeyCreateInput) -> 
 async def list_keys(
     by: KeyManager, managed: Managed, kind: Annotated[Kind, Query()] = "key"
 ) -> list[KeyResponse]:
-    """List API keys, or join tokens, that were not revoked."""
+    """Lists API keys, or join tokens, that were not revoked."""
     return [KeyResponse(**fields_of(record)) for record in await managed.keys.list(by.account, kind)]
 
 
 @router.get("/{keyId}", responses=READS, response_model_exclude_none=True)
 async def get_key(by: KeyManager, managed: Managed, keyId: KeyId) -> KeyResponse:
-    """Read one key; never the key itself."""
+    """Returns the record of a key, never the key itself."""
     return KeyResponse(**fields_of(await managed.keys.get(by.account, keyId)))
 
 
 @router.patch("/{keyId}", responses=CHANGES, response_model_exclude_none=True)
 @router.post("/{keyId}/update", responses=CHANGES, response_model_exclude_none=True)
 async def update_key(by: KeyManager, managed: Managed, keyId: KeyId, body: KeyUpdateInput) -> KeyResponse:
-    """Change a key's name, rights or end."""
+    """Changes a key's name, rights or end."""
     changes: dict[str, Any] = {}
     if "name" in body.model_fields_set:
         changes["name"] = body.name
@@ -231,5 +231,5 @@ async def update_key(by: KeyManager, managed: Managed, keyId: KeyId, body: KeyUp
 
 @router.delete("/{keyId}", **DELETES)
 async def revoke_key(by: KeyManager, managed: Managed, keyId: KeyId) -> None:
-    """Revoke a key. Nodes that joined with a token are refused when they connect the next time."""
+    """Revokes a key. Nodes that joined with a revoked token are refused when they connect the next time."""
     await managed.keys.revoke(by.account, keyId)

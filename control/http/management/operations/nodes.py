@@ -71,7 +71,7 @@ class HeldWeightsResponse(ResponseBody):
 
 
 class ReachedResponse(ResponseBody):
-    """How control reaches the workers of load-balancing endpoints on a node."""
+    """The way in which control reaches the workers of load-balancing endpoints on a node."""
 
     model_config = ConfigDict(title="NodeReached")
 
@@ -210,36 +210,36 @@ def _response(known: KnownNode) -> NodeResponse:
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
 async def list_nodes(by: By, managed: Managed) -> list[NodeResponse]:
-    """List nodes, those that are gone too."""
+    """Lists nodes, those that are gone too."""
     return [_response(known) for known in await managed.nodes.list(by.account)]
 
 
 @router.get("/{nodeId}", responses=READS, response_model_exclude_none=True)
 async def get_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
-    """Read one node."""
+    """Returns a node."""
     return _response(await managed.nodes.get(by.account, nodeId))
 
 
 @router.post("/{nodeId}/drain", responses=READS, response_model_exclude_none=True)
 async def drain_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
-    """Place nothing new on a node: its idle workers stop, busy ones finish. Its pods stay."""
+    """Places nothing new on a node: its idle workers stop, busy ones finish. Its pods stay."""
     return _response(await managed.nodes.drain(by.account, nodeId, drained=True))
 
 
 @router.post("/{nodeId}/resume", responses=READS, response_model_exclude_none=True)
 async def resume_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
-    """Place work on a node again that was drained."""
+    """Places work again on a node that was drained."""
     return _response(await managed.nodes.drain(by.account, nodeId, drained=False))
 
 
 @router.post("/{nodeId}/revoke", responses=READS, response_model_exclude_none=True)
 async def revoke_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
-    """Turn a node out: its credential is good no more, and its connection ends. It comes in again with a join
-    token that is made after this, once `node_credential` was removed from its data folder."""
+    """Turns a node out: its credential is good no more, and its connection ends. The node comes in again with
+    a join token that is made after this, once `node_credential` was removed from its data folder."""
     return _response(await managed.nodes.revoke(by.account, nodeId))
 
 
 @router.delete("/{nodeId}", **DELETES)
 async def delete_node(by: By, managed: Managed, nodeId: NodeId) -> None:
-    """Forget a node that is gone and holds no pod. If its agent joins again, it is a new one."""
+    """Forgets a node that is gone and holds no pod. If its agent joins again, that makes a new node."""
     await managed.nodes.delete(by.account, nodeId)

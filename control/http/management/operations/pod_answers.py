@@ -204,7 +204,7 @@ def _mappings(pod: Pod) -> dict[str, int] | None:
 
 
 def _gpu(gpu_type: str, count: int, nano_usd: int | None) -> Gpu | None:
-    """`nano_usd` is the price of all GPUs for an hour."""
+    """Returns the GPUs of a pod, or None without GPUs. `nano_usd` is the price of all GPUs for an hour."""
     if not gpu_type:
         return None
     each = {} if nano_usd is None else {"securePrice": nano_usd / max(count, 1) / _NANO}

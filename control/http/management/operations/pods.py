@@ -66,7 +66,8 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class PodCreateInput(RequestBody):
-    """What is left out is the template's, where there is one, and the default else."""
+    """A pod to create. What is left out is the template's, where there is a template, and the default
+    else."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -116,8 +117,8 @@ class PodCreateInput(RequestBody):
 
 
 class PodUpdateInput(Changes):
-    """What is left out stays. A change of more than name and locked makes the container anew; the pod's
-    volume stays."""
+    """Changes of a pod. What is left out stays. A change of more than name and locked makes the container
+    again; the pod's volume stays."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "my pod", "locked": True}]})
 
@@ -136,7 +137,7 @@ class PodUpdateInput(Changes):
 
 
 class Include(BaseModel):
-    """What an answer includes besides the pod itself."""
+    """Parts that an answer includes besides the pod itself."""
 
     includeMachine: Annotated[bool, Field(description="The node, in `machine`.")] = False
     includeNetworkVolume: bool = False
@@ -185,13 +186,13 @@ PodId = Annotated[str, id_in_path("pod")]
 
 @router.post("", status_code=201, responses=CREATES, response_model_exclude_unset=True)
 async def create_pod(by: By, managed: Managed, body: PodCreateInput) -> PodResponse:
-    """Create a pod, and start it unless desiredStatus is EXITED."""
+    """Creates a pod, and starts it unless desiredStatus is EXITED."""
     return pod_response(await managed.pods.create(by.account, body.model_dump(exclude_unset=True)))
 
 
 @router.get("", responses=LISTS, response_model_exclude_unset=True)
 async def list_pods(by: By, managed: Managed, query: Annotated[PodQuery, Query()]) -> list[PodResponse]:
-    """List pods; with includeWorkers, the workers of endpoints behind them."""
+    """Lists pods; with includeWorkers, the workers of endpoints behind them."""
     found = await managed.pods.list(by.account, query.filter)
     workers = _workers(managed, by.account, query.filter) if query.includeWorkers else []
     return [*[await _response(managed, one, query) for one in found], *workers]
@@ -199,7 +200,7 @@ async def list_pods(by: By, managed: Managed, query: Annotated[PodQuery, Query()
 
 @router.get("/{podId}", responses=READS, response_model_exclude_unset=True)
 async def get_pod(by: By, managed: Managed, podId: PodId, query: Annotated[Include, Query()]) -> PodResponse:
-    """Read one pod; with includeWorkers, one worker will do."""
+    """Returns a pod; with includeWorkers, the id may be that of an endpoint's worker."""
     workers = _workers(managed, by.account, PodFilter(id=podId)) if query.includeWorkers else []
     try:
         return await _response(managed, await managed.pods.get(by.account, podId), query)
@@ -230,35 +231,35 @@ async def _response(managed: ManagedResources, found: PodView, include: Include)
 @router.patch("/{podId}", responses=CHANGES, response_model_exclude_unset=True)
 @router.post("/{podId}/update", responses=CHANGES, response_model_exclude_unset=True)
 async def update_pod(by: By, managed: Managed, podId: PodId, body: PodUpdateInput) -> PodResponse:
-    """Change a pod. This may make its container anew."""
+    """Changes a pod, and makes its container again where the change needs that."""
     return pod_response(await managed.pods.update(by.account, podId, body.model_dump(exclude_unset=True)))
 
 
 @router.post("/{podId}/start", responses=ACTS, response_model_exclude_unset=True)
 async def start_pod(by: By, managed: Managed, podId: PodId) -> PodResponse:
-    """Start a pod that is stopped, or whose container has ended."""
+    """Starts a pod that is stopped, or whose container has ended."""
     return pod_response(await managed.pods.act(by.account, podId, "start"))
 
 
 @router.post("/{podId}/stop", responses=ACTS, response_model_exclude_unset=True)
 async def stop_pod(by: By, managed: Managed, podId: PodId) -> PodResponse:
-    """Stop a pod. Its volume stays, and its devices are free for others."""
+    """Stops a pod. Its volume stays, and its devices are free for others."""
     return pod_response(await managed.pods.act(by.account, podId, "stop"))
 
 
 @router.post("/{podId}/restart", responses=ACTS, response_model_exclude_unset=True)
 async def restart_pod(by: By, managed: Managed, podId: PodId) -> PodResponse:
-    """Start the same container again."""
+    """Starts the same container again."""
     return pod_response(await managed.pods.act(by.account, podId, "restart"))
 
 
 @router.post("/{podId}/reset", responses=ACTS, response_model_exclude_unset=True)
 async def reset_pod(by: By, managed: Managed, podId: PodId) -> PodResponse:
-    """Make the container anew from its image. The pod's volume stays."""
+    """Makes the container again from its image. The pod's volume stays."""
     return pod_response(await managed.pods.act(by.account, podId, "reset"))
 
 
 @router.delete("/{podId}", **DELETES)
 async def delete_pod(by: By, managed: Managed, podId: PodId) -> None:
-    """Delete a pod with its container and its own volume."""
+    """Deletes a pod with its container and its own volume."""
     await managed.pods.act(by.account, podId, "delete")

@@ -58,14 +58,14 @@ def _response(registry: Registry) -> ContainerRegistryAuthResponse:
 async def create_container_registry_auth(
     by: By, managed: Managed, body: ContainerRegistryAuthCreateInput
 ) -> ContainerRegistryAuthResponse:
-    """Create a container registry auth."""
+    """Creates a container registry auth."""
     login = RegistryAuth(body.username, body.password)
     return _response(await managed.registries.create(by.account, body.name, login))
 
 
 @router.get("", responses=LISTS)
 async def list_container_registry_auths(by: By, managed: Managed) -> list[ContainerRegistryAuthResponse]:
-    """List container registry auths, those of the configuration file too."""
+    """Lists container registry auths, those of the configuration file too."""
     return [_response(one) for one in await managed.registries.list(by.account)]
 
 
@@ -73,7 +73,7 @@ async def list_container_registry_auths(by: By, managed: Managed) -> list[Contai
 async def get_container_registry_auth(
     by: By, managed: Managed, containerRegistryAuthId: RegistryAuthId
 ) -> ContainerRegistryAuthResponse:
-    """Read one container registry auth."""
+    """Returns a container registry auth."""
     return _response(await managed.registries.get(by.account, containerRegistryAuthId))
 
 
@@ -81,5 +81,5 @@ async def get_container_registry_auth(
 async def delete_container_registry_auth(
     by: By, managed: Managed, containerRegistryAuthId: RegistryAuthId
 ) -> None:
-    """Delete a container registry auth that no template, endpoint or pod uses."""
+    """Deletes a container registry auth that no template, endpoint or pod uses."""
     await managed.registries.delete(by.account, containerRegistryAuthId)

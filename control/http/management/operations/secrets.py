@@ -71,18 +71,18 @@ def _response(secret: NamedSecret) -> SecretResponse:
 
 @router.put("/{name}", responses=CREATES)
 async def put_secret(by: By, managed: Managed, name: SecretName, body: SecretInput) -> SecretResponse:
-    """Store a secret, or change it. Workers and pods that are made from now on get the new value; those that
-    are there keep theirs."""
+    """Stores a secret, or changes it. Workers and pods that are made from now on get the new value; existing
+    ones keep the old value."""
     return _response(await managed.secrets.put(by.account, name, body.value))
 
 
 @router.get("", responses=LISTS)
 async def list_secrets(by: By, managed: Managed) -> list[SecretResponse]:
-    """List the names of secrets."""
+    """Lists the names of secrets."""
     return [_response(one) for one in await managed.secrets.list(by.account)]
 
 
 @router.delete("/{name}", **DELETES)
 async def delete_secret(by: By, managed: Managed, name: SecretName) -> None:
-    """Delete a secret that no template, endpoint or pod refers to."""
+    """Deletes a secret that no template, endpoint or pod refers to."""
     await managed.secrets.delete(by.account, name)

@@ -1,4 +1,4 @@
-"""What all kinds of resources share over HTTP: the bases of bodies, the ids in paths, the documented errors.
+"""Shapes that all kinds of resources share over HTTP: bases of bodies, ids in paths, documented errors.
 
 Fields have strict types: text instead of a number is refused. `unknown` handles unknown fields. Limits are
 those of the published document, and our own only where larger values would break something: numbers of

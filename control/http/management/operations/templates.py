@@ -151,8 +151,8 @@ class TemplateCreateInput(_Common):
 
 
 class TemplateUpdateInput(Changes, _Common):
-    """What is left out stays. A change of more than isPublic, name, readme, volumeInGb and volumeMountPath
-    makes a new version of every endpoint that is made from the template."""
+    """Changes of a template. What is left out stays. A change of more than isPublic, name, readme, volumeInGb
+    and volumeMountPath makes a new version of every endpoint that is made from the template."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"readme": "How to use it.", "isPublic": False}]}
@@ -216,7 +216,7 @@ def template_response(template: Template) -> TemplateResponse:
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
 async def create_template(by: By, managed: Managed, body: TemplateCreateInput) -> TemplateResponse:
-    """Create a template."""
+    """Creates a template."""
     return template_response(await managed.templates.create(by.account, body.model_dump(exclude_none=True)))
 
 
@@ -228,7 +228,7 @@ async def list_templates(
     includePublicTemplates: _Flag = False,
     includeRunpodTemplates: _Flag = False,
 ) -> list[TemplateResponse]:
-    """List templates."""
+    """Lists templates."""
     included = TemplateFilter(bound=includeEndpointBoundTemplates, public=includePublicTemplates)
     return [template_response(one) for one in await managed.templates.list(by.account, included)]
 
@@ -242,7 +242,7 @@ async def get_template(
     includePublicTemplates: _Flag = False,
     includeRunpodTemplates: _Flag = False,
 ) -> TemplateResponse:
-    """Read one template."""
+    """Returns a template."""
     found = await managed.templates.get(by.account, templateId, public=includePublicTemplates)
     return template_response(found)
 
@@ -252,12 +252,12 @@ async def get_template(
 async def update_template(
     by: By, managed: Managed, templateId: TemplateId, body: TemplateUpdateInput
 ) -> TemplateResponse:
-    """Change a template."""
+    """Changes a template."""
     changes = body.model_dump(exclude_unset=True)
     return template_response(await managed.templates.update(by.account, templateId, changes))
 
 
 @router.delete("/{templateId}", **DELETES)
 async def delete_template(by: By, managed: Managed, templateId: TemplateId) -> None:
-    """Delete a template that no endpoint is made from."""
+    """Deletes a template that no endpoint is made from."""
     await managed.templates.delete(by.account, templateId)

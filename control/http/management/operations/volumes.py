@@ -46,7 +46,7 @@ class NetworkVolumeCreateInput(RequestBody):
 
 
 class NetworkVolumeUpdateInput(Changes):
-    """What is left out stays."""
+    """Changes of a network volume. What is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "my network volume", "size": 100}]})
 
@@ -91,7 +91,7 @@ def volume_response(volume: Volume) -> NetworkVolumeResponse:
 async def create_network_volume(
     by: By, managed: Managed, body: NetworkVolumeCreateInput
 ) -> NetworkVolumeResponse:
-    """Create a network volume. Its folder is made where a worker or a pod first uses it."""
+    """Creates a network volume. Its folder is made where a worker or a pod first uses the volume."""
     made = await managed.volumes.create(
         by.account, name=body.name, size_gb=body.size, data_center=body.dataCenterId
     )
@@ -100,7 +100,7 @@ async def create_network_volume(
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
 async def list_network_volumes(by: By, managed: Managed) -> list[NetworkVolumeResponse]:
-    """List network volumes."""
+    """Lists network volumes."""
     return [volume_response(one) for one in managed.volumes.list(by.account)]
 
 
@@ -108,7 +108,7 @@ async def list_network_volumes(by: By, managed: Managed) -> list[NetworkVolumeRe
 async def get_network_volume(
     by: By, managed: Managed, networkVolumeId: NetworkVolumeId
 ) -> NetworkVolumeResponse:
-    """Read one network volume."""
+    """Returns a network volume."""
     return volume_response(managed.volumes.get(by.account, networkVolumeId))
 
 
@@ -117,13 +117,13 @@ async def get_network_volume(
 async def update_network_volume(
     by: By, managed: Managed, networkVolumeId: NetworkVolumeId, body: NetworkVolumeUpdateInput
 ) -> NetworkVolumeResponse:
-    """Change a network volume's name, or let it grow."""
+    """Changes a network volume's name, or lets the volume grow."""
     changed = await managed.volumes.update(by.account, networkVolumeId, name=body.name, size_gb=body.size)
     return volume_response(changed)
 
 
 @router.delete("/{networkVolumeId}", **(DELETES | {"responses": refusals(400)}))
 async def delete_network_volume(by: By, managed: Managed, networkVolumeId: NetworkVolumeId) -> None:
-    """Delete a network volume that no endpoint and no pod has. Nodes remove what it holds. An id that is
+    """Deletes a network volume that no endpoint and no pod has. Nodes remove what it holds. An id that is
     wrong, or was deleted, is a 400 here."""
     await managed.volumes.delete(by.account, networkVolumeId)
