@@ -73,7 +73,7 @@ class _Gzip:
 
 
 class _Deflate:
-    """With the header of zlib, as the standard says, or without, as some servers send it."""
+    """A deflate stream with the header of zlib, as the standard says, or without, as some servers send it."""
 
     def __init__(self) -> None:
         self._head = b""

@@ -28,7 +28,7 @@ class OutboundError(Exception):
 
 
 class UrlRefused(OutboundError):
-    """This URL may not be used. `reason`: scheme, malformed or private_address."""
+    """The URL may not be used. `reason`: scheme, malformed or private_address."""
 
     def __init__(self, message: str, reason: str = "private_address") -> None:
         super().__init__(message)

@@ -32,7 +32,7 @@ class WaitTooLong(Exception):
 
 
 class Waits:
-    """For use on one event loop. `rule` says who gets a slot."""
+    """Slots for waits, used on one event loop. `rule` says who gets a slot."""
 
     def __init__(self, rule: WaitRule) -> None:
         self.rule = rule

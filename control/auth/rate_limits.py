@@ -58,7 +58,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
 
 
 class Count:
-    """Where one operation of one endpoint counts one account's requests."""
+    """The requests of one account that one operation of one endpoint counts."""
 
     __slots__ = ("bucket", "inside", "limit", "rate")
 
@@ -154,7 +154,7 @@ def _in_window(endpoint: str, operation: str, limit: int, wait_ms: int) -> TooMa
 
 
 def _at_once(endpoint: str, operation: str, limit: int) -> TooMany:
-    """Returns the refusal of too many requests at once. It says 1 s, as nobody knows when a request inside
+    """Returns the refusal of too many requests at once, which says 1 s: nobody knows when a request inside
     will leave."""
     return TooMany(
         f"/{operation} of endpoint {endpoint} takes at most {limit} requests at once; come back in 1 s",

@@ -1,11 +1,11 @@
-"""Where environment values name secrets, and what they are once these are filled in. Pure.
+"""References to secrets in environment values, and the values once the secrets are filled in. Pure.
 
     URL = "pg://me:{{ STOKER_SECRET_db }}@host"     secrets: db = "hunter2"     ──> "pg://me:hunter2@host"
 
 - RUNPOD_SECRET_ reads the same; white space inside the braces does not matter.
-- Everything that reads like a reference is one. One whose secret does not exist is never handed on as it
-  stands: a program would take the braces for its password.
-- A secret's value is taken as it is: what reads like a reference in it is none.
+- Everything that reads like a reference is one. A reference whose secret does not exist is never handed on as
+  written: a program would take the braces for its password.
+- A secret's value is taken as it is: text in this value that reads like a reference is not a reference.
 """
 
 from __future__ import annotations

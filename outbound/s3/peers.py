@@ -74,7 +74,7 @@ def _addresses(name: str, port: int) -> tuple[str, ...]:
 
 
 class _Pool:
-    """Notes which connection each call uses: one that was idle is not opened anew."""
+    """Notes which connection each call uses: an idle connection is not opened again."""
 
     def _make_request(self, conn: Any, *args: Any, **options: Any) -> Any:
         in_use(conn.sock)

@@ -36,7 +36,7 @@ CLOSE_S = 1.0
 
 
 class OperationRouter:
-    """The application: `otherwise` handles what is no operation."""
+    """The application: `otherwise` handles what is not an operation."""
 
     def __init__(
         self, plane: Plane, operations: Operations, settings: ApiSettings, otherwise: ASGIApp

@@ -93,7 +93,7 @@ _NEVER_NAMED = frozenset({b"content-length", b"host"})
 """What Connection cannot take away: without it the message would mean something else."""
 
 _AS_VARIABLE = bytes(one if chr(one).isalnum() and one < 128 else ord("-") for one in range(256))
-"""CGI makes one character of all that is no letter and no digit; some servers do."""
+"""CGI makes the same character of everything that is not a letter or a digit; some servers do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class OpenAIRequest:
 
 
 def parse_request(method: str, route: str, media_type: str | None, body: bytes) -> OpenAIRequest:
-    """Raises BadRequest for a POST whose body is no JSON object, whatever its media type."""
+    """Raises BadRequest for a POST whose body is not a JSON object, whatever its media type."""
     if method == "GET":
         return OpenAIRequest(route, None)
     try:

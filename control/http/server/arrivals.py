@@ -29,7 +29,8 @@ Make = Callable[[Callable[[], None]], asyncio.Protocol]
 
 
 class Arrivals:
-    """Begins at once. `stop` must be called; connections that are made by then live on."""
+    """The arriving connections of a listener, accepted from now on. `stop` must be called; connections that
+    are made by then live on."""
 
     def __init__(
         self, listener: socket.socket, make: Make, shares: ConnectionShares, tls: ssl.SSLContext | None

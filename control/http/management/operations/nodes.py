@@ -222,7 +222,7 @@ async def get_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
 
 @router.post("/{nodeId}/drain", responses=READS, response_model_exclude_none=True)
 async def drain_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
-    """Places nothing new on a node: its idle workers stop, busy ones finish. Its pods stay."""
+    """Places nothing new on a node: its idle workers stop, its busy workers finish, and its pods stay."""
     return _response(await managed.nodes.drain(by.account, nodeId, drained=True))
 
 
