@@ -90,7 +90,7 @@ class Cancelled(BaseException):
 
 
 def describe(error: BaseException) -> str:
-    """The text that a `failed` frame carries: at most ERROR_MAX bytes of clean Unicode."""
+    """Returns the text that a `failed` frame carries: at most ERROR_MAX bytes of clean Unicode."""
     if isinstance(error, (WorkerError, Cancelled)):
         return clean(str(error)) or type(error).__name__
     headline = f"{type(error).__name__}: {_message(error)}"
@@ -102,7 +102,8 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def clean(text: str, limit: int = ERROR_MAX) -> str:
-    """Text that any JSON parser and any database column takes: no lone surrogates, no control characters.
+    """Returns a text that any JSON parser and any database column takes: no lone surrogates, no control
+    characters.
 
     A text that is too long loses its middle: the message comes first, and the innermost call of a traceback
     last.
@@ -115,7 +116,7 @@ def clean(text: str, limit: int = ERROR_MAX) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """str(error), unless the exception's own __str__ fails."""
+    """Returns str(error), or a placeholder if the exception's own __str__ fails."""
     if isinstance(error, SystemExit):
         return f"the handler called sys.exit({error.code!r})"
     try:
@@ -133,7 +134,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _from_user_code(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this folder and of the import system above the handler's."""
+    """Returns the traceback without the frames of this folder and of the import system above the handler."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_RUNTIME):
         trace = trace.tb_next
     return trace

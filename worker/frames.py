@@ -112,7 +112,7 @@ def is_large_chunk(frame: Frame) -> bool:
 
 
 def encode(frame: Frame) -> tuple[bytes, list[int]]:
-    """The bytes to send and the descriptors to pass with their first byte.
+    """Returns the bytes to send and the descriptors to pass with their first byte.
 
     A descriptor made here for a large body is the caller's to close after sending; `frame.fd` stays the
     caller's too. Raises FrameError for a body over BODY_MAX or a header over HEADER_MAX.
@@ -216,7 +216,7 @@ class FrameReader:
             raise FrameError(f"{len(self._fds)} descriptors came that no frame announces")
 
     def _descriptors(self, fields: dict[str, Any], body: bytes) -> tuple[int | None, MemfdBody | None]:
-        """The descriptors that the header announces, taken out of it."""
+        """Takes the descriptors that the header announces out of the fields, and returns them."""
         file, size = fields.pop("fd", None), fields.pop("memfd", None)
         if file not in (None, 1) or isinstance(file, bool):
             raise FrameError(f"a frame announces {file!r:.40} as its descriptor; 1 is allowed")
@@ -246,7 +246,7 @@ def with_body(frame: Frame) -> Frame:
 
 
 def _read_all(fd: int, size: int) -> bytes:
-    """`size` bytes from the start, wherever its offset stands."""
+    """Reads `size` bytes from the start of the file, wherever its offset stands."""
     parts, offset = [], 0
     while offset < size:
         part = os.pread(fd, size - offset, offset)

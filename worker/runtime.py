@@ -125,7 +125,7 @@ def _first_frame(channel: Channel) -> Frame:
 
 
 def device_of(setup: dict[str, Any]) -> Device:
-    """The device of a `setup` frame; fields that this version does not know are left out."""
+    """Returns the device of a `setup` frame; fields that this version does not know are left out."""
     fields = setup.get("device") or {}
     return Device(**{key: fields[key] for key in ("uuid", "kind", "name", "index") if key in fields})
 
@@ -156,7 +156,7 @@ def _serve_async(
 
 
 def _max_slots(setup: dict[str, Any]) -> int:
-    """How many jobs at once the endpoint allows."""
+    """Returns how many jobs at once the endpoint allows."""
     return max(1, int(setup.get("concurrency", 1)))
 
 

@@ -1,4 +1,4 @@
-"""What a handler's author declares: `File`, `Device` and the `handler` mark. `Job` is in `job.job`.
+"""Declarations that a handler's author makes: `File`, `Device` and the `handler` mark. `Job` is in `job.job`.
 
 A handler is any of
 
@@ -58,7 +58,9 @@ class Device:
 
     @property
     def torch_device(self) -> str:
-        """What to pass to torch: a worker sees only its own device, so a GPU is always plain "cuda"."""
+        """Returns the name to pass to torch: a worker sees only its own device, so a GPU is always plain
+        "cuda".
+        """
         return "cpu" if self.kind == "cpu" else "cuda"
 
 
@@ -98,15 +100,15 @@ def handler(
     aggregate: bool = False,
     concurrency_modifier: Callable[[int], object] | None = None,
 ) -> Any:
-    """Mark a handler and set its options; a handler without any needs no mark.
+    """Marks a handler and sets its options; a handler without options needs no mark.
 
     `aggregate=True`: the output of a generator is the list of all it yielded, and not the empty list.
 
-    `concurrency_modifier(current)` returns how many jobs the worker takes at once from now on. It is asked
+    `concurrency_modifier(current)` returns how many jobs the worker takes at once from now on, and is called
     before the first job, with 1, and again whenever a job was taken and whenever one is about to end; the
     worker waits for its answer. The endpoint's `concurrency` is the upper bound; where that is 1 nothing is
-    asked. An answer that is no whole number from 1, or an exception, is logged and changes nothing. A lower
-    number lets the jobs that run end.
+    asked. An answer that is not a whole number from 1, or an exception, is logged and changes nothing. A
+    lower number lets the jobs that run end.
     """
 
     def mark(marked: T) -> T:

@@ -65,8 +65,8 @@ class _Attempt(Attempt):
 
 
 class LocalJob:
-    """One job, run here. After `run`, either `output` is what came out or `error` says why nothing did.
-    `retired` is why the worker would be replaced after it, if it would.
+    """A single job, run here. After `run`, either `output` is the job's output or `error` says why there is
+    none. `retired` is why the worker would be replaced after the job, if it would.
 
     `on_progress` and `on_chunk` are called with each value as it is sent; calling `cancel` from them scripts
     a cancel at an exact point. `scratch` is the handler's folder, made when it is first used. Without
@@ -111,7 +111,7 @@ class LocalJob:
         self._attempt = _Attempt(Frame("run", fields), self)
 
     def run(self) -> LocalJob:
-        """Run it to its end. Exceptions of a class while it is created or set up pass through."""
+        """Runs the job to its end. Exceptions of a class while it is created or set up pass through."""
         if self._registration.is_async:
             import asyncio
 
@@ -122,7 +122,7 @@ class LocalJob:
         return self
 
     async def run_async(self) -> LocalJob:
-        """The same for an asynchronous handler, on the loop that is running."""
+        """Runs an asynchronous handler's job to its end, on the loop that is running."""
         import asyncio
 
         from stoker.worker.serving import async_loop
@@ -146,8 +146,10 @@ class LocalJob:
 
     @property
     def output(self) -> Any:
-        """What came out; None before it has run. Raises what the handler raised, if it did; what is no
-        Exception (`sys.exit`, a cancel) and what the platform refused is raised as HandlerError."""
+        """Returns the job's output; None before the job has run. Raises what the handler raised, if it did;
+        what is not an Exception (`sys.exit`, a cancel) and what the platform refused is raised as
+        HandlerError.
+        """
         raised = self._attempt.raised
         if self.error is None:
             return self._output
@@ -156,13 +158,13 @@ class LocalJob:
         raise HandlerError(self.error, retryable=self.retryable) from raised
 
     def result(self) -> Any:
-        """The output. Raises HandlerError with the platform's text, `error`, when the job failed."""
+        """Returns the output. Raises HandlerError with the platform's text, `error`, when the job failed."""
         if self.error is not None:
             raise HandlerError(self.error, retryable=self.retryable)
         return self._output
 
     def cancel(self, reason: str = "cancelled by the test") -> None:
-        """Cancel it, as the platform would: before it runs, from a callback, or from another thread."""
+        """Cancels the job, as the platform would: before it runs, from a callback, or from another thread."""
         first = self._attempt.cancel_reason is None
         self._attempt.cancel(reason)
         if first and self._task is not None:
@@ -170,19 +172,19 @@ class LocalJob:
             loop.call_soon_threadsafe(task.cancel)
 
     def send(self, frame: Frame) -> None:
-        """Called by the runtime (see `attempt.Link`): collects the frame, within the platform's limits."""
+        """Collects the frame, within the platform's limits; called by the runtime (see `attempt.Link`)."""
         _, fds = encode(Frame(frame.kind, frame.fields, frame.body))
         for fd in fds:
             os.close(fd)
         getattr(self, f"_take_{frame.kind}")(frame)
 
     def poll(self) -> None:
-        """Called by the runtime: does nothing, since `cancel` reaches the attempt directly."""
+        """Does nothing, since `cancel` reaches the attempt directly; called by the runtime."""
 
     receives_in_background = True
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Called by the runtime: does nothing, since a fetch is answered at once."""
+        """Does nothing, since a fetch is answered at once; called by the runtime."""
 
     def _take_fetch(self, frame: Frame) -> None:
         from stoker.worker.job.local_fetch import fetched_locally
@@ -227,7 +229,7 @@ class LocalJob:
         self.retired = frame.fields["reason"]
 
     def _with_files(self, value: Any) -> Any:
-        """The value with each file mark replaced by its LocalFile."""
+        """Returns the value with each file mark replaced by its LocalFile."""
         if isinstance(value, dict):
             if FILE_MARK in value:
                 return self.files[value[FILE_MARK]]

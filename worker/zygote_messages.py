@@ -45,7 +45,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(sock: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-    """Raises TooLarge, and OSError when the other side is gone."""
+    """Raises TooLarge, and OSError when the other side has closed."""
     data = json.dumps(message).encode()
     if len(data) > MESSAGE_MAX:
         raise TooLarge(f"a message of {len(data)} bytes; {MESSAGE_MAX} are allowed")
@@ -54,7 +54,7 @@ def send(sock: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = (
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next message and its descriptors, not inheritable; None when the other side is gone."""
+    """Returns the next message and its descriptors, not inheritable; None when the other side has closed."""
     rights = array.array("i")
     room = socket.CMSG_SPACE(FDS_MAX * rights.itemsize)
     try:

@@ -1,1 +1,1 @@
-"""What one job may leave in its process, put back or reported before the next one."""
+"""Traces that one job may leave in its process, put back or reported before the next one."""

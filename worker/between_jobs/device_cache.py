@@ -12,8 +12,9 @@ from types import TracebackType
 
 
 def empty_cache(error: BaseException | None = None) -> None:
-    """Never raises. The frames of the handler's error, its contexts and causes are cleared first: they hold
-    the job's tensors."""
+    """Returns the device's unused cached memory to the driver. Never raises. The frames of the handler's
+    error, its contexts and causes are cleared first, because they hold the job's tensors.
+    """
     cuda = sys.modules.get("torch.cuda")
     try:
         if cuda is None or not cuda.is_initialized():

@@ -5,7 +5,7 @@
     umask, folder, limits of resources
 
 All become what they were when the handler was set up: what its import or `setup` chose stays. If something
-cannot be restored (a limit that may not be raised again, a folder that is gone), the worker is replaced. So
+cannot be restored (a limit that may not be raised again, a deleted folder), the worker is replaced. So
 it is where jobs keep many descriptors open (`open_files`): nobody but the handler may close them. This runs
 after each job, so it is cheap (18 us on an EPYC): `_signal` has the functions of `signal` without its
 enumerations, which would make it 100 us.
@@ -115,7 +115,7 @@ class ProcessState:
 
 
 def flush_output() -> None:
-    """So that none of what a handler printed stays in a buffer."""
+    """Flushes stdout and stderr, so that none of what a handler printed stays in a buffer."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -56,7 +56,7 @@ _BY_THE_HANDLER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WorkerFault:
-    """Why the worker must be replaced. `lost`: its device's context is gone, and with it all that runs there
+    """Why the worker must be replaced. `lost`: its device's context is lost, and with it all that runs there
     now. `prefix`: the text that callers see before the error itself."""
 
     reason: str
@@ -66,14 +66,14 @@ class WorkerFault:
 
 
 def fault_of(error: BaseException) -> WorkerFault | None:
-    """What this error means for the process that it happened in. Never raises."""
+    """Returns what this error means for the process that it happened in; None if nothing. Never raises."""
     found = [fault for one in _chain(error) if (fault := _fault_of_one(one)) is not None]
     lost = [fault for fault in found if fault.lost]
     return next(iter(lost or found), None)
 
 
 def error_text(error: BaseException, fault: WorkerFault | None) -> str:
-    """The text of the `failed` frame. A HandlerError's own message has no prefix."""
+    """Returns the text of the `failed` frame. A HandlerError's own message has no prefix."""
     text = describe(error)
     if fault is None or not fault.prefix or isinstance(error, HandlerError):
         return text
@@ -85,14 +85,14 @@ def is_job_retryable(error: BaseException, fault: WorkerFault | None) -> bool:
 
 
 def without_refresh_key(output: Any) -> tuple[Any, bool]:
-    """The output that the caller gets, and whether it asked for a fresh worker."""
+    """Returns the output that the caller gets, and whether the output asked for a fresh worker."""
     if not isinstance(output, dict) or not isinstance(output.get(REFRESH_KEY), bool):
         return output, False
     return {key: value for key, value in output.items() if key != REFRESH_KEY}, output[REFRESH_KEY]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, its causes and contexts, those hidden by `from None` too."""
+    """Yields the error, its causes and contexts, those hidden by `from None` too."""
     waiting: list[BaseException] = [error]
     seen: set[int] = set()
     while waiting and len(seen) < CHAIN_MAX:

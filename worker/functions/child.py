@@ -54,7 +54,7 @@ class Calls:
         self._open_files = OpenFiles()
 
     def serve(self) -> NoReturn:
-        """On the main thread: runs what the reader receives."""
+        """Runs the calls that the reader receives, on the main thread."""
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         sys.stdout, sys.stderr = Copied("stdout", sys.stdout), Copied("stderr", sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -71,7 +71,9 @@ class Calls:
                     self._run(message, on_main=True)
 
     def _leave(self) -> None:
-        """In a process that a function forked: it reports nothing, and does not hold the socket open."""
+        """Silences a process that a function forked: the process reports nothing, and does not hold the
+        socket open.
+        """
         self._sending = threading.Lock()  # another thread may have held it
         printed.set(None)
         os.close(self._socket.detach())
@@ -143,7 +145,7 @@ class Calls:
         return arguments(target, message["callable"], message["kwargs"])
 
     def _awaited(self, number: int, returned: Any) -> Any:
-        """The value of a coroutine, or the chunks of an async generator, run on the loop's thread."""
+        """Returns the value of a coroutine, or the chunks of an async generator, run on the loop's thread."""
 
         async def run() -> Any:
             task = asyncio.current_task()

@@ -82,7 +82,7 @@ def read_call(values: Mapping[str, Any]) -> FunctionCall:
 
 
 def version_content(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """What a deployed endpoint's variables hold; None at a live endpoint. Raises CodeRefused."""
+    """Returns the content of a deployed endpoint's variables; None at a live endpoint. Raises CodeRefused."""
     parts: list[str] = []
     while (part := environ.get(f"{VARIABLE}_{len(parts)}")) is not None:
         parts.append(part)
@@ -100,8 +100,9 @@ def version_content(environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def deployed_call(functions: list[Mapping[str, str]], input_value: Any) -> FunctionCall:
-    """The call of a deployed endpoint: its input is the parameters, and `method` if a class has several
-    methods. Raises CodeRefused."""
+    """Returns the call of a deployed endpoint: its input is the parameters, and `method` if a class has
+    several methods. Raises CodeRefused.
+    """
     if not isinstance(input_value, dict):
         raise CodeRefused("the input must be an object with the parameters of the function")
     if len(functions) == 1:
@@ -118,7 +119,9 @@ def deployed_call(functions: list[Mapping[str, str]], input_value: Any) -> Funct
 
 
 def unpack(packed: str, wanted: str) -> dict[str, str]:
-    """The source by path. Raises CodeRefused if it is not what `wanted`, its hash, says, or too large."""
+    """Returns the source by path. Raises CodeRefused if the source does not have the hash `wanted`, or is too
+    large.
+    """
     if len(packed) > PACKED_MAX:
         raise CodeRefused(f"the bundle has {len(packed)} characters; at most {PACKED_MAX} are allowed")
     inflater = zlib.decompressobj()

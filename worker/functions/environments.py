@@ -3,7 +3,7 @@
     FOLDER/HASH/         the virtual environment; complete when it has the file `complete`
     FOLDER/HASH.lock     locked shared by who uses it, exclusively by who makes or removes it
 
-An environment without `complete` was never finished: it is made anew, or removed with the old ones. The least
+An environment without `complete` was never finished: it is made again, or removed with the old. The least
 recently used ones are removed if there are more than KEPT, unless a worker uses them. The hash is of the
 dependencies, of pip's variables and of the interpreter.
 """
@@ -52,7 +52,7 @@ class Environments:
         self._folder, self._kept, self._make = folder, kept, make
 
     async def get(self, dependencies: Sequence[str], log: Log) -> Environment:
-        """The environment, made if there is none. Raises InstallFailed."""
+        """Returns the environment, made if there is none. Raises InstallFailed."""
         if not dependencies:
             return Environment(sys.executable)
         self._prepare_folder()
@@ -84,7 +84,9 @@ class Environments:
             await _locked(lock, fcntl.LOCK_SH, log)  # it may be removed meanwhile: that needs no lock
 
     def _prepare_folder(self) -> None:
-        """Only a folder that no other user may write to is used: code in it runs as this user."""
+        """Makes the folder, and refuses one that another user may write to: code in the folder runs as this
+        user.
+        """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = self._folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -115,7 +117,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def name_of(dependencies: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The hash by which an environment is found. Pure."""
+    """Returns the hash by which an environment is found. Pure."""
     pip = sorted((name, value) for name, value in environ.items() if name.startswith("PIP_"))
     known = [sorted(set(dependencies)), pip, sys.version, sys.prefix]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
@@ -126,7 +128,7 @@ def _mark(folder: Path) -> Path:
 
 
 def _used_at(folder: Path) -> float:
-    """0 if it was never finished."""
+    """Returns when the environment was last used; 0 if the environment was never finished."""
     try:
         return _mark(folder).stat().st_mtime
     except FileNotFoundError:

@@ -103,7 +103,9 @@ def _hand_over(result: Any) -> None:
 
 
 def _tagged(value: Any) -> Iterator[dict[str, Any]]:
-    """The objects that stand for bytes and arrays, and none that a caller's own object looks like."""
+    """Yields the objects that stand for bytes and arrays, and no caller's own object that looks like one of
+    these.
+    """
     if isinstance(value, list):
         for one in value:
             yield from _tagged(one)

@@ -68,7 +68,7 @@ def python_of(folder: Path) -> Path:
 
 
 async def install_system_packages(packages: Sequence[str], log: Log) -> None:
-    """Only in a container of the worker's own. Raises InstallFailed."""
+    """Installs packages of the system, only in a container of the worker's own. Raises InstallFailed."""
     names = ", ".join(packages)
     if not in_container(os.environ):
         raise InstallFailed(
@@ -87,13 +87,13 @@ async def install_system_packages(packages: Sequence[str], log: Log) -> None:
 
 
 def in_container(environ: Mapping[str, str], root: Path = Path("/")) -> bool:
-    """Whether this worker has a container of its own; an agent marks the processes of its host."""
+    """Returns whether this worker has a container of its own; an agent marks the processes of its host."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv")
     return "STOKER_AGENT" not in environ and any(mark.exists() for mark in marks)
 
 
 def failure(lines: str, environ: Mapping[str, str]) -> str:
-    """Why pip failed, by what it printed."""
+    """Returns why pip failed, judged by its printed lines."""
     if any(text in lines for text in _OFFLINE):
         index = urlsplit(environ.get("PIP_INDEX_URL", "https://pypi.org")).hostname  # without a password
         return (
@@ -117,8 +117,9 @@ def _inherit(folder: Path) -> None:
 
 
 async def _run(command: Sequence[str], log: Log) -> str | None:
-    """None if it succeeded, else its last lines. Each line is logged as it comes; nothing of it is left if
-    this is cancelled."""
+    """Runs a command, and returns None if the command succeeded, else its last lines. Each line is logged
+    when it arrives; no process of the command is left if this call is cancelled.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -145,7 +146,7 @@ async def _run(command: Sequence[str], log: Log) -> str | None:
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Its lines; one that is too long comes in pieces."""
+    """Yields the stream's lines; a line that is too long is yielded in pieces."""
     while True:
         try:
             line = await stream.readuntil(b"\n")

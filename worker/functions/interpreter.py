@@ -38,8 +38,9 @@ _BEGIN = (
 
 
 class CallFailed(HandlerError):
-    """What the function raised, with its traceback. `status` is that of a response: 422 if the arguments are
-    wrong."""
+    """The exception that the function raised, with its traceback. `status` is that of a response: 422 if the
+    arguments are wrong.
+    """
 
     def __init__(self, message: str, status: int, *, retryable: bool) -> None:
         super().__init__(message, retryable=retryable)
@@ -100,8 +101,9 @@ class Interpreter:
         on_chunk: Callable[[Any], None],
         on_line: Callable[[str], None] | None = None,
     ) -> Any:
-        """The result, as JSON values. `on_line` gets the lines that the function prints. Raises CallFailed
-        for what the function raised, HandlerError if the process died."""
+        """Returns the result, as JSON values. `on_line` gets the lines that the function prints. Raises
+        CallFailed for what the function raised, HandlerError if the process died.
+        """
         number = next(self._numbers)
         answers = self._calls[number] = asyncio.Queue()
         try:
@@ -168,12 +170,12 @@ class Interpreter:
         await ended
 
     def _kill_if_stuck(self) -> None:
-        """Once nothing but calls that were cancelled is left in the process."""
+        """Kills the process once only calls that were cancelled are left in it."""
         if self._stuck and self._stuck == self._calls.keys() and self._process.returncode is None:
             self._process.kill()
 
     async def _end(self) -> str:
-        """How the process ended; it has closed its end of the socket."""
+        """Returns how the process ended, after it has closed its end of the socket."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 status = await self._process.wait()
@@ -197,7 +199,7 @@ async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """That of the worker, without the package's folder in PYTHONPATH, and without the code."""
+    """Returns the worker's environment, without the package's folder in PYTHONPATH, and without the code."""
     kept = {name: value for name, value in environ.items() if not name.startswith(VARIABLE)}
     search = [one for one in kept.pop("PYTHONPATH", "").split(os.pathsep) if one and one != _PACKAGE]
     return {**kept, **({"PYTHONPATH": os.pathsep.join(search)} if search else {})}

@@ -1,4 +1,4 @@
-"""What a function prints, copied line by line to where its call was made from.
+"""The output that a function prints, copied line by line to where its call was made from.
 
 The copy is of what the function's own thread or task prints, and what it starts by `asyncio.to_thread` or as
 a task. What other threads and other programs print is in the worker's log alone, where all of it is.
@@ -38,7 +38,7 @@ class PrintedLines:
             self._begun[stream] = _last_writing(self._begun[stream] + rest)[:LINE_MAX]
 
     def close(self) -> None:
-        """The last lines may have no end."""
+        """Sends the last lines, which may have no end, and how many lines were left out."""
         with self._lock:
             for line in filter(None, self._begun.values()):
                 self._line(line)
@@ -57,7 +57,9 @@ class PrintedLines:
 
 
 def _last_writing(line: str) -> str:
-    """Of a line that was overwritten with carriage returns, as a progress bar is, what is seen in the end."""
+    """Returns what is seen in the end of a line that was overwritten with carriage returns, as a progress bar
+    is.
+    """
     kept = line.rstrip("\r")
     return kept[kept.rfind("\r") + 1 :]
 

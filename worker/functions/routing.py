@@ -43,7 +43,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """As it came: the names of headers in lower case."""
+    """A request as it was received: the names of headers in lower case."""
 
     method: str
     path: str
@@ -63,8 +63,9 @@ def read_routes(values: Any) -> tuple[Route, ...]:
 
 
 def find(routes: Sequence[Route], method: str, path: str) -> tuple[Route, dict[str, str]]:
-    """The route and what its path's names stand for. One without names wins. Raises BadCall: 404, or 405 if
-    only the method is wrong."""
+    """Returns the route and what its path's names stand for. A route without names wins. Raises BadCall: 404,
+    or 405 if only the method is wrong.
+    """
     allowed = set()
     for route in sorted(routes, key=lambda one: one.path.count("{")):
         names = _matched(route.path, path)
@@ -80,7 +81,7 @@ def find(routes: Sequence[Route], method: str, path: str) -> tuple[Route, dict[s
 
 
 def bind(function: Callable[..., Any], names: Mapping[str, str], request: Request) -> dict[str, Any]:
-    """The arguments of the function by name. Raises BadCall, 422, which names the parameter."""
+    """Returns the arguments of the function by name. Raises BadCall, 422, which names the parameter."""
     signature = inspect.signature(function)
     hints = _hints(function)
     arguments: dict[str, Any] = {
@@ -102,7 +103,7 @@ def bind(function: Callable[..., Any], names: Mapping[str, str], request: Reques
 
 
 def bind_request(function: Callable[..., Any], message: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the function for the request in a message of the worker. Raises BadCall."""
+    """Returns the arguments of the function for the request in a message of the worker. Raises BadCall."""
     request = message["request"]
     body = base64.b64decode(request["body"])
     return bind(
@@ -135,7 +136,9 @@ def _from_query(name: str, texts: Sequence[str], hint: Any) -> Any:
 
 
 def _converted(name: str, text: str, hint: Any) -> Any:
-    """A text of a path or a query as its annotation says: int, float, bool; otherwise as it is."""
+    """Converts a text of a path or a query to its annotation's type: int, float, bool; otherwise the text is
+    kept.
+    """
     kinds = [one for one in (hint, *get_args(hint)) if one in (int, float, bool)]
     if not kinds or (str in get_args(hint)):
         return text
@@ -194,7 +197,7 @@ def _parts(request: Request, hints: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations; none if they name what is not there."""
+    """Returns the annotations; none if they name what is not there."""
     try:
         return get_type_hints(function)
     except Exception:  # an annotation is any expression

@@ -61,8 +61,9 @@ class Runner:
         on_chunk: Callable[[Any], None],
         on_line: Callable[[str], None] | None = None,
     ) -> Any:
-        """The result of one call, as JSON values. `on_line` gets the lines that the function prints. Raises
-        HandlerError."""
+        """Returns the result of one call, as JSON values. `on_line` gets the lines that the function prints.
+        Raises HandlerError.
+        """
         running = await self._running(code, log)
         running.calls += 1
         try:
@@ -110,7 +111,7 @@ class Runner:
 
 
 def _same(one: Code, other: Code) -> bool:
-    """Whether an interpreter of the one serves the other."""
+    """Returns whether an interpreter of the first code serves the second."""
     return (one.hash, one.folder, one.dependencies, one.system_dependencies) == (
         other.hash,
         other.folder,

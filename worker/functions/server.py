@@ -72,7 +72,7 @@ class App:
     """The code and its runner. `respond` is called on the loop's thread."""
 
     def __init__(self, content: Mapping[str, Any] | None, runner: Runner) -> None:
-        """`content` is that of a deployed endpoint, None at a live one."""
+        """Stores the content of a deployed endpoint, which is None at a live endpoint."""
         self.live = content is None
         self.ready = content is None
         self._runner = runner
@@ -173,7 +173,7 @@ class App:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection. `server` is a `Server`."""
+    """A connection to the server. `server` is a `Server`."""
 
     protocol_version = "HTTP/1.1"
     server: Server
@@ -183,7 +183,9 @@ class Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def _proven(self) -> bool:
-        """Whether the connection is the agent's. Another one is answered in HTTP, which it may speak."""
+        """Returns whether the connection is the agent's. Another connection is answered in HTTP, which it may
+        speak.
+        """
         self.connection.settimeout(proof.READ_S)
         try:
             if proof.is_proof(self.rfile.readline(proof.LINE_MAX), self.server.proof):
@@ -271,8 +273,9 @@ class Server(ThreadingHTTPServer):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def while_connected(self, work: Coroutine[Any, Any, T], connection: socket.socket) -> T | None:
-        """The result of the work; None, with the work cancelled, once the other side has closed the
-        connection."""
+        """Returns the result of the work; None, with the work cancelled, once the other side has closed the
+        connection.
+        """
         future, done = asyncio.run_coroutine_threadsafe(work, self._loop), os.eventfd(0, os.EFD_CLOEXEC)
         future.add_done_callback(lambda _: os.eventfd_write(done, 1))
         try:
@@ -335,7 +338,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _downloaded(url: str) -> str:
-    """The packed code at a URL of the platform's store."""
+    """Downloads the packed code at a URL of the platform's store."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise CodeRefused("the URL of a bundle must be http or https")
     try:
@@ -355,7 +358,7 @@ def _print(line: str) -> None:
 
 
 def _ignore(value: Any) -> None:
-    """A response has no progress and no chunks."""
+    """Ignores a value: a response has no progress and no chunks."""
 
 
 if __name__ == "__main__":

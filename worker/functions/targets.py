@@ -26,8 +26,9 @@ class Targets:
         self._lock = threading.Lock()
 
     def find(self, module: str, name: str) -> Callable[..., Any]:
-        """The function, or the method of the kept instance. What the module or the class raises passes
-        through. Raises HandlerError if there is none."""
+        """Returns the function, or the method of the kept instance. What the module or the class raises
+        passes through. Raises HandlerError if there is none.
+        """
         found: Any = importlib.import_module(module)
         first, _, method = name.partition(".")
         target = getattr(found, first, None)
@@ -42,7 +43,7 @@ class Targets:
 
 
 def arguments(target: Callable[..., Any], name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The decoded arguments. Raises BadCall if the function does not take them."""
+    """Returns the decoded arguments. Raises BadCall if the function does not take them."""
     try:
         decoded = {key: decode(value, _read, where=key) for key, value in kwargs.items()}
         inspect.signature(target).bind(**decoded)
@@ -52,7 +53,7 @@ def arguments(target: Callable[..., Any], name: str, kwargs: Mapping[str, Any]) 
 
 
 def result(value: Any, name: str, scratch: str) -> Any:
-    """As JSON values; many bytes as a file in `scratch`. Raises ValueRefused."""
+    """Returns the value as JSON values, with many bytes in a file in `scratch`. Raises ValueRefused."""
 
     def store(data: bytes) -> Mapping[str, str]:
         folder = Path(scratch)
@@ -66,7 +67,7 @@ def result(value: Any, name: str, scratch: str) -> Any:
 
 
 def error_of(error: BaseException, root: str) -> dict[str, Any]:
-    """The text of a failed call, with paths below the app's folder, and what kind of failure it is."""
+    """Returns the text of a failed call, with paths below the app's folder, and the kind of failure."""
     if isinstance(error, ValueRefused):
         error = HandlerError(str(error))
     text = describe(error).replace(root + os.sep, "")

@@ -1,4 +1,4 @@
-"""One attempt at one job: numbers its chunks and files, adds up its metrics, and sends its frames.
+"""A single attempt at one job: numbers its chunks and files, adds up its metrics, and sends its frames.
 
     open ──progress, chunk, file──> open ──done | failed──> ended
 
@@ -36,14 +36,16 @@ class Link(Protocol):
         """Blocks while the agent does not read. Raises FrameError for a frame that is too large."""
 
     def poll(self) -> None:
-        """Receive what has arrived, without waiting; a cancel among it reaches its attempt."""
+        """Receives the frames that have arrived, without waiting; a cancel among them reaches its attempt."""
 
     @property
     def receives_in_background(self) -> bool:
-        """Whether frames are received while a handler waits. Where they are not, `wait` receives them."""
+        """Returns whether frames are received while a handler waits. Where they are not, `wait` receives
+        them.
+        """
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Receive frames until `done`, which is called after each."""
+        """Receives frames until `done` returns true; `done` is called after each frame."""
 
 
 def pass_answer(attempt: Attempt | None, frame: Frame) -> None:
@@ -116,7 +118,7 @@ class Attempt:
         self._scratch_made = True
 
     def cancel(self, reason: str) -> None:
-        """Only the first reason is kept."""
+        """Cancels the attempt. Only the first reason is kept."""
         if self.cancel_reason is None:
             self.cancel_reason = reason
             self._fail_fetches(Cancelled(reason))
@@ -256,7 +258,9 @@ class Attempt:
 
     @contextmanager
     def _written(self, body: bytes, name: str) -> Iterator[OpenFile]:
-        """A file with a body that is too large for a frame."""
+        """Yields a file in `scratch` with a body that is too large for a frame, and closes the file
+        afterwards.
+        """
         try:
             file = written(body, self.scratch, name)
         except OSError as error:

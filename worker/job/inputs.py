@@ -138,7 +138,7 @@ def _save(attempt: Attempt, request: FetchRequest, frame: Frame) -> InputFile:
 
 
 def _checked_type(request: FetchRequest, head: bytes) -> str | None:
-    """The media type. Raises InputRefused if it is not a wanted one."""
+    """Returns the media type. Raises InputRefused if that type is not wanted."""
     media_type = media_type_of_bytes(head)
     if not matches(media_type, request.media_types):
         found = media_type or "of an unknown type"
@@ -159,7 +159,7 @@ def _copy(fd: int, path: Path, size: int) -> None:
 
 
 def _decoded(attempt: Attempt, request: FetchRequest) -> InputFile:
-    """A data: URL, with the same limits."""
+    """Decodes a data: URL, with the same limits."""
     attempt.raise_if_cancelled()
     head, comma, text = request.url.partition(",")
     if (
@@ -202,7 +202,7 @@ def _path(attempt: Attempt, n: int, media_type: str | None) -> Path:
 
 
 def public_url(url: str) -> str:
-    """The URL for messages, without the parts that may hold a secret."""
+    """Returns the URL for messages, without the parts that may hold a secret."""
     if _is_data(url):
         return "the data: URL"
     before, at, rest = url.partition("#")[0].partition("?")[0].partition("@")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Job:
-    """One attempt at one job, as its handler sees it.
+    """A single attempt at one job, as its handler sees it.
 
     `input` is the caller's input as plain JSON values. `attempt` counts from 1. Files belong below
     `scratch`, which is removed afterwards.
@@ -45,23 +45,23 @@ class Job:
         return self._attempt.s3_config
 
     def progress(self, value: object) -> None:
-        """Report progress: any JSON value. The last one is kept. Waits while the platform is slow."""
+        """Reports progress: any JSON value. The last value is kept. Waits while the platform is slow."""
         self._attempt.progress(value)
 
     def emit(self, value: object) -> None:
-        """Send a chunk of partial output: any JSON value without Files. Chunks keep their order.
+        """Sends a chunk of partial output: any JSON value without Files. Chunks keep their order.
 
-        One over 1 MB (64 MiB at most) is uploaded; while too much waits for that, this call waits, too.
+        A chunk over 1 MB (64 MiB at most) is uploaded; while too much waits for that, this call waits, too.
         """
         self._attempt.emit(value)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job was cancelled. Cheap: ask between steps, and stop soon when it is so."""
+        """Returns whether the job was cancelled. Cheap: ask between steps, and stop soon when it is so."""
         return self._attempt.is_cancelled()
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the job was cancelled."""
+        """Raises Cancelled if the job was cancelled."""
         self._attempt.raise_if_cancelled()
 
     def fetch(
@@ -72,7 +72,8 @@ class Job:
         media_types: Collection[str] = (),
         timeout_s: float = 60.0,
     ) -> InputFile:
-        """What lies at an http, https or data: URL, as a file below `scratch`. Waits for it.
+        """Downloads an http, https or data: URL to a file below `scratch`, and returns the file. Waits for
+        it.
 
         The platform fetches it: no private address, a redirect is checked like the first URL, nothing over
         `max_bytes`, nothing after `timeout_s`. `media_types`, such as `("image/*", "audio/wav")`, are
@@ -93,7 +94,7 @@ class Job:
         media_types: Collection[str] = (),
         timeout_s: float = 60.0,
     ) -> InputFile:
-        """The same for an asynchronous handler, whose other jobs go on meanwhile."""
+        """Downloads a URL as `fetch` does, for an asynchronous handler, whose other jobs go on meanwhile."""
         from stoker.worker.job import inputs
 
         return await inputs.fetch_async(
@@ -101,11 +102,12 @@ class Job:
         )
 
     def measure(self, metric: str, quantity: int) -> None:
-        """Count something that is paid for, such as output pixels. Quantities of one metric add up."""
+        """Counts something that is paid for, such as output pixels. Quantities of one metric add up."""
         self._attempt.measure(metric, quantity)
 
     def refresh_worker(self) -> None:
-        """Ask for a fresh worker: this one takes no more jobs and is replaced once those it runs have ended.
+        """Asks for a fresh worker: this worker takes no more jobs and is replaced once the jobs it runs have
+        ended.
 
         An output that is an object with `"refresh_worker": true` does the same; callers do not see it.
         """

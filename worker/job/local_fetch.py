@@ -23,7 +23,7 @@ _READ_BYTES = 1 << 20
 
 
 def fetched_locally(request: Frame, *, network: bool) -> Frame:
-    """The answer to a `fetch` frame, as the agent would give it."""
+    """Returns the answer to a `fetch` frame, as the agent would give it."""
     about = {name: request.fields[name] for name in ("job", "attempt", "n")}
     try:
         fd = _opened(request.fields, network=network)

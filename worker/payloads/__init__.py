@@ -1,1 +1,1 @@
-"""What goes out with a job: its output as JSON and its files, and what a file is by its first bytes."""
+"""The output of a job as JSON and its files, and the media type of a file by its first bytes."""

@@ -29,7 +29,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """Its holder closes `fd`."""
+    """An open file to hand over. Its holder closes `fd`."""
 
     fd: int
     name: str
@@ -70,7 +70,7 @@ def written(text: bytes, scratch: str, name: str) -> OpenFile:
 
 
 def media_type_of(name: str) -> str:
-    """By the name's extension; `application/octet-stream` for an unknown one."""
+    """Returns the media type by the name's extension; `application/octet-stream` for an unknown extension."""
     import mimetypes
 
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -83,14 +83,17 @@ def _require_regular(public_path: str, mode: int) -> None:
 
 
 def _require_below(public_path: str, real: str, scratch: str) -> None:
-    """`real` is the path of the open file, with links resolved."""
+    """Raises FileRefused if a file lies outside scratch. `real` is the path of the open file, with links
+    resolved.
+    """
     if not real.startswith(scratch.rstrip("/") + "/"):
         raise FileRefused(f"{public_path} lies outside the job's scratch folder; write it below job.scratch")
 
 
 def _public_path(path: str, scratch: str) -> str:
-    """The path relative to the scratch folder, else the bare name: callers read it, and must not see the
-    host's folders."""
+    """Returns the path relative to the scratch folder, else the bare name: callers read it, and must not see
+    the host's folders.
+    """
     below = path.removeprefix(os.path.abspath(scratch).rstrip("/") + "/")
     return clean(below if below != path else os.path.basename(path), 1024)
 

@@ -58,7 +58,7 @@ _ENDINGS = {
 
 
 def media_type_of_bytes(head: bytes) -> str | None:
-    """The media type of a file that begins with `head`; None if it is unknown."""
+    """Returns the media type of a file that begins with `head`; None if that type is unknown."""
     for beginning, media_type in _BEGINNINGS.items():
         if head.startswith(beginning):
             return media_type
@@ -76,14 +76,14 @@ def media_type_of_bytes(head: bytes) -> str | None:
 
 
 def extension_of(media_type: str | None) -> str:
-    """The usual extension of a file of this type; libraries go by it."""
+    """Returns the usual extension of a file of this type; libraries choose a decoder by the extension."""
     if media_type is None:
         return ""
     return _ENDINGS.get(media_type, "." + media_type.partition("/")[2])
 
 
 def matches(media_type: str | None, wanted: tuple[str, ...]) -> bool:
-    """Whether a type is one of those wanted, such as `image/*`; an unknown one matches `*/*` alone."""
+    """Returns whether a type is wanted, such as `image/*`; an unknown type matches `*/*` alone."""
     if media_type is None:
         return not wanted or "*/*" in wanted
     family = media_type.partition("/")[0] + "/*"
@@ -91,7 +91,7 @@ def matches(media_type: str | None, wanted: tuple[str, ...]) -> bool:
 
 
 def _of_brands(head: bytes) -> str:
-    """By the first brand; of an image of any coding by those that it is compatible with."""
+    """Returns the media type by the first brand; that of an image of any coding by its compatible brands."""
     first = head[8:12]
     if first.startswith(b"3g"):
         return "video/3gpp"
@@ -103,8 +103,9 @@ def _of_brands(head: bytes) -> str:
 
 
 def _mpeg(head: bytes) -> str | None:
-    """By the four bytes of a frame header: layer 3 is MP3, no layer is AAC; values that no encoder writes are
-    neither."""
+    """Returns the media type by the four bytes of a frame header: layer 3 is MP3, no layer is AAC; None for
+    values that no encoder writes.
+    """
     version, layer, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 2 & 3
     if layer == 0 and version >= 2:
         return "audio/aac"

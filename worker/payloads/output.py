@@ -45,7 +45,7 @@ _HINTS = {
 
 
 def encode_value(value: object, *, name: str, scratch: str = "", hand_over: HandOver | None = None) -> bytes:
-    """JSON text of `value`. Each File in it is opened and handed over, one after the other.
+    """Returns the JSON text of `value`. Each File in it is opened and handed over, one after the other.
 
     `name` is the value's name in errors. Without `hand_over` every File is refused. Raises OutputError or
     FileRefused; some files may have been handed over by then.
@@ -63,7 +63,7 @@ def encode_value(value: object, *, name: str, scratch: str = "", hand_over: Hand
 
 
 class _Walk:
-    """One walk over one value. `_path` leads to where it is."""
+    """A single walk over one value. `_path` leads to the place where the walk is."""
 
     def __init__(self, name: str, scratch: str, hand_over: HandOver | None) -> None:
         self._path: list[str] = [name]
@@ -72,7 +72,9 @@ class _Walk:
         self._seen: dict[int, int] = {}
 
     def plain(self, value: object) -> object:
-        """The value with every File replaced. Raises OutputError for the first thing JSON cannot hold."""
+        """Returns the value with every File replaced. Raises OutputError for the first thing JSON cannot
+        hold.
+        """
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, float):
@@ -127,7 +129,7 @@ class _Walk:
         return value
 
     def _number_of(self, file: File) -> int:
-        """The number of this File; one that occurs twice in the value is handed over once."""
+        """Returns the number of this File; a File that occurs twice in the value is handed over once."""
         if self._hand_over is None:
             raise OutputError(f"{self._path_text()} is a File; emit or return it instead")
         if id(file) not in self._seen:

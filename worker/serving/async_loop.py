@@ -73,7 +73,9 @@ class AsyncLoop:
             leave()
 
     def _on_frame(self, frame: Frame) -> None:
-        """Called by a thread that waits for the `took` of its large chunk, which need not be the loop's."""
+        """Receives a frame from a thread that waits for the `took` of its large chunk, which need not be the
+        loop's.
+        """
         self._received.append(frame)
         self._loop.call_soon_threadsafe(self._take_received)
 
@@ -93,7 +95,9 @@ class AsyncLoop:
         self._take_received()
 
     def _take_received(self) -> None:
-        """In the order in which they arrived, whichever thread received them: a cancel follows its run."""
+        """Takes frames in the order in which they arrived, whichever thread received them: a cancel follows
+        its run.
+        """
         while self._received:
             self._take(self._received.popleft())
 
@@ -137,8 +141,9 @@ class AsyncLoop:
 
 
 def run_to_end(main: Coroutine[Any, Any, T]) -> T:
-    """Like `asyncio.run`, but goes on when a task that is not `main` stops the loop with SystemExit or
-    KeyboardInterrupt."""
+    """Runs a coroutine like `asyncio.run`, but goes on when a task that is not `main` stops the loop with
+    SystemExit or KeyboardInterrupt.
+    """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)

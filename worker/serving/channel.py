@@ -1,4 +1,4 @@
-"""The worker's end of its socket: sends and receives frames, and ends the process when the agent is gone.
+"""The worker's end of its socket: sends and receives frames, and ends the process when the agent has ended.
 
 The socket stays in blocking mode. A send waits while the agent does not read: that is the back-pressure on a
 handler that emits faster than the platform can store. Receiving can wait (`receive`) or not (`poll`). Both
@@ -120,8 +120,9 @@ class Channel:
                     return frames
 
     def receive_now(self) -> list[Frame]:
-        """What has arrived, without waiting, each `took` too: for a thread that reads for all the others.
-        Raises AgentGone."""
+        """Returns the frames that have arrived, without waiting, each `took` too: for a thread that reads for
+        all the others. Raises AgentGone.
+        """
         try:
             return self._read(_DO_NOT_WAIT, keep_took=False)
         except BlockingIOError:
@@ -184,7 +185,7 @@ def _exit_if_closed(error: OSError) -> None:
 
 
 def leave() -> NoReturn:
-    """Ends this process and everything the handler started: with the agent gone, nothing else would.
+    """Ends this process and everything the handler started: once the agent has ended, nothing else would.
 
     Nothing is unwound: a handler may be in the middle of anything, and its result is of no use.
     """

@@ -1,10 +1,10 @@
-"""How many jobs this worker takes at once: the handler's modifier chooses, up to the endpoint's limit.
+"""The number of jobs this worker takes at once: the handler's modifier chooses, up to the endpoint's limit.
 
     ready ──modifier(1)──> sent with `ready`
     a job taken, a job about to end ──modifier(the present number)──> sent with `slots`, when it changed
 
 The agent receives a change before it receives the end that led to it: it never gives a job to a slot that has
-just gone. The modifier is called on any thread, one call at a time, in the context that setup left behind.
+just ended. The modifier is called on any thread, one call at a time, in the context that setup left behind.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     waiting ──run──> running ──done | failed──> waiting ──stop──> returns
 
-A run that is sent ahead, while another one is under way, begins only with a permission from the pipe
+A run that is queued ahead, while another is under way, begins only with a permission from the pipe
 `permissions`, which the agent may take back until then; without one it was withdrawn, and is dropped.
 
 There is no second thread. While the handler runs, the socket is read when the handler reads `job.cancelled`,
@@ -67,7 +67,9 @@ class SyncLoop:
                 frame.close()  # a cancel that came late, or an answer to a job that has ended
 
     def _may_begin(self) -> bool:
-        """Whether it may begin a run that was sent ahead; not once it has asked to be replaced."""
+        """Returns whether the worker may begin a run that was queued ahead; never once the worker has asked
+        to be replaced.
+        """
         if self._permissions is None or self._retires:
             return False
         try:

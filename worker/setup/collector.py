@@ -14,7 +14,9 @@ NEW_OBJECTS = 10_000
 
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
-    """What is imported and set up within may choose otherwise, and that stays."""
+    """Sets the collector's threshold while a handler is imported and set up; a threshold that the handler
+    sets itself stays.
+    """
     before = gc.get_threshold()
     ours = (NEW_OBJECTS, *before[1:])
     gc.set_threshold(*ours)

@@ -25,7 +25,7 @@ _checks: list[Callable[[], Any]] = []
 
 
 def fitness_check(check: T) -> T:
-    """Declare a function without arguments, plain or async, as a check. Raises RegistrationError."""
+    """Declares a function without arguments, plain or async, as a check. Raises RegistrationError."""
     if not callable(check):
         raise RegistrationError(f"a fitness check must be a function without arguments, not {check!r:.80}")
     try:

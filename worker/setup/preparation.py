@@ -30,19 +30,23 @@ async def prepare_async(registration: Registration, device: Device) -> Callable[
 
 
 def modifier_of(registration: Registration, call: Callable[[Job], Any]) -> Callable[[int], object] | None:
-    """The handler's concurrency modifier: the method of its class, else the one it was marked with."""
+    """Returns the handler's concurrency modifier: the method of its class, else the function in its mark."""
     own: Any = _attribute(registration, call, MODIFIER)
     return registration.modifier if own is None else own
 
 
 def serves_of(registration: Registration, call: Callable[[Job], Any]) -> str:
-    """The attribute `serves` of a handler's class, which names what it runs, such as a model."""
+    """Returns the attribute `serves` of a handler's class, which names what the handler runs, such as a
+    model.
+    """
     serves = _attribute(registration, call, SERVES)
     return clean(serves, SERVES_MAX) if isinstance(serves, str) else ""
 
 
 def cold_start_of(registration: Registration, call: Callable[[Job], Any]) -> object:
-    """The attribute `cold_start_s` of a handler's class: the seconds of each stage of its setup, by name."""
+    """Returns the attribute `cold_start_s` of a handler's class: the seconds of each stage of its setup, by
+    name.
+    """
     return _attribute(registration, call, COLD_START)
 
 

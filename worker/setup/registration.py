@@ -80,7 +80,7 @@ def register(target: Any, name: str = "") -> Registration:
 
 
 def _options(target: Any, function: Callable[..., Any]) -> HandlerOptions:
-    """The options of the mark, which is on the class or on its method."""
+    """Returns the options of the mark, which is on the class or on its method."""
     for marked in (target, function):
         options = getattr(marked, OPTIONS, None)
         if isinstance(options, HandlerOptions):
@@ -120,7 +120,7 @@ def _check_setup(target: type, name: str, is_async: bool) -> None:
 
 
 def _check_modifier(marked: Any, own: Any, target: Any, name: str) -> None:
-    """`marked` stands in the mark, `own` in the class; None where there is none."""
+    """Checks the modifier: `marked` stands in the mark, `own` in the class; None where there is none."""
     if marked is not None and own is not None:
         raise RegistrationError(f"{name} has a {MODIFIER} and is marked with another; one of them must go")
     modifier = marked if own is None else own
@@ -136,7 +136,9 @@ def _check_modifier(marked: Any, own: Any, target: Any, name: str) -> None:
 
 
 def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bound: bool) -> None:
-    """That it can be called with exactly one argument (and self, where it is not bound)."""
+    """Raises RegistrationError unless a function can be called with exactly one argument (and self, where the
+    function is not bound).
+    """
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -151,7 +153,7 @@ def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bo
 
 
 def _required(target: type) -> list[str]:
-    """The arguments without which the class cannot be made."""
+    """Returns the arguments without which the class cannot be made."""
     try:
         parameters = inspect.signature(target).parameters.values()
     except (ValueError, TypeError):
@@ -161,7 +163,7 @@ def _required(target: type) -> list[str]:
 
 
 def _function_of(target: Any) -> Any:
-    """The function that is async or a generator, or not: for an object with __call__, that method."""
+    """Returns the function that is async or a generator, or not: for an object with __call__, that method."""
     if inspect.isroutine(target) or hasattr(target, "func"):  # the latter: functools.partial
         return target
     return type(target).__call__
@@ -199,7 +201,7 @@ def _import_file(path: str) -> ModuleType:
 
 
 def _defined_names(module: ModuleType) -> str:
-    """What the file does define, for an author who mistyped."""
+    """Lists the names that the file does define, for an author who mistyped."""
     own = [
         name
         for name, value in vars(module).items()

@@ -29,8 +29,9 @@ class StartStages:
         self.found_ms: dict[str, int] = {}
 
     def end(self, stage: str, parts_s: object = None) -> None:
-        """What has passed since the last stage ended was this one; `parts_s`, the seconds of stages within
-        it as a handler reports them, are counted apart."""
+        """Counts the time since the last stage ended as this stage; `parts_s`, the seconds of stages within
+        it as a handler reports them, are counted apart.
+        """
         now_s = self._clock()
         rest_s, self._since_s = now_s - self._since_s, now_s
         for name, seconds in _valid(parts_s).items():
@@ -44,7 +45,7 @@ class StartStages:
 
 
 def _valid(parts_s: object) -> dict[str, float]:
-    """What may be reported of a handler's attribute, which may be anything."""
+    """Returns the valid entries of a handler's attribute, which may be anything."""
     if not isinstance(parts_s, Mapping):
         return {}
     valid = {

@@ -31,8 +31,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessTitle:
-    """What the kernel shows as this process's command and environment (`/proc/<pid>/cmdline`, `environ`): the
-    memory that held them at the start, which has to be overwritten."""
+    """The command and environment that the kernel shows of this process (`/proc/<pid>/cmdline`, `environ`):
+    the memory that held them at the start, which has to be overwritten.
+    """
 
     def __init__(self) -> None:
         """Raises OSError if the kernel does not report its address."""
@@ -103,8 +104,10 @@ def reseed() -> None:
 
 
 class LibraryThreads:
-    """How many threads the loaded libraries may use. They have read their variables in the zygote, where
-    those are 1, so a child sets the numbers again. The functions for that are looked up in the zygote."""
+    """The numbers of threads that the loaded libraries may use. The libraries have read their variables in
+    the zygote, where those are 1, so a child sets the numbers again. The functions for that are looked up in
+    the zygote.
+    """
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._blas = list(_setters(paths))
@@ -123,7 +126,7 @@ class LibraryThreads:
 
 
 def libraries() -> set[str]:
-    """The shared objects that this process has mapped."""
+    """Returns the shared objects that this process has mapped."""
     return {path for path in mapped() if ".so" in os.path.basename(path)}
 
 
@@ -148,6 +151,6 @@ def physical_cores(cpus: Iterable[int]) -> int:
 
 
 def _number(text: str | None) -> int | None:
-    """A variable's first number: OMP_NUM_THREADS may be a list."""
+    """Returns a variable's first number: OMP_NUM_THREADS may be a list."""
     first = (text or "").partition(",")[0].strip()
     return int(first) if first.isdigit() and int(first) > 0 else None

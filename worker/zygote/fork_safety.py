@@ -55,8 +55,9 @@ def require_installed(top: str) -> None:
 
 @functools.cache
 def _provided() -> frozenset[str]:
-    """What distributions provide. It reads the metadata of all, which takes as long as a worker's start, and
-    imports much that a fresh worker does not have."""
+    """Returns what distributions provide. Reads the metadata of all, which takes as long as a worker's start,
+    and imports much that a fresh worker does not have.
+    """
     from importlib.metadata import packages_distributions
 
     return frozenset(packages_distributions())
@@ -80,12 +81,12 @@ def require_fork_safe(name: str, before: dict[int, str]) -> None:
 
 
 def _threads() -> int:
-    """As the kernel counts them, so threads of native code count, too."""
+    """Counts the threads as the kernel does, so threads of native code count, too."""
     return len(os.listdir("/proc/self/task"))
 
 
 def descriptors() -> dict[int, str]:
-    """The open descriptors and their targets, without that of the listing itself."""
+    """Returns the open descriptors and their targets, without that of the listing itself."""
     found = {}
     with os.scandir("/proc/self/fd") as entries:
         names = [entry.name for entry in entries]
@@ -103,7 +104,7 @@ def _is_device(fd: int) -> bool:
 
 
 def mapped() -> set[str]:
-    """The files that this process has mapped, and the kernel's names of its other mappings."""
+    """Returns the files that this process has mapped, and the kernel's names of its other mappings."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         return {line.split(maxsplit=5)[-1].strip() for line in file}
 

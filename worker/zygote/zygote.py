@@ -6,7 +6,7 @@ its handler's own file takes.
 
     zygote ──fork──> middle ──fork──> spare ──become──> worker      the agent's own child, as any other
        │                └ exits at once, and so the agent inherits the spare, which then sends its pid
-       └ forks the next one as soon as this one is no spare any more
+       └ forks the next one as soon as this one is not a spare any more
 
 - The agent, a subreaper, waits for workers, and its death ends them (PR_SET_PDEATHSIG, set when the agent has
   become their parent). The zygote's death affects no worker.
@@ -62,7 +62,7 @@ _KNOWN_BEFORE = {name.partition(".")[0] for name in sys.modules} - {
 
 @dataclass(frozen=True, slots=True)
 class Zygote:
-    """What its children need of it."""
+    """The part of the zygote that its children use."""
 
     control: socket.socket
     agent_pid: int
