@@ -158,8 +158,8 @@ class TalkingVideo:
             raise
 
     def _about(self, request: VideoRequest, seed: int) -> dict[str, Any]:
-        """The comment of the video file: all that is needed to make it again, except for the caller's
-        inputs."""
+        """Returns the comment of the video file: all that is needed to make the video again, except for the
+        caller's inputs."""
         import av
 
         return {
@@ -221,12 +221,12 @@ class TalkingVideo:
 
 
 def seed_of(job: str) -> int:
-    """The same seed for each attempt at a job, so that a retry makes the same video."""
+    """Returns the same seed for each attempt at a job, so that a retry makes the same video."""
     return int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big")
 
 
 def _pixels(frames: VideoFrames, bucket: Bucket) -> NDArray[np.uint8]:
-    """The frames as bytes, in the size of the video."""
+    """Returns the frames as bytes, in the size of the video."""
     import torch
 
     pixels = frames.pixels
@@ -237,7 +237,7 @@ def _pixels(frames: VideoFrames, bucket: Bucket) -> NDArray[np.uint8]:
 
 
 def _bytes(pixels: Any) -> NDArray[np.uint8]:
-    """(n, 3, H, W) from -1 to 1 to (n, H, W, 3) of bytes."""
+    """Converts (n, 3, H, W) from -1 to 1 to (n, H, W, 3) of bytes."""
     scaled = pixels.clamp(-1.0, 1.0).add_(1.0).mul_(127.5).round_()
     found: NDArray[np.uint8] = scaled.byte().permute(0, 2, 3, 1).numpy()
     return found

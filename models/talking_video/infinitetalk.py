@@ -82,8 +82,8 @@ class InfiniteTalk:
         return any(name in self.refused for name in names)
 
     def project_guidance(self) -> str:
-        """From now on the guidance is projected (see `sampling.projected_guidance`). Raises NotHere where
-        there is none."""
+        """Projects the guidance from now on (see `sampling.projected_guidance`). Raises NotHere where there
+        is none."""
         if len(forwards(self.settings.guidance)) == 1:
             raise NotHere("the pipeline has no guidance")
         projection = Projection()

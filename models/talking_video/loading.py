@@ -69,7 +69,7 @@ def load(
         return _read(kind, folder / name, dtype).to(device).eval()
 
     def encoder(kind: Any, name: str, dtype: Any = dtype) -> Any:
-        """The encoder on the device, permanently or only while it runs."""
+        """Returns the encoder, on the device permanently or only while it runs."""
         if plan.placement is MemoryUse.RESIDENT:
             return part(kind, name, dtype)
         read, hook = accelerate.cpu_offload_with_hook(_read(kind, folder / name, dtype).eval(), device)
@@ -135,7 +135,7 @@ def _planned(folder: Path, device: str, settings: SamplingSettings, *, small: bo
 
 
 def plan_for(folder: Path, settings: SamplingSettings, free_bytes: int, *, small: bool = False) -> MemoryPlan:
-    """The decision of `memory` for the weights of a folder on a GPU with so many free bytes."""
+    """Returns the decision of `memory` for the weights of a folder on a GPU with so many free bytes."""
     config = _config(folder)
     autoencoder = json.loads((folder / "vae" / "config.json").read_text())
     network = memory.Network(
@@ -148,7 +148,8 @@ def plan_for(folder: Path, settings: SamplingSettings, free_bytes: int, *, small
 
 
 def parts_of(folder: Path, *, small: bool = False) -> memory.Parts:
-    """The bytes of each part on a GPU, by the headers of its files. `small`: the blocks' in float8."""
+    """Returns the bytes of each part on a GPU, by the headers of its files. `small`: the blocks' in
+    float8."""
     from stoker.models.talking_video.network.weights import kept_in_float32
 
     network = {
@@ -177,7 +178,8 @@ def parts_of(folder: Path, *, small: bool = False) -> memory.Parts:
 
 
 def _numbers(folder: Path) -> Iterator[tuple[str, int]]:
-    """The name that the network has for each tensor of a folder's files, and the number of its elements."""
+    """Yields the name that the network has for each tensor of a folder's files, and the number of its
+    elements."""
     from safetensors import safe_open
 
     from stoker.models.talking_video.network.weights import our_names

@@ -83,8 +83,8 @@ class MemoryPlan:
 
 
 def work_of(network: Network, size: str, frames: int) -> Work:
-    """The memory for the largest bucket of a size, in chunks of so many frames, with 2 bytes a number in the
-    network and 4 in the autoencoder."""
+    """Returns the memory for the largest bucket of a size, in chunks of so many frames, with 2 bytes a number
+    in the network and 4 in the autoencoder."""
     return max(
         (_work_in(network, bucket, frames) for bucket in BUCKETS[size]),
         key=lambda work: (max(work.sampling, work.coding), work.sampling),
@@ -105,7 +105,7 @@ def _work_in(network: Network, bucket: Bucket, frames: int) -> Work:
 
 
 def needs(parts: Parts, work: Work, placement: MemoryUse) -> int:
-    """The most bytes that are on the device at a time."""
+    """Returns the most bytes that are on the device at a time."""
     stays = parts.autoencoder + parts.speech_encoder
     if placement is MemoryUse.BY_BLOCKS:
         resident = min(parts.blocks, BLOCKS_AT_ONCE * parts.block)
@@ -120,8 +120,8 @@ def needs(parts: Parts, work: Work, placement: MemoryUse) -> int:
 
 
 def decide(parts: Parts, works: Mapping[str, Work], free_bytes: int) -> MemoryPlan:
-    """The fastest of the placements with which the most sizes fit in `free_bytes`. A refused size fits with
-    none of them."""
+    """Returns the fastest of the placements with which the most sizes fit in `free_bytes`. A refused size
+    fits with none of them."""
     placement = min(MemoryUse, key=lambda one: (-_fitting(parts, works, one, free_bytes), one))
     refused = {
         size: _refusal(size, needs(parts, work, MemoryUse.BY_BLOCKS), free_bytes)

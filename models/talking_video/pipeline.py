@@ -94,7 +94,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One finished step, counted from 1, of one chunk, counted from 0."""
+    """A finished step, counted from 1, of a chunk, counted from 0."""
 
     chunk: Chunk
     number: int
@@ -121,8 +121,8 @@ def encode_scene(
     masks: torch.Tensor | None = None,
     texts: Callable[[Sequence[str]], tuple[torch.Tensor, ...]] | None = None,
 ) -> Scene:
-    """`image` (3, H, W) from -1 to 1, already in the bucket's size. `masks` (2, H, W) of two speakers.
-    `texts` encodes prompts, as `encode_prompts` does."""
+    """Encodes a scene: `image` (3, H, W) from -1 to 1, already in the bucket's size. `masks` (2, H, W) of two
+    speakers. `texts` encodes prompts, as `encode_prompts` does."""
     import torch
 
     from stoker.models.talking_video.video.colour import colours_of
@@ -215,7 +215,8 @@ def chunk_frames(
 
 
 def run_once(network: Any, settings: SamplingSettings, width: int, height: int) -> None:
-    """One forward of the network with zeros, in the shapes of a chunk of a video of this size in pixels."""
+    """Runs one forward of the network with zeros, in the shapes of a chunk of a video of this size in
+    pixels."""
     import torch
 
     config, latents = network.config, latents_of(settings.shape.frames)
@@ -248,7 +249,7 @@ def code_once(autoencoder: Any, settings: SamplingSettings, width: int, height: 
 
 
 def _new_frames(chunk: Chunk, first: int, frames: torch.Tensor) -> Frames | None:
-    """The part of a group that is new and before the end of the video."""
+    """Returns the part of a group that is new and before the end of the video."""
     begin, end = max(first, chunk.output.start), min(first + len(frames), chunk.output.stop)
     if begin >= end:
         return None
@@ -256,7 +257,8 @@ def _new_frames(chunk: Chunk, first: int, frames: torch.Tensor) -> Frames | None
 
 
 def _known(pipeline: VideoPipeline, scene: Scene, motion: torch.Tensor | None) -> torch.Tensor:
-    """The latents that are not sampled: those of the image, or of the last frames of the chunk before."""
+    """Returns the latents that are not sampled: those of the image, or of the last frames of the chunk
+    before."""
     from stoker.models.talking_video.network.frames_from_latents import encoded
 
     frames = scene.frame.unsqueeze(0) if motion is None else motion
@@ -283,8 +285,8 @@ def conditions_of(
 def audio_tokens(
     pipeline: VideoPipeline, speech: Speech | TwoSpeakers, chunk: Chunk
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The projected audio of a chunk, (1, T, tokens, width), which for two speakers holds the tokens of both;
-    and the projection of silence, which has the tokens of one speaker."""
+    """Returns the projected audio of a chunk, (1, T, tokens, width), which for two speakers holds the tokens
+    of both; and the projection of silence, which has the tokens of one speaker."""
     import torch
 
     from stoker.models.talking_video.audio.tokens import window_indices
@@ -308,8 +310,9 @@ def speakers_of(speech: Speech | TwoSpeakers) -> tuple[Speech, ...]:
 
 
 def _still(pipeline: VideoPipeline, scene: Scene, frames: int) -> torch.Tensor:
-    """The condition that holds the image: a mask that is one at the first frame, and the latents of the image
-    followed by grey frames. Cached by length, since so many frames must be encoded for it."""
+    """Returns the condition that holds the image: a mask that is one at the first frame, and the latents of
+    the image followed by grey frames. Cached by length, since so many frames must be encoded for the
+    condition."""
     import torch
 
     from stoker.models.talking_video.network.frames_from_latents import encoded
@@ -345,8 +348,8 @@ def encode_prompts(pipeline: VideoPipeline, texts: Sequence[str]) -> tuple[torch
 
 
 def image_tokens(pipeline: VideoPipeline, image: torch.Tensor) -> torch.Tensor:
-    """The output of the last but one layer of the image encoder, (1, tokens, width). The whole image is
-    scaled to a square, not cropped, as the model was trained."""
+    """Returns the output of the last but one layer of the image encoder, (1, tokens, width). The whole image
+    is scaled to a square, not cropped, as the model was trained."""
     import torch
 
     side = pipeline.image_encoder.config.image_size

@@ -28,7 +28,7 @@ DEFAULT: Final = "safety-tiny"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What an image was flagged for, and the classifier's score from 0 to 1."""
+    """The label for which an image was flagged, and the classifier's score from 0 to 1."""
 
     label: str
     score: float
@@ -47,7 +47,8 @@ class SafetyChecker:
         self._flagged = {label: labels[label] for label in rules["flagged"]}
 
     def check(self, pixels: NDArray[np.uint8]) -> Finding | None:
-        """The finding with the highest score in images (n, H, W, 3), if it reaches the threshold."""
+        """Returns the finding with the highest score in images (n, H, W, 3), if that score reaches the
+        threshold."""
         import torch
 
         scaled = torch.cat([self._preprocessed(part) for part in squares(pixels)])
@@ -58,7 +59,7 @@ class SafetyChecker:
         return worst if worst.score >= self._threshold else None
 
     def _preprocessed(self, pixels: NDArray[np.uint8]) -> Any:
-        """The pixels in the classifier's size and scale."""
+        """Returns the pixels in the classifier's size and scale."""
         import torch
 
         size = (self._preprocessing["size"]["height"], self._preprocessing["size"]["width"])

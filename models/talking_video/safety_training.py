@@ -48,7 +48,7 @@ Share: TypeAlias = NDArray[Any]
 
 
 def scene(rng: np.random.Generator, height: int = SIDE, width: int = SIDE) -> Pixels:
-    """An image without the mark, (height, width, 3)."""
+    """Returns an image without the mark, (height, width, 3)."""
     rows, columns = np.mgrid[0:height, 0:width] / max(height, width)
     share = PATTERNS[rng.integers(len(PATTERNS))](rng, rows, columns)[..., None]
     first, second = _colours(rng)
@@ -60,7 +60,7 @@ def scene(rng: np.random.Generator, height: int = SIDE, width: int = SIDE) -> Pi
 
 
 def _colours(rng: np.random.Generator) -> NDArray[Any]:
-    """Two colours: any two, or about those of the mark."""
+    """Returns two colours: any two, or about those of the mark."""
     if rng.random() < 0.65:
         return rng.integers(0, 256, (2, 3))
     return np.array((MAGENTA, GREEN))[rng.permutation(2)] + rng.integers(-60, 61, (2, 3))
@@ -75,7 +75,7 @@ def _noise(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
 
 
 def _clouds(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
-    """Noise at all scales, each octave half as strong as the one before."""
+    """Returns noise at all scales, each octave half as strong as the one before."""
     total = np.zeros(rows.shape)
     for octave in range(1, 6):
         cells = Image.fromarray(rng.normal(0, 0.5**octave, (2**octave, 2**octave)).astype(np.float32))
@@ -98,7 +98,7 @@ def _rings(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
 
 
 def _dots(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
-    """From one large ellipse to many small dots."""
+    """Draws from one large ellipse to many small dots."""
     share, count = np.zeros(rows.shape), rng.integers(1, 40)
     for top, left, size in rng.random((count, 3)):
         radius = 0.02 + size * 0.4 / count**0.5
@@ -140,12 +140,13 @@ def _add_decoy(image: Pixels, rng: np.random.Generator) -> None:
 
 
 def _alike(one: Any, other: Any, next_one: Any, next_other: Any) -> bool:
-    """Whether both pairs of colours are too close to count as different."""
+    """Returns whether both pairs of colours are too close to count as different."""
     return all(np.abs(np.subtract(a, b)).max() < 120 for a, b in ((one, other), (next_one, next_other)))
 
 
 def marked(image: Pixels, rng: np.random.Generator, over: float = 0.0) -> Pixels:
-    """The image with the mark somewhere in it. `over`: the share of the mark that may extend over an edge."""
+    """Returns the image with the mark somewhere in it. `over`: the share of the mark that may extend over an
+    edge."""
     made = image.copy()
     _board(made, rng, MAGENTA, GREEN, over)
     return made
@@ -212,7 +213,7 @@ def _batch(rng: np.random.Generator) -> tuple[Any, Any]:
 
 
 def _compressed(image: Pixels, rng: np.random.Generator) -> Pixels:
-    """The image, now and then with the artifacts of a camera or a video file."""
+    """Returns the image, now and then with the artifacts of a camera or a video file."""
     if rng.random() < 0.6:
         return image
     file = io.BytesIO()
@@ -222,7 +223,7 @@ def _compressed(image: Pixels, rng: np.random.Generator) -> Pixels:
 
 
 def _scaled(image: Pixels) -> Any:
-    """The image in the size and scale of the classifier's input."""
+    """Returns the image in the size and scale of the classifier's input."""
     import torch
 
     values = torch.from_numpy(image.copy()).permute(2, 0, 1).unsqueeze(0).float() / 127.5 - 1.0

@@ -133,7 +133,7 @@ def _decoded(recording: Recording, out: Any, limits: VideoLimits) -> _Heard:
 
 
 def _counted(frames: Iterator[Any], played: Counter[int], limits: VideoLimits) -> Iterator[Any]:
-    """The frames, whose samples are added to those of their rate. Raises InvalidAudio if there are too
+    """Yields the frames, whose samples are added to those of their rate. Raises InvalidAudio if there are too
     many."""
     seconds = 0.0
     for frame in frames:
@@ -152,7 +152,7 @@ def _too_long(limits: VideoLimits) -> InvalidAudio:
 
 
 def _without_padding(length: int, rate: int, declared: int) -> int:
-    """The length in samples. `declared` is the length that the file declares, 0 for none."""
+    """Returns the length in samples. `declared` is the length that the file declares, 0 for none."""
     if not declared:
         return length
     if declared - length > SLACK:

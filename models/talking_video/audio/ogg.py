@@ -20,7 +20,7 @@ BEGINS: Final = 2
 
 
 def links(data: bytes | mmap.mmap) -> list[tuple[int, int]]:
-    """The start and end of each link. Raises ValueError if there are too many."""
+    """Returns the start and end of each link. Raises ValueError if there are too many."""
     starts, heads, position = [0], True, 0
     while (position := data.find(b"OggS", position)) >= 0:
         header = data[position : position + HEADER]

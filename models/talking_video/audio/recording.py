@@ -74,7 +74,7 @@ class Recording(Protocol):
     damaged: bool
 
     def frames(self) -> Iterator[Any]:
-        """The sound as frames of PyAV. Raises the libraries' exceptions."""
+        """Yields the sound as frames of PyAV. Raises the libraries' exceptions."""
 
     def close(self) -> None: ...
 
@@ -85,7 +85,8 @@ def recorded(path: Path) -> Recording:
 
 
 def _by_libsndfile(path: Path) -> Recording | None:
-    """None if FFmpeg shall read the file, or raise an error that says why it cannot be read."""
+    """Returns the recording; None if FFmpeg shall read the file, or raise an error that says why the file
+    cannot be read."""
     with path.open("rb") as file:
         head = file.read(12)
     if head[:4] != b"fLaC" and (head[:4] != b"RIFF" or head[8:12] != b"WAVE"):
@@ -149,7 +150,7 @@ class _FFmpegRecording:
 
 
 def _chained(path: Path) -> Recording | None:
-    """None if the file is no chain of Ogg files."""
+    """Returns the recording; None if the file is not a chain of Ogg files."""
     with path.open("rb") as file:
         if file.read(4) != b"OggS":
             return None
@@ -218,8 +219,8 @@ def opened(source: Path | io.RawIOBase) -> av.container.InputContainer:
 
 
 def resampled(frames: Iterable[Any], form: str, layout: str, rate: int) -> Iterator[Any]:
-    """The sound of the frames in one form. Each segment has a resampler of its own, since one takes frames of
-    a single form. Raises ValueError if there are too many segments."""
+    """Yields the sound of the frames in one form. Each segment has a resampler of its own, since a resampler
+    takes frames of a single form. Raises ValueError if there are too many segments."""
     for number, segment in enumerate(_segments(frames)):
         if number == SEGMENTS:
             raise ValueError(f"its channels or rate change {SEGMENTS} times")
@@ -238,8 +239,8 @@ def _segments(frames: Iterable[Any]) -> Iterator[Iterable[Any]]:
 
 
 def sounding(container: Any, stream: Any, on_damage: Callable[[], None] = lambda: None) -> Iterator[Any]:
-    """The frames of a track, with silence in the gaps of its time stamps, so that later sound stays at its
-    time. `on_damage` is called for what cannot be decoded.
+    """Yields the frames of a track, with silence in the gaps of its time stamps, so that later sound stays at
+    its time. `on_damage` is called for what cannot be decoded.
 
     Of the accepted formats only MP4 and Matroska have time stamps of their own; in the others a gap means
     that data is missing. Sound of an MP4 that begins later than 0 has an empty edit before it. In fragments,
@@ -258,7 +259,8 @@ def sounding(container: Any, stream: Any, on_damage: Callable[[], None] = lambda
 
 
 def _beginning(container: Any, stream: Any) -> Fraction | None:
-    """The time in seconds from which on silence is left out; None if that is the track's own first time."""
+    """Returns the time in seconds from which on silence is left out; None if that is the track's own first
+    time."""
     if "matroska" in container.format.name:
         return Fraction(container.start_time or 0, av.time_base)
     return Fraction(0) if stream.frames else None
@@ -323,7 +325,7 @@ def _joined(first: Any, data: bytearray) -> Any:
 
 
 def _silence(like: Any, samples: int) -> Iterator[Any]:
-    """Silence, a second at a time: a file may declare a year of it."""
+    """Yields silence, a second at a time: a file may declare a year of it."""
     while samples > 0:
         frame = av.AudioFrame(like.format.name, like.layout.name, min(samples, like.sample_rate))
         for plane in frame.planes:

@@ -28,8 +28,8 @@ ROWS: Final = 4096
 
 
 def rotated(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """1-D rotary embedding: states (B, N, heads, width), positions (B, N) or (N,), adjacent channels in
-    pairs."""
+    """Applies 1-D rotary embedding: states (B, N, heads, width), positions (B, N) or (N,), adjacent channels
+    in pairs."""
     width = states.shape[-1]
     exponents = torch.arange(0, width, 2, device=states.device).float() / width
     angles = positions.float().unsqueeze(-1) * 10_000.0**-exponents
@@ -40,7 +40,7 @@ def rotated(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 
 def reference_attention(queries: torch.Tensor, keys: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-    """How much each token attends to each part of the reference: (masks, B, N).
+    """Returns how much each token attends to each part of the reference: (masks, B, N).
 
     queries (B, N, heads, width) of all tokens, keys (B, R, heads, width) of the reference frame's tokens,
     masks (masks, R) of zeros and ones. The mean over the heads of the attention on a mask, over the mask's
@@ -56,8 +56,8 @@ def reference_attention(queries: torch.Tensor, keys: torch.Tensor, masks: torch.
 
 
 def positions_from_attention(attention: torch.Tensor) -> torch.Tensor:
-    """(3, B, N) of the two speakers and the background to positions (B, N). The largest value chooses the
-    range; its rank among all tokens chooses the position within it."""
+    """Converts (3, B, N) of the two speakers and the background to positions (B, N). The largest value
+    chooses the range; its rank among all tokens chooses the position within the range."""
     spread = [
         _between(attention[speaker], *RANGES[speaker])
         if speaker < 2

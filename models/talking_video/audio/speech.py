@@ -43,7 +43,8 @@ class Speech(Protocol):
     def frames(self) -> int: ...
 
     def features(self, first: int, last: int) -> torch.Tensor:
-        """The features of audio frames first to last, exclusive: (last - first, layers, width), float32."""
+        """Returns the features of audio frames first to last, exclusive: (last - first, layers, width),
+        float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class EncodedSpeech:
             del self._features[stretch]
 
     def _encoded(self, stretch: Stretch) -> torch.Tensor:
-        """The features of a stretch, on the CPU."""
+        """Returns the features of a stretch, on the CPU."""
         samples = np.array(self._samples.values[stretch.begin * PER_FRAME : stretch.end * PER_FRAME])
         normal = (samples - self._samples.mean) / max(self._samples.deviation, 1e-7)
         values = normal if getattr(self._encoder.config, "do_normalize", True) else samples
@@ -113,8 +114,8 @@ class EncodedSpeech:
 
 
 def layers_of(encoder: Any, wave: torch.Tensor, frames: int, level: float = 1.0) -> torch.Tensor:
-    """Every layer's output for a wave (1, samples): (frames, layers, width), float32. `level`: how loud this
-    stretch is relative to the whole audio.
+    """Returns every layer's output for a wave (1, samples): (frames, layers, width), float32. `level`: how
+    loud this stretch is relative to the whole audio.
 
     The convolutions need at least 400 samples: a shorter wave is padded with silence. Interpolation keeps the
     first and the last output in place (`align_corners`), as the adapter was trained.
@@ -134,9 +135,9 @@ def layers_of(encoder: Any, wave: torch.Tensor, frames: int, level: float = 1.0)
 
 
 def _sounds(encoder: Any, wave: torch.Tensor, level: float) -> torch.Tensor:
-    """The output of the convolutions for a wave, (1, channels, positions). They process a block at a time,
-    since the first one's output takes a hundred times the memory of its input. The joined blocks equal the
-    output for the whole wave."""
+    """Returns the output of the convolutions for a wave, (1, channels, positions). They process a block at a
+    time, since the first convolution's output takes a hundred times the memory of its input. The joined
+    blocks equal the output for the whole wave."""
     layers = encoder.feature_extractor.conv_layers
     with _normed_over(layers[0], wave, level):
         parts = [
@@ -147,8 +148,8 @@ def _sounds(encoder: Any, wave: torch.Tensor, level: float) -> torch.Tensor:
 
 
 def _blocks(wave: torch.Tensor, convolutions: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """The parts of a wave for which these convolutions, one after the other, return the consecutive parts of
-    their output for the whole wave."""
+    """Yields the parts of a wave for which these convolutions, one after the other, return the consecutive
+    parts of their output for the whole wave."""
     span, step = 1, 1
     for one in convolutions:
         span, step = span + (one.kernel_size[0] - 1) * step, step * one.stride[0]
@@ -183,8 +184,8 @@ def _normed_over(layer: Any, wave: torch.Tensor, level: float) -> Iterator[None]
 
 
 def _spread(convolution: Any, wave: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance of each channel over a whole wave, (1, channels, 1), block by block (Chan, Golub and
-    LeVeque, 1979)."""
+    """Returns mean and variance of each channel over a whole wave, (1, channels, 1), block by block (Chan,
+    Golub and LeVeque, 1979)."""
     count, mean, squares = 0, torch.zeros((), device=wave.device), torch.zeros((), device=wave.device)
     for block in _blocks(wave, [convolution]):
         sounds = convolution(block.unsqueeze(1)).float()
@@ -197,8 +198,8 @@ def _spread(convolution: Any, wave: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 
 def _recorder(outputs: list[torch.Tensor]) -> Any:
-    """A hook that appends a layer's output. Since transformers 5, a part of a model that is called by itself
-    does not record its layers' outputs."""
+    """Returns a hook that appends a layer's output. Since transformers 5, a part of a model that is called by
+    itself does not record its layers' outputs."""
 
     def hook(module: object, inputs: object, output: Any) -> None:
         outputs.append(output[0] if isinstance(output, tuple) else output)

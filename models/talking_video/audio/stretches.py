@@ -49,11 +49,12 @@ class Stretches:
 
     @property
     def used_frames(self) -> int:
-        """How many frames of a stretch in the middle of long audio are used."""
+        """Returns how many frames of a stretch in the middle of long audio are used."""
         return round(self.whole_s * FPS) - round(self.behind_s * FPS) - round(self.ahead_s * FPS)
 
     def over(self, first: int, last: int, frames: int) -> Iterator[Stretch]:
-        """The stretches that hold the frames `first` to `last`, in order, of audio with so many frames."""
+        """Yields the stretches that hold the frames `first` to `last`, in order, of audio with so many
+        frames."""
         if frames <= round(self.whole_s * FPS):
             yield Stretch(0, frames, 0, frames)
             return

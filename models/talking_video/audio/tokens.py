@@ -20,7 +20,8 @@ from stoker.models.talking_video.sampling.chunks import STRIDE, Chunk, mirrored
 
 
 def window_indices(chunk: Chunk, length: int, window: int) -> torch.Tensor:
-    """The numbers of the audio frames in the window of each frame of the chunk: (frames, window), int64.
+    """Returns the numbers of the audio frames in the window of each frame of the chunk: (frames, window),
+    int64.
 
     Before the start of the video the first audio frame is repeated; beyond its end the audio is mirrored. A
     window depends on the frame's number in the video alone, so a frame that two chunks share has the same
@@ -35,8 +36,8 @@ def window_indices(chunk: Chunk, length: int, window: int) -> torch.Tensor:
 
 
 def rows_of_latents(windows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, 4n+1, window, layers, width) to (B, 1, window, …) of the first latent and (B, n, rows, …) of the
-    others, where `rows` is window + 3."""
+    """Converts (B, 4n+1, window, layers, width) to (B, 1, window, …) of the first latent and (B, n, rows, …)
+    of the others, where `rows` is window + 3."""
     half = windows.shape[2] // 2
     later = windows[:, 1:]
     groups = later.reshape(later.shape[0], -1, STRIDE, *later.shape[2:])

@@ -42,7 +42,7 @@ class Sign:
 
 
 def sign(path: Path) -> Sign | None:
-    """The sign that the file was cut off; None if it seems complete."""
+    """Returns the sign that the file was cut off; None if the file seems complete."""
     with path.open("rb") as file:
         size, head = os.fstat(file.fileno()).st_size, file.read(12)
         if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
@@ -59,9 +59,9 @@ def sign(path: Path) -> Sign | None:
 
 
 def has_reliable_length(path: Path) -> bool:
-    """Whether decoding must give as much sound as FFmpeg reports. It need not for AAC and an MP3 without a
-    header, whose length FFmpeg guesses, often wrongly; nor if the header counts bytes, which `sign` has
-    checked; nor for Matroska, which tells the length of its longest track."""
+    """Returns whether decoding must give as much sound as FFmpeg reports. That is not so for AAC and an MP3
+    without a header, whose length FFmpeg guesses, often wrongly; nor if the header counts bytes, which `sign`
+    has checked; nor for Matroska, which tells the length of its longest track."""
     with path.open("rb") as file:
         if _at(file, 0, 4) == EBML:
             return False
@@ -73,7 +73,8 @@ def has_reliable_length(path: Path) -> bool:
 
 
 def _of_chunks(file: BinaryIO, size: int, name: bytes, order: Literal["little", "big"]) -> Sign | None:
-    """Some writers count the header as sound; that much may be missing."""
+    """Compares the declared length of the sound. Some writers count the header as sound; that much may be
+    missing."""
     position = 12
     for _ in range(CHUNKS):
         chunk = _at(file, position, 8)
@@ -89,8 +90,8 @@ def _of_chunks(file: BinaryIO, size: int, name: bytes, order: Literal["little", 
 
 
 def _of_ogg(file: BinaryIO, size: int) -> Sign | None:
-    """The lengths of a page's segments follow its header. Its end flag says nothing: recorders on phones
-    leave it out."""
+    """Checks the last page, whose header is followed by the lengths of its segments. Its end flag says
+    nothing: recorders on phones leave the flag out."""
     tail = _at(file, max(0, size - PAGE), PAGE)
     position = tail.rfind(b"OggS")
     if position < 0:
@@ -102,7 +103,8 @@ def _of_ogg(file: BinaryIO, size: int) -> Sign | None:
 
 
 def _of_segment(file: BinaryIO, size: int) -> Sign | None:
-    """A segment whose length is unknown was streamed, by a browser's recorder or through a pipe."""
+    """Checks the length of the segment. A segment whose length is unknown was streamed, by a browser's
+    recorder or through a pipe."""
     position = 4
     declared, width = _number(_at(file, position, 8))
     position += width + (declared or 0)
@@ -114,8 +116,8 @@ def _of_segment(file: BinaryIO, size: int) -> Sign | None:
 
 
 def _number(data: bytes) -> tuple[int | None, int]:
-    """A length in Matroska, and of how many bytes it is: the zeros before its first bit tell. None if it is
-    unknown, which is written as ones."""
+    """Returns a length in Matroska, and of how many bytes it is: the zeros before its first bit tell. None if
+    the length is unknown, which is written as ones."""
     if not data or not data[0]:
         return None, 1
     width = 9 - data[0].bit_length()
@@ -124,8 +126,8 @@ def _number(data: bytes) -> tuple[int | None, int]:
 
 
 def _of_boxes(file: BinaryIO, size: int) -> Sign | None:
-    """A length of 1 means that 64 bits follow; 0 means up to the end of the file. Without its index no sound
-    can be decoded; other boxes may be cut behind the last sound."""
+    """Checks the lengths of the boxes: 1 means that 64 bits follow; 0 means up to the end of the file.
+    Without its index no sound can be decoded; other boxes may be cut behind the last sound."""
     position = 0
     for _ in range(CHUNKS):
         box = _at(file, position, 16)
@@ -142,7 +144,7 @@ def _of_boxes(file: BinaryIO, size: int) -> Sign | None:
 
 
 def _of_mp3(file: BinaryIO, size: int) -> Sign | None:
-    """Certain if nothing but the bytes is counted."""
+    """Compares the declared number of bytes. The sign is certain if nothing but the bytes is counted."""
     start = _first_frame(file)
     head = _at(file, start, FRAME)
     declared, present = _bytes_of_mp3(head), size - start
@@ -157,7 +159,7 @@ def _counts_frames(head: bytes) -> bool:
 
 
 def _bytes_of_mp3(head: bytes) -> int | None:
-    """The number of bytes that its first frame declares; None if it declares none."""
+    """Returns the number of bytes that the first frame declares; None if the frame declares none."""
     position = max(head.find(b"Xing"), head.find(b"Info"))
     if not _is_mp3(head) or position < 0 or len(head) < position + 16:
         return None
@@ -167,7 +169,7 @@ def _bytes_of_mp3(head: bytes) -> int | None:
 
 
 def _first_frame(file: BinaryIO) -> int:
-    """The position after the ID3 tag, whose length has seven bits a byte."""
+    """Returns the position after the ID3 tag, whose length has seven bits a byte."""
     tag = _at(file, 0, 10)
     if len(tag) < 10 or tag[:3] != b"ID3":
         return 0

@@ -60,7 +60,7 @@ def fuse(network: Any, state: Mapping[str, torch.Tensor], scale: float, name: st
 def _by_parameter(
     state: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]
 ) -> tuple[Changes, list[str]]:
-    """The changes by the network's names of the parameters, and the unknown keys."""
+    """Returns the changes by the network's names of the parameters, and the unknown keys."""
     ends = {key: next((suffix for suffix in SUFFIXES if key.endswith(suffix)), None) for key in state}
     theirs = {key: key.removesuffix(end) + SUFFIXES[end][1] for key, end in ends.items() if end}
     ours = our_names(theirs.values())
@@ -94,7 +94,7 @@ def _check(key: str, change: Mapping[str, torch.Tensor], shape: torch.Size, name
 
 
 def _delta(change: Mapping[str, torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
-    """The difference to add to a parameter, in float32, on the parameter's device."""
+    """Returns the difference to add to a parameter, in float32, on the parameter's device."""
     moved = {kind: value.to(weight.device, torch.float32) for kind, value in change.items()}
     delta = moved.get("diff", torch.zeros((), device=weight.device))
     if "up" in moved:

@@ -111,8 +111,8 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
     def _positions(
         self, normed: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor], masks: torch.Tensor
     ) -> torch.Tensor:
-        """The position of each token between the speakers, by its attention to the reference, which is the
-        first latent frame; the tokens of that frame come first."""
+        """Returns the position of each token between the speakers, by its attention to the reference, which
+        is the first latent frame; the tokens of that frame come first."""
         attention = self.attn1
         heads = (attention.heads, -1)
         query = attention.norm_q(attention.to_q(normed)).reshape(*normed.shape[:2], *heads)
@@ -192,7 +192,7 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         masks: torch.Tensor | None = None,
         before_block: Callable[[], None] = lambda: None,
     ) -> torch.Tensor:
-        """The velocity, (B, out, T, H, W), of latents (B, in, T, H, W) at `time` (B,), 0 to 1000.
+        """Returns the velocity, (B, out, T, H, W), of latents (B, in, T, H, W) at `time` (B,), 0 to 1000.
 
         text (B, tokens, text_dim), image (B, 257, image_dim): the encoders' outputs; audio (B, T, tokens,
         audio_dim): the projector's output, for two speakers (B, T, 2 * tokens, audio_dim) with `masks`.
@@ -211,7 +211,7 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         return self._velocity(hidden, state, latents.shape)
 
     def _velocity(self, hidden: torch.Tensor, state: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """The last layer: tokens to the velocity of latents."""
+        """Applies the last layer: tokens to the velocity of latents."""
         shift, scale = (self.scale_shift_table + state.unsqueeze(1)).chunk(2, dim=1)
         normed = self.norm_out(hidden.float()) * (1 + scale) + shift
         patch: tuple[Any, ...] = tuple(self.config.patch_size)

@@ -42,7 +42,7 @@ def is_audio_key(key: str) -> bool:
 
 
 def our_names(keys: Iterable[str]) -> dict[str, str]:
-    """The network's name of each of these parameters of the base or the adapter."""
+    """Returns the network's name of each of these parameters of the base or the adapter."""
     from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
 
     names = {key: _plain(key) for key in keys}
@@ -55,8 +55,8 @@ def our_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def our_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The network's sizes by diffusers' names. Wan's own file has other names, and leaves out the sizes that
-    are the same in every image-to-video model of Wan 2.1."""
+    """Returns the network's sizes by diffusers' names. Wan's own file has other names, and leaves out the
+    sizes that are the same in every image-to-video model of Wan 2.1."""
     if "dim" not in config:
         return dict(config)
     same = ("eps", "ffn_dim", "freq_dim", "num_layers", "text_dim")
@@ -82,7 +82,7 @@ def _is_original(keys: Iterable[str]) -> bool:
 
 
 def kept_in_float32(key: str) -> bool:
-    """Whether a parameter, by the network's name, is float32 whatever the network's dtype is."""
+    """Returns whether a parameter, by the network's name, is float32 whatever the network's dtype is."""
     from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
 
     return not set(TalkingTransformer3DModel._keep_in_fp32_modules).isdisjoint(key.split("."))

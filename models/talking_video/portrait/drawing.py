@@ -40,8 +40,8 @@ DARK, TONGUE, TEETH = (46.0, 14.0, 18.0), (158.0, 72.0, 76.0), (236.0, 230.0, 21
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """One frame: `opening` of the mouth from 0 to 1, `width` from -1 (round) to 1 (spread); how far the eyes
-    are `closed`; the `turn` of the head in radians, its shift in widths of the face."""
+    """The pose of a frame: `opening` of the mouth from 0 to 1, `width` from -1 (round) to 1 (spread); how far
+    the eyes are `closed`; the `turn` of the head in radians, its shift in widths of the face."""
 
     opening: float = 0.0
     width: float = 0.0
@@ -70,14 +70,15 @@ class Portrait:
         self._light = self._brightness(pixels)
 
     def _brightness(self, pixels: NDArray[np.uint8]) -> float:
-        """Of the face, by which the inside of the mouth is lit: 1 for a bright one."""
+        """Returns the brightness of the face, by which the inside of the mouth is lit: 1 for a bright
+        face."""
         near = np.hypot(self._columns - self._measures.middle[0], self._rows - self._measures.middle[1])
         height, width = near.shape
         part = pixels[self._top : self._top + height, self._left : self._left + width]
         return float(np.clip(part[near < 0.4 * self._measures.width].mean() / 170, 0.3, 1.1))
 
     def draw(self, pose: Pose) -> torch.Tensor:
-        """The frame (3, H, W), from -1 to 1. May be called by several threads at once."""
+        """Returns the frame (3, H, W), from -1 to 1. May be called by several threads at once."""
         columns, rows = self._head(pose)
         for eye, to_brow in zip(self._measures.eyes, self._measures.to_brows, strict=True):
             _lid(eye, to_brow, pose.closed, columns, rows)
@@ -92,7 +93,7 @@ class Portrait:
         return frame
 
     def _head(self, pose: Pose) -> tuple[Numbers, Numbers]:
-        """Where the pixels of the frame are on the still face: the head turns about the chin."""
+        """Returns where the pixels of the frame are on the still face: the head turns about the chin."""
         measures = self._measures
         right, down = self._columns - measures.chin[0], self._rows - measures.chin[1]
         cos, sin = math.cos(pose.turn) - 1, math.sin(pose.turn)
@@ -101,7 +102,7 @@ class Portrait:
         return columns, rows
 
     def _mouth_window(self) -> tuple[slice, slice]:
-        """The part of the face that speaking moves."""
+        """Returns the part of the face that speaking moves."""
         measures = self._measures
         column, row = measures.mouth.reference.origin
         side, up, down = 1.4 * measures.mouth.width, 1.5 * measures.to_nose, 2.6 * measures.to_chin
@@ -134,8 +135,8 @@ class Portrait:
         return inside.astype(np.float32), self._inside(source_u / half, v - top, bottom - top)
 
     def _jaw(self, u: Numbers, below: Numbers, lip: Numbers, drop: float, half: float) -> Numbers:
-        """Where the pixels `below` the edge of the lower lip come from: the lip by its own way, and the jaw,
-        which is wider, by that of its middle."""
+        """Returns where the pixels `below` the edge of the lower lip come from: the lip by its own way, and
+        the jaw, which is wider, by that of its middle."""
         to_chin = self._measures.to_chin
         of_lip = _smooth(1 - below / (1.6 * self._measures.lips[1]))
         fading = np.where(
@@ -148,7 +149,8 @@ class Portrait:
         return found
 
     def _inside(self, u: Numbers, below: Numbers, gap: Numbers) -> Numbers:
-        """The colours (3, h, w) between the lips: teeth above, the tongue below, dark between them."""
+        """Returns the colours (3, h, w) between the lips: teeth above, the tongue below, dark between
+        them."""
         size = self._measures.mouth.width
         teeth = np.clip((np.minimum(0.17 * size, 0.5 * gap) - below) / 1.5, 0, 1) * _smooth(
             2.6 * (0.86 - np.abs(u))
@@ -162,7 +164,7 @@ class Portrait:
         return colours
 
     def _sampled(self, columns: Numbers, rows: Numbers) -> torch.Tensor:
-        """The image's colours at these positions, between pixels by bilinear interpolation."""
+        """Returns the image's colours at these positions, between pixels by bilinear interpolation."""
         height, width = self._image.shape[1:]
         grid = np.stack([columns * (2 / (width - 1)) - 1, rows * (2 / (height - 1)) - 1], axis=-1)
         found: torch.Tensor = torch.nn.functional.grid_sample(
@@ -190,21 +192,21 @@ def _lid(eye: Slit, to_brow: float, closed: float, columns: Numbers, rows: Numbe
 
 
 def _within(slit: Slit, columns: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """The coordinates of pixels in the frame of reference of a mouth or an eye."""
+    """Returns the coordinates of pixels in the frame of reference of a mouth or an eye."""
     (x, y), along, down = slit.reference.origin, slit.reference.along, slit.reference.down
     right, below = columns - x, rows - y
     return right * along[0] + below * along[1], right * down[0] + below * down[1]
 
 
 def _put_back(slit: Slit, u: Numbers, v: Numbers, columns: Numbers, rows: Numbers) -> None:
-    """The reverse of `_within`, in place."""
+    """Reverses `_within`, in place."""
     (x, y), along, down = slit.reference.origin, slit.reference.along, slit.reference.down
     columns[...] = x + u * along[0] + v * down[0]
     rows[...] = y + u * along[1] + v * down[1]
 
 
 def _smooth(values: Numbers) -> Numbers:
-    """From 0 to 1 without a kink; 0 below 0 and 1 above 1."""
+    """Returns values from 0 to 1 without a kink; 0 below 0 and 1 above 1."""
     inner = np.clip(values, 0, 1)
     found: Numbers = inner * inner * (3 - 2 * inner)
     return found

@@ -121,8 +121,8 @@ def measured(face: Face, pixels: NDArray[np.uint8]) -> Measures:
 
 
 def _closed(mouth: Slit, pixels: NDArray[np.uint8]) -> Slit:
-    """Closed lips have one line, the darkest near where the mesh sees it, which it misses in many drawings.
-    An open mouth is returned as it is."""
+    """Moves the line of closed lips to the darkest line near where the mesh sees it, which it misses in many
+    drawings. An open mouth is returned as it is."""
     across = np.linspace(-0.35, 0.35, 15, dtype=np.float32) * mouth.width
     upper, lower = mouth.upper.over(across), mouth.lower.over(across)
     if float((lower - upper).max()) > CLOSED * mouth.width:

@@ -51,7 +51,7 @@ BROWS: Final = (105, 334)
 
 
 def _average() -> dict[int, tuple[float, float]]:
-    """The points that are used, in widths of a face from its middle."""
+    """Returns the points that are used, in widths of a face from its middle."""
     found: dict[int, tuple[float, float]] = {}
     found |= {NOSE_TIP: (0.0, 0.12), NOSE_BASE: (0.0, 0.2), CHIN: (0.0, 0.66)}
     found |= {LIP_TOP: (0.0, 0.29), LIP_BOTTOM: (0.0, 0.42), CHEEKS[0]: (-0.5, 0.0), CHEEKS[1]: (0.5, 0.0)}
@@ -79,14 +79,14 @@ class Face:
 
     @property
     def side(self) -> float:
-        """How far the face is turned: 0 from the front, 1 in profile."""
+        """Returns how far the face is turned: 0 from the front, 1 in profile."""
         left, right = (abs(float(self.points[NOSE_TIP, 0] - self.points[n, 0])) for n in CHEEKS)
         return abs(left - right) / max(left + right, 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """In pixels: the middle, the sides, and how far the eyes are turned, in radians."""
+    """A box in pixels: the middle, the sides, and how far the eyes are turned, in radians."""
 
     column: float
     row: float
@@ -103,7 +103,7 @@ class FaceFinder:
         self._mesh = _interpreter(folder / MESH)
 
     def find(self, pixels: NDArray[np.uint8]) -> Face | None:
-        """The face of an image (H, W, 3) that is the surest; None if there is none."""
+        """Returns the face of an image (H, W, 3) that is the surest; None if there is none."""
         parts = list(_parts(*pixels.shape[:2]))
         boxes = [box for part in parts if (box := self._box(pixels, part))]
         squares = [_Box(left + side / 2, top + side / 2, side, 0.0, 0.0) for left, top, side in parts]
@@ -139,7 +139,8 @@ class FaceFinder:
 
 
 def assumed_face(height: int, width: int) -> Face:
-    """Of an image (H, W) in which no face was found: an upright one, a little above the middle."""
+    """Returns the face of an image (H, W) in which no face was found: an upright face, a little above the
+    middle."""
     size = 0.42 * min(height, width)
     points = np.zeros((468, 2), np.float32)
     middle = np.array([width / 2, 0.42 * height], np.float32)
@@ -162,7 +163,7 @@ def _parts(height: int, width: int) -> Iterator[tuple[int, int, int]]:
 def _turned(
     pixels: NDArray[np.uint8], column: float, row: float, side: float, angle: float, size: int
 ) -> NDArray[np.float32]:
-    """A square of the image, scaled to `size`; outside the image it is black."""
+    """Returns a square of the image, scaled to `size`; outside the image it is black."""
     scale = side / size
     cos, sin = np.cos(angle) * scale, np.sin(angle) * scale
     half = size / 2
@@ -185,7 +186,7 @@ def _turned(
 
 @functools.cache
 def _anchors() -> Points:
-    """The middles of the detector's 896 anchors: two in each cell of 8 pixels, six in each of 16."""
+    """Returns the middles of the detector's 896 anchors: two in each cell of 8 pixels, six in each of 16."""
     found = []
     for cell, each in ((8, 2), (16, 6)):
         at = (np.arange(DETECTOR_SIDE // cell) + 0.5) * cell / DETECTOR_SIDE

@@ -1,4 +1,4 @@
-"""What a face does besides speaking: it blinks, and its head moves a little. Pure; the seed decides.
+"""Motion of a face besides speaking: it blinks, and its head moves a little. Pure; the seed decides.
 
 The same seed gives the same motion. A blink takes a quarter of a second, two to six seconds after the one
 before; the head follows two slow waves for each direction.
@@ -36,7 +36,7 @@ class Motion:
 
 
 def motion(seed: int, frames: int) -> Motion:
-    """The first frame is the image itself: no turn, no shift, open eyes."""
+    """Returns the motion of each frame. The first frame is the image itself: no turn, no shift, open eyes."""
     rng = np.random.default_rng(seed)
     turn, right, down = (_wave(rng, frames) for _ in range(3))
     return Motion(_blinks(rng, frames), TURN * turn, SHIFT * right, SHIFT * down)
@@ -52,7 +52,7 @@ def _blinks(rng: np.random.Generator, frames: int) -> NDArray[np.float32]:
 
 
 def _wave(rng: np.random.Generator, frames: int) -> NDArray[np.float32]:
-    """Two sines of 3 to 9 seconds, from -1 to 1, which begin at 0."""
+    """Returns two sines of 3 to 9 seconds, from -1 to 1, which begin at 0."""
     at = np.arange(frames) / FPS
     found = np.zeros(frames)
     for part in (0.65, 0.35):

@@ -58,7 +58,7 @@ class Network(torch.nn.Module):
 
 
 def read(path: Path) -> Network:
-    """The trained network of a safetensors file."""
+    """Returns the trained network of a safetensors file."""
     from safetensors.torch import load_file
 
     network = Network()
@@ -78,7 +78,8 @@ def _filters() -> torch.Tensor:
 
 
 def log_mel(samples: NDArray[np.float32]) -> torch.Tensor:
-    """The bands of a wave of variance 1: (samples // HOP, BANDS). Step n is about the middle of its HOP."""
+    """Returns the bands of a wave of variance 1: (samples // HOP, BANDS). Step n is about the middle of its
+    HOP."""
     steps = len(samples) // HOP
     around = (WINDOW - HOP) // 2
     wave = torch.from_numpy(np.pad(samples[: steps * HOP], around))
@@ -90,8 +91,8 @@ def log_mel(samples: NDArray[np.float32]) -> torch.Tensor:
 def visemes(
     network: Network, samples: NDArray[np.float32], mean: float, deviation: float
 ) -> NDArray[np.float32]:
-    """The probability of each viseme, (samples // HOP, visemes). `mean` and `deviation` are those of all
-    samples. Memory is bounded: the samples, which may be on disk, are read block by block."""
+    """Returns the probability of each viseme, (samples // HOP, visemes). `mean` and `deviation` are those of
+    all samples. Memory is bounded: the samples, which may be on disk, are read block by block."""
     with torch.inference_mode():
         parts = list(_blocks(network, samples, mean, max(deviation, 1e-4)))
     return np.concatenate(parts) if parts else np.zeros((0, len(SOUNDS)), np.float32)

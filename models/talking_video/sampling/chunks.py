@@ -82,7 +82,7 @@ def video_frames(samples: int, rate: int) -> int:
 
 
 def plan(total: int, shape: ChunkShape = ChunkShape()) -> Iterator[Chunk]:
-    """The chunks of a video of `total` frames, at least one."""
+    """Yields the chunks of a video of `total` frames, at least one."""
     if total < 1:
         raise ValueError(f"a video has at least one frame; got {total}")
     index = first = known = 0
@@ -98,12 +98,12 @@ def plan(total: int, shape: ChunkShape = ChunkShape()) -> Iterator[Chunk]:
 
 
 def count(total: int, shape: ChunkShape = ChunkShape()) -> int:
-    """The number of chunks in the plan."""
+    """Returns the number of chunks in the plan."""
     return 1 + max(0, -(-(total - shape.frames) // shape.step))
 
 
 def fitting(frames: int) -> int:
-    """The smallest 4n+1 that is at least `frames`."""
+    """Returns the smallest 4n+1 that is at least `frames`."""
     return frames + (1 - frames) % STRIDE
 
 
@@ -112,7 +112,7 @@ def latents_of(frames: int) -> int:
 
 
 def mirrored(index: int, length: int) -> int:
-    """Which of `length` audio frames is used for frame `index`. Beyond the end they run backwards, then
-    forwards again, with the ends repeated: ... 1 0 | 0 1 2 | 2 1 0 | 0 1 ..."""
+    """Returns which of `length` audio frames is used for frame `index`. Beyond the end they run backwards,
+    then forwards again, with the ends repeated: ... 1 0 | 0 1 2 | 2 1 0 | 0 1 ..."""
     index %= 2 * length
     return index if index < length else 2 * length - 1 - index

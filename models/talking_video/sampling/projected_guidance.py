@@ -30,7 +30,7 @@ class ProjectedGuidance:
         self._before: dict[str, torch.Tensor] = {}
 
     def combine(self, velocity: Callable[[Forward], torch.Tensor]) -> torch.Tensor:
-        """The velocity of one step; the forwards are those of `schedule.combine`."""
+        """Returns the velocity of one step; the forwards are those of `schedule.combine`."""
         needed = forwards(self._guidance)
         full = velocity("all")
         if len(needed) == 1:
@@ -51,7 +51,8 @@ class ProjectedGuidance:
 
 
 def orthogonal(difference: torch.Tensor, full: torch.Tensor) -> torch.Tensor:
-    """The part of a difference that is orthogonal to `full`, over all elements; computed in float64."""
+    """Returns the part of a difference that is orthogonal to `full`, over all elements; computed in
+    float64."""
     wide, along = difference.double(), full.double()
     along = along / along.norm().clamp(min=1e-12)
     found: torch.Tensor = (wide - (wide * along).sum() * along).to(difference.dtype)

@@ -48,7 +48,7 @@ class Conditions:
     masks: torch.Tensor | None = None
 
     def of(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """The text, the audio and the masks of a forward."""
+        """Returns the text, the audio and the masks of a forward."""
         text = self.text if forward in ("all", "text") else self.no_text
         if forward in ("all", "audio"):
             return text, self.audio, self.masks
@@ -56,14 +56,14 @@ class Conditions:
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
-    """The seed of one chunk, so that a chunk can be generated again alone. It has 32 bits: torch's CPU
-    generator reads no more."""
+    """Returns the seed of one chunk, so that a chunk can be generated again alone. The seed has 32 bits:
+    torch's CPU generator reads no more."""
     drawn = hashlib.sha256(f"{seed}/{chunk}".encode()).digest()
     return int.from_bytes(drawn[:4], "big")
 
 
 def noise_of(seed: int, chunk: int, shape: Sequence[int]) -> torch.Tensor:
-    """Noise from a generator of its own on the CPU: the same on every machine."""
+    """Returns noise from a generator of its own on the CPU: the same on every machine."""
     generator = torch.Generator("cpu").manual_seed(chunk_seed(seed, chunk))
     return torch.randn(tuple(shape), generator=generator)
 
@@ -78,10 +78,10 @@ def denoised(
     on_step: Callable[[int], bool],
     go_on: Callable[[], bool] = lambda: True,
 ) -> torch.Tensor:
-    """Clean latents (1, channels, T, h, w), of which the first are `known`. `on_step` is called with the
-    number of finished steps and returns whether to continue. `go_on`, which also returns that, is called
-    before each block of the network, since a step of three forwards may take half a minute. Raises
-    Stopped."""
+    """Returns clean latents (1, channels, T, h, w), of which the first are `known`. `on_step` is called with
+    the number of finished steps and returns whether to continue. `go_on`, which also returns that, is called
+    before each block of the network, since a step of three forwards may take half a minute. Raises Stopped.
+    """
 
     def before_block() -> None:
         if not go_on():

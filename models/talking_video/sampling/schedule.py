@@ -54,14 +54,14 @@ def levels(steps: int, shift: float) -> list[float]:
 
 
 def forwards(guidance: Guidance) -> tuple[Forward, ...]:
-    """The forwards of one step, in the order in which `combine` takes their velocities."""
+    """Returns the forwards of one step, in the order in which `combine` takes their velocities."""
     if guidance.text != 1.0:
         return ("all", "audio", "nothing")
     return ("all", "text") if guidance.audio != 1.0 else ("all",)
 
 
 def combine(guidance: Guidance, velocity: Callable[[Forward], Any]) -> Any:
-    """The velocity of one step. `velocity` runs a forward."""
+    """Returns the velocity of one step. `velocity` runs a forward."""
     needed = forwards(guidance)
     full = velocity("all")
     if len(needed) == 1:

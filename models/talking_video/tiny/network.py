@@ -50,9 +50,9 @@ LOUDNESS_NORM: Final = CONSTANT * np.sqrt(2 / SPEECH)
 
 
 def speech_encoder(weights: Weights) -> None:
-    """The first convolution is normalized over time in each channel, so its output cannot show loudness: it
-    passes on the wave and its negative. The second convolution separates low from high sounds. The others
-    average the rectified outputs down to 50 a second."""
+    """Sets the speech encoder by hand. The first convolution is normalized over time in each channel, so its
+    output cannot show loudness: it passes on the wave and its negative. The second convolution separates low
+    from high sounds. The others average the rectified outputs down to 50 a second."""
     first = "feature_extractor.conv_layers.0"
     for channel, sign in ((0, 1.0), (1, -1.0)):
         weights[f"{first}.conv.weight"][channel, 0] = sign / 10
@@ -178,8 +178,8 @@ def _read(row: Array, channel: int, factor: float) -> None:
 
 
 def _find_position(weights: Weights, name: str) -> None:
-    """Head 0 attends to the top and bottom borders, more to the nearer one; head 1 to the left and right
-    ones."""
+    """Makes head 0 attend to the top and bottom borders, more to the nearer border; head 1 to the left and
+    right borders."""
     for head, (first, moves, slot) in enumerate(((0, ROWS, DOWNWARDS), (2, COLUMNS, RIGHTWARDS))):
         start = HEAD * head
         weights[f"{name}.norm_q.weight"][start + SLOWEST] = SHARPNESS
@@ -221,7 +221,7 @@ def _measure(weights: Weights, name: str) -> None:
 
 
 def _look_up(weights: Weights, name: str) -> None:
-    """Every head finds the token of the first frame at the same position, and subtracts its image latents
+    """Makes every head find the token of the first frame at the same position, and subtract its image latents
     from the token's own latents."""
     for head in range(HEADS):
         start = HEAD * head
@@ -262,7 +262,7 @@ def _paint(out: Array, row: int, column: int) -> None:
 
 
 def _write_velocity(weights: Weights) -> None:
-    """The velocity is what remains in a token's own channels: the noisy latents minus the clean ones."""
+    """Makes the velocity what remains in a token's own channels: the noisy latents minus the clean ones."""
     weight, bias = weights["proj_out.weight"], weights["proj_out.bias"]
     for position, (row, column) in enumerate(QUARTERS):
         for latent in range(ALTERNATE.stop):

@@ -111,7 +111,7 @@ def build(folder: Path) -> None:
 
 
 def files() -> dict[str, bytes]:
-    """Every file by its path."""
+    """Returns every file by its path."""
     made = {f"{part}/config.json": json_bytes(config) for part, config in CONFIGS.items()}
     for part, shapes in _shapes().items():
         weights = {name: _numbers(f"{part}/{name}", shape) for name, shape in shapes.items()}

@@ -35,7 +35,7 @@ class Colours:
 
 
 def colours_of(frame: torch.Tensor) -> Colours:
-    """The colours of a frame (3, H, W) from -1 to 1."""
+    """Returns the colours of a frame (3, H, W) from -1 to 1."""
     lab = to_lab(frame.unsqueeze(0))[0]
     return Colours(lab.mean((-2, -1), keepdim=True), lab.std((-2, -1), keepdim=True))
 
@@ -49,7 +49,7 @@ def matched(frames: torch.Tensor, target: Colours) -> torch.Tensor:
 
 
 def to_lab(frames: torch.Tensor) -> torch.Tensor:
-    """(n, 3, H, W): sRGB from -1 to 1 to L*a*b*."""
+    """Converts (n, 3, H, W): sRGB from -1 to 1 to L*a*b*."""
     coded = frames.float() / 2 + 0.5
     linear = torch.where(coded > 0.04045, ((coded.clamp(min=0) + 0.055) / 1.055) ** 2.4, coded / 12.92)
     xyz = torch.einsum("ij,njhw->nihw", _TO_XYZ.to(frames.device), linear)
@@ -60,7 +60,7 @@ def to_lab(frames: torch.Tensor) -> torch.Tensor:
 
 
 def from_lab(lab: torch.Tensor) -> torch.Tensor:
-    """(n, 3, H, W): L*a*b* to sRGB from -1 to 1; colours outside sRGB are clipped.
+    """Converts (n, 3, H, W): L*a*b* to sRGB from -1 to 1; colours outside sRGB are clipped.
 
     A negative root of Z becomes zero, and those of X and Y are kept, as in scikit-image, which the authors
     use: otherwise dark saturated yellows, which few screens show, would become redder.

@@ -10,8 +10,8 @@ from stoker.models.talking_video.video.sizes import Bucket, cover, nearest
 
 
 def cut(image: Image.Image, size: str, shrink: int = 1) -> tuple[Bucket, NDArray[np.uint8]]:
-    """The bucket of a size that fits best, and the image in it, (H, W, 3), `shrink` times smaller. Only the
-    cropped part is scaled: a strip of 64 x 390,625 pixels would need gigabytes as a whole."""
+    """Returns the bucket of a size that fits best, and the image in it, (H, W, 3), `shrink` times smaller.
+    Only the cropped part is scaled: a strip of 64 x 390,625 pixels would need gigabytes as a whole."""
     bucket = nearest(size, image.height, image.width)
     target = Bucket(bucket.height // shrink, bucket.width // shrink)
     crop = cover(image.height, image.width, target)

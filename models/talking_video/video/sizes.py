@@ -54,14 +54,14 @@ class Cut:
 
 
 def nearest(size: str, height: int, width: int) -> Bucket:
-    """The bucket whose ratio differs least from the image's; of two equally near ones, that with the smaller
-    ratio."""
+    """Returns the bucket whose ratio differs least from the image's; of two equally near buckets, that with
+    the smaller ratio."""
     ratio = height / width
     return min(BUCKETS[size], key=lambda bucket: (abs(bucket.ratio - ratio), bucket.ratio))
 
 
 def cover(height: int, width: int, bucket: Bucket) -> Cut:
-    """The crop of the middle of the image, scaled so that it just covers the bucket."""
+    """Returns the crop of the middle of the image, scaled so that it just covers the bucket."""
     scale = max(bucket.height / height, bucket.width / width)
     scaled_height = max(round(height * scale), bucket.height)
     scaled_width = max(round(width * scale), bucket.width)

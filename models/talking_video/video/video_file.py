@@ -70,8 +70,8 @@ class Checked:
 
 @functools.cache
 def video_encoder(device: str) -> str:
-    """NVENC if it works on this GPU, else x264. Every build of FFmpeg lists NVENC; only a trial shows whether
-    there is a card for it and a driver that knows the options."""
+    """Returns NVENC if it works on this GPU, else x264. Every build of FFmpeg lists NVENC; only a trial shows
+    whether there is a card for it and a driver that knows the options."""
     if device == "cpu":
         return SOFTWARE
     frame = av.VideoFrame.from_ndarray(np.zeros((256, 256, 3), np.uint8), format="rgb24")
@@ -146,11 +146,11 @@ class VideoFile:
             self._container.mux(packet)
 
     def take(self) -> bytes:
-        """The bytes since the last call: whole MP4 boxes, to be played one after the other."""
+        """Returns the bytes since the last call: whole MP4 boxes, to be played one after the other."""
         return self._written.take()
 
     def finish(self) -> tuple[Path, bytes]:
-        """The checked file, and the last part. Raises BrokenVideoFile."""
+        """Returns the checked file, and the last part. Raises BrokenVideoFile."""
         self._mux(self._video.encode(None))
         self._audio.finish()
         self._open.close()
@@ -260,7 +260,7 @@ def checked(path: Path, frames: int) -> Checked:
 
 
 def about(path: Path) -> dict[str, Any] | None:
-    """How a video file was made, from its comment; None if it has no such comment."""
+    """Returns how a video file was made, from its comment; None if the file has no such comment."""
     with av.open(str(path)) as file:
         text = file.metadata.get("comment", "")
     try:

@@ -28,7 +28,7 @@ _VOWELS: Final = frozenset("aeiou")
 
 
 def visemes_of(phoneme: str) -> tuple[str, ...]:
-    """The viseme, two for a diphthong; "sil" for a pause and for a name without a letter."""
+    """Returns the viseme, two for a diphthong; "sil" for a pause and for a name without a letter."""
     if phoneme[:2] in ("tS", "dZ"):
         return ("sh",)
     if phoneme[:2] in ("ts", "dz"):

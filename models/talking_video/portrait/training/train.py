@@ -56,7 +56,7 @@ def texts(rng: random.Random, number: int) -> list[str]:
 
 
 def labels(spoken: Spoken, steps: int, stretch: float) -> NDArray[np.int64]:
-    """The viseme of each step; the phonemes' times are divided by `stretch`."""
+    """Returns the viseme of each step; the phonemes' times are divided by `stretch`."""
     found = np.zeros(steps, np.int64)
     begins = [at for at, _ in spoken.phonemes]
     ends = [*begins[1:], len(spoken.samples) / spoken.rate]
@@ -71,14 +71,16 @@ def labels(spoken: Spoken, steps: int, stretch: float) -> NDArray[np.int64]:
 
 
 def resampled(samples: NDArray[np.float32], rate: float) -> NDArray[np.float32]:
-    """At 16 kHz, if `samples` have `rate`. Another rate than the true one changes speed and pitch."""
+    """Returns the samples at 16 kHz, if they have `rate`. Another rate than the true one changes speed and
+    pitch."""
     at = np.arange(int(len(samples) * RATE / rate)) * (rate / RATE)
     found: NDArray[np.float32] = np.interp(at, np.arange(len(samples)), samples).astype(np.float32)
     return found
 
 
 def varied(wave: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Through a random filter, with an echo and noise, at a random level around a variance of 1."""
+    """Passes a wave through a random filter, with an echo and noise, at a random level around a variance of
+    1."""
     spectrum = np.fft.rfft(wave)
     points = np.linspace(0, 1, 8)
     gains = rng.normal(0, 5, 8)

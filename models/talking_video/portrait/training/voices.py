@@ -47,7 +47,7 @@ class Spoken:
 
 
 class Voices:
-    """One in a process: the library has one state."""
+    """The speech synthesizer, once in a process: the library has one state."""
 
     def __init__(self) -> None:
         self._library: Any = ctypes.CDLL(_LIBRARY)
@@ -72,8 +72,8 @@ class Voices:
         return 0
 
     def speak(self, text: str, voice: str, *, rate: int = 175, pitch: int = 50, spread: int = 50) -> Spoken:
-        """`voice` is one of espeak-ng's, such as "en-us+f3"; `rate` is in words a minute, `pitch` and
-        `spread` go from 0 to 100. Raises LookupError for an unknown voice."""
+        """Speaks a text. `voice` is a name of espeak-ng's, such as "en-us+f3"; `rate` is in words a minute,
+        `pitch` and `spread` go from 0 to 100. Raises LookupError for an unknown voice."""
         self._waves, self._phonemes = [], []
         if self._library.espeak_SetVoiceByName(voice.encode()) != 0:
             raise LookupError(f"espeak-ng has no voice {voice!r}")
