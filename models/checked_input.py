@@ -20,7 +20,8 @@ class InvalidInput(ValueError):
 
 
 def checked(value: object, schema: Mapping[str, Any], within: str = "") -> dict[str, Any]:
-    """Every property of the schema with its value; None if it is optional, missing and has no default.
+    """Returns every property of the schema with its value; None if the property is optional, missing and has
+    no default.
 
     `within` is the path to an object inside the input, as in `loras[0]`. Raises InvalidInput for the first
     thing that is wrong.
@@ -77,8 +78,8 @@ def _fits(value: object, rule: Mapping[str, Any]) -> bool:
 
 
 def _number_fits(value: Any, rule: Mapping[str, Any]) -> bool:
-    """NaN is in no range, since each comparison with it is false. Python counts booleans as numbers, JSON
-    does not."""
+    """Returns whether a number is allowed. NaN is in no range, since each comparison with it is false. Python
+    counts booleans as numbers, JSON does not."""
     if isinstance(value, bool) or not _low(rule) <= value <= _high(rule):
         return False
     return "multipleOf" not in rule or value % rule["multipleOf"] == 0
@@ -93,8 +94,8 @@ def _high(rule: Mapping[str, Any]) -> Any:
 
 
 def _string_fits(value: str, rule: Mapping[str, Any]) -> bool:
-    """As in JSON Schema, a pattern may match anywhere in the text. Half a surrogate pair, which JSON allows
-    and no tokenizer accepts, never fits."""
+    """Returns whether a text is allowed. As in JSON Schema, a pattern may match anywhere in the text. Half a
+    surrogate pair, which JSON allows and no tokenizer accepts, never fits."""
     if any("\ud800" <= character <= "\udfff" for character in value):
         return False
     if len(value) < rule.get("minLength", 0) or not re.search(rule.get("pattern", ""), value):
@@ -111,7 +112,7 @@ def _abbreviated(value: object) -> str:
 
 
 def _allowed(rule: Mapping[str, Any]) -> str:
-    """A description of the values that the rule allows."""
+    """Describes the values that the rule allows."""
     if "enum" in rule:
         return " or ".join(rule["enum"])
     if rule["type"] == "boolean":

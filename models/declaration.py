@@ -1,4 +1,4 @@
-"""What a hosted model declares about itself: plain data that the control plane stores with an endpoint.
+"""Declarations of hosted models: plain data that the control plane stores with an endpoint.
 
 Declarations import no torch and load nothing, so a process without any model library can read them.
 """
@@ -14,7 +14,7 @@ from stoker.models.interface import PipelineEntry
 
 @dataclass(frozen=True, slots=True)
 class ModelDeclaration:
-    """One hosted model.
+    """A single hosted model.
 
     `schema` is a JSON Schema (draft 2020-12) of a job's `input`. `prices` lists the price of each `metric`
     that the handler measures, in billionths of a US dollar (`nano_usd`) a unit. `aliases` are other names for

@@ -39,7 +39,7 @@ def repaired(data: bytes) -> bytes:
 
 
 def endings(data: bytes) -> list[bytes]:
-    """A JPEG that lacks its end marker, with several endings; none if it is no JPEG.
+    """Returns a JPEG that lacks its end marker, with several endings; none if the data is not a JPEG.
 
     Where only the marker is missing, all are the same picture: what stands behind its last code is skipped.
     Where a part of the picture is, libjpeg decodes each filling in its place. A progressive file that ends
@@ -59,7 +59,8 @@ def _with_length(data: bytes) -> bytes:
 
 
 def _kept(data: bytes) -> Iterator[bytes]:
-    """The chunks of a PNG that are of use; from one that is not whole on, all that follows."""
+    """Yields the chunks of a PNG that are of use; from the first chunk that is not whole on, all that
+    follows."""
     position, seen = len(PNG), set[bytes]()
     while position + 12 <= len(data):
         end = position + 12 + int.from_bytes(data[position : position + 4], "big")
@@ -72,7 +73,8 @@ def _kept(data: bytes) -> Iterator[bytes]:
 
 
 def _is_of_use(chunk: bytes, seen: set[bytes]) -> bool:
-    """`seen`: what is used once only, and was there before."""
+    """Returns whether a chunk is of use. `seen`: the names and keywords of earlier chunks that may occur only
+    once."""
     name, body = chunk[4:8], chunk[8:-4]
     if not name[0] & 0x20:  # a critical chunk
         return True
@@ -89,8 +91,9 @@ def _is_of_use(chunk: bytes, seen: set[bytes]) -> bool:
 
 
 def _is_inflatable(name: bytes, rest: bytes) -> bool:
-    """`rest`: what stands behind the keyword. An international text says by a flag that it is compressed,
-    and has a language and a translated keyword before it."""
+    """Returns whether a chunk's text can be decompressed. `rest`: the bytes behind the keyword. An
+    international text says by a flag that it is compressed, and has a language and a translated keyword
+    before it."""
     if name == b"tEXt":
         return True
     if name == b"iTXt":

@@ -54,7 +54,7 @@ class InvalidImage(ValueError):
 
 
 def opened(path: Path, least: int = LEAST, most: int = MOST) -> Image.Image:
-    """The whole image in RGB, upright. `least`: the pixels of each side; `most`: those of all. Raises
+    """Returns the whole image in RGB, upright. `least`: the pixels of each side; `most`: those of all. Raises
     InvalidImage."""
     data = image_repairs.repaired(path.read_bytes())
     try:
@@ -79,7 +79,7 @@ def _decoded(data: bytes, least: int, most: int) -> Image.Image:
 
 
 def _decoded_to_its_end(data: bytes, least: int, most: int, error: OSError) -> Image.Image:
-    """A JPEG whose end marker alone is missing. Raises the error if more is."""
+    """Decodes a JPEG whose end marker alone is missing. Raises the error if more is missing."""
     found = None
     for ended in image_repairs.endings(data):
         image = _decoded(ended, least, most)

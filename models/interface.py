@@ -1,4 +1,5 @@
-"""What a pipeline says about itself, and what the hosted models ask of it. Imports no torch.
+"""The interface of pipelines: their descriptions, and the methods that the hosted models call. Imports no
+torch.
 
     PipelineEntry      plain data: the pipeline's name, the hosted model that it runs, weights, defaults
        │ load          its class, called with the folder of the verified weights
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImageDefaults:
-    """What an image pipeline does with the steps, the guidance and the negative prompt of a request.
+    """An image pipeline's use of the steps, the guidance and the negative prompt of a request.
 
     `steps`: how many, if the request names none. `guidance`: how closely the image follows the prompt, if the
     request does not say; None if the pipeline has no guidance, and a request's is ignored. `negative_prompt`:
@@ -50,7 +51,7 @@ class ImageDefaults:
 
 @dataclass(frozen=True, slots=True)
 class ImageChoices:
-    """What else a job may choose from an image pipeline, besides the inputs that all of them take.
+    """Choices that a job has with an image pipeline, besides the inputs that all of them take.
 
     `schedulers`: their names. `from_image`: those which can start from the caller's image; empty if the
     pipeline cannot.
@@ -70,11 +71,12 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class ImageParameters:
-    """One image, with nothing left to choose: within the bounds of the interface, and with the pipeline's
-    defaults. `guidance` and `negative_prompt` are None where the pipeline does not use them or there is none;
-    `factor` is set only beside a negative prompt. `scheduler` is None for the pipeline's own. It starts from
-    `image`, if there is one, which has the width and the height; `strength`, over 0 and at most 1, says how
-    much of it is made anew. `more` has the inputs that only this pipeline takes."""
+    """A single image, with nothing left to choose: within the bounds of the interface, and with the
+    pipeline's defaults. `guidance` and `negative_prompt` are None where the pipeline does not use them or
+    there is none; `factor` is set only beside a negative prompt. `scheduler` is None for the pipeline's own.
+    Sampling starts from `image`, if there is one, which has the width and the height; `strength`, over 0 and
+    at most 1, says how much of the image is made again. `more` has the inputs that only this pipeline takes.
+    """
 
     prompt: str
     width: int
@@ -93,8 +95,8 @@ class ImageParameters:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One finished step, counted from 1. `estimate()` returns the latents of the final image as they can be
-    reported after this step, exactly after the last one: (1, channels, rows, columns), in any scale, so that
+    """A finished step, counted from 1. `estimate()` returns the latents of the final image as they can be
+    reported after this step, exactly after the last step: (1, channels, rows, columns), in any scale, so that
     a linear map of a pixel's channels gives a colour."""
 
     number: int
@@ -117,8 +119,8 @@ class ImagePipeline(Protocol):
     attributes and the method of `HasProfiles`. One without runs one way, `exact`."""
 
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
-        """One image of the requested width and height. The noise depends on the seed only, not
-        on the device. Raises what `on_step` raises."""
+        """Returns an image of the requested width and height. The noise depends on the seed only, not on the
+        device. Raises what `on_step` raises."""
 
 
 class BatchPipeline(ImagePipeline, Protocol):
@@ -138,14 +140,14 @@ class HasProfiles(Protocol):
     speed_ups: Mapping[str, str]
 
     def warm(self, sizes: Sequence[tuple[int, int]], defaults: ImageDefaults) -> None:
-        """Called once, after the pipeline was made and before its first job: applies the speed-ups, and runs
-        what is run once for each size (width and height in pixels) that is to be quick from the first job
-        on."""
+        """Applies the speed-ups, and runs what is run once for each size (width and height in pixels) that is
+        to be quick from the first job on. Called once, after the pipeline was made and before its first job.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class VideoParameters:
-    """One talking video. `image` (H, W, 3): bytes, already in the size that the pipeline generates.
+    """A single talking video. `image` (H, W, 3): bytes, already in the size that the pipeline generates.
     `samples`: the normalized audio on disk, mono, 16 kHz, with its level (`Samples` of the talking video's
     `audio.speech`). `frames`: how many the video has, 25 a second."""
 
@@ -159,7 +161,7 @@ class VideoParameters:
 
 @dataclass(frozen=True, slots=True)
 class VideoStep:
-    """One finished step of one chunk of the video, both counted from 1."""
+    """A finished step of a chunk of the video, both counted from 1."""
 
     chunk: int
     chunks: int
@@ -230,7 +232,7 @@ class PipelineEntry:
 
     @property
     def choices(self) -> ImageChoices:
-        """What its class lets jobs choose."""
+        """The choices that its class gives to jobs."""
         choices = getattr(self.load, "choices", ImageChoices)
         found: ImageChoices = choices()
         return found
@@ -247,7 +249,7 @@ class PipelineEntry:
 
 
 def profile_of(pipeline: object) -> dict[str, Any]:
-    """The profile with which it runs and what of it was applied, for the file of a result."""
+    """Returns the profile of a pipeline and which of its speed-ups were applied, for the file of a result."""
     profile, applied = getattr(pipeline, "profile", "exact"), getattr(pipeline, "speed_ups", {})
     return {"profile": profile, "speed_ups": dict(applied)}
 
@@ -261,10 +263,11 @@ def load(
     loras: Mapping[str, Path] | None = None,
     reading: Reading | None = None,
 ) -> Any:
-    """The pipeline of an entry, with its verified weights, on a torch device, as its profile places it.
-    `otherwise` makes that of an entry without a class; `loras` are the verified folders of its LoRAs. The
-    `reading` of its weights is finished when this returns, and before a class is called that does not take
-    it; None if they are verified. Raises LookupError if there is no class, and weights.WeightsRefused."""
+    """Returns the pipeline of an entry, with its verified weights, on a torch device, as its profile places
+    the pipeline. `otherwise` makes that of an entry without a class; `loras` are the verified folders of its
+    LoRAs. The `reading` of its weights is finished when this returns, and before a class is called that does
+    not take a reading; None if the weights are verified. Raises LookupError if there is no class, and
+    weights.WeightsRefused."""
     made = entry.load or otherwise
     if made is None:
         raise LookupError(f"the pipeline {entry.name} names no class that loads it")

@@ -37,7 +37,8 @@ def json_bytes(value: object) -> bytes:
 
 
 def safetensors_bytes(weights: Mapping[str, Array]) -> bytes:
-    """The safetensors format: the header's length, a header of JSON padded to eight bytes, the numbers."""
+    """Encodes weights as safetensors: the header's length, a header of JSON padded to eight bytes, the
+    numbers."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = bytearray()
     for name in sorted(weights):

@@ -36,7 +36,7 @@ class MemoryGauge:
 
     @contextlib.contextmanager
     def job(self) -> Iterator[None]:
-        """Around a job, however it ends."""
+        """Measures the memory of a job, however the job ends."""
         before = self._reset()
         try:
             yield
@@ -76,7 +76,7 @@ def _mib(size: int | None) -> str:
 
 
 def process_bytes() -> int | None:
-    """The resident memory of this process; None where there is no /proc."""
+    """Returns the resident memory of this process; None where there is no /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

@@ -160,13 +160,13 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
 
 
 def pipelines_of(model: str) -> tuple[str, ...]:
-    """The names of a model's pipelines, the best first."""
+    """Returns the names of a model's pipelines, the best first."""
     return tuple(entry.name for entry in PIPELINES.values() if entry.model == model)
 
 
 def pipeline(name: str) -> PipelineEntry:
-    """The pipeline of this name. Raises UnknownPipeline, which lists the registered names, or says why that
-    of an installed package cannot be loaded."""
+    """Returns the pipeline of this name. Raises UnknownPipeline, which lists the registered names, or says
+    why that of an installed package cannot be loaded."""
     if name in PIPELINES:
         return PIPELINES[name]
     installed = entry_points(group=GROUP)
@@ -190,7 +190,8 @@ def _installed(point: EntryPoint) -> PipelineEntry:
 
 
 def known_pipelines() -> list[PipelineEntry]:
-    """All that can be requested. Those of installed packages that cannot be loaded are left out."""
+    """Returns all pipelines that can be requested. Those of installed packages that cannot be loaded are left
+    out."""
     found = list(PIPELINES.values())
     for name in sorted(entry_points(group=GROUP).names - PIPELINES.keys()):
         with contextlib.suppress(UnknownPipeline):
@@ -199,21 +200,22 @@ def known_pipelines() -> list[PipelineEntry]:
 
 
 def requested_pipelines(names: str | None) -> dict[str, PipelineEntry]:
-    """The pipelines of a comma-separated list, by model; for each model the last one counts. Raises
-    UnknownPipeline."""
+    """Returns the pipelines of a comma-separated list, by model; for each model the last pipeline counts.
+    Raises UnknownPipeline."""
     listed = (name.strip() for name in (names or "").split(","))
     return {entry.model: entry for entry in (pipeline(name) for name in listed if name)}
 
 
 def smallest(model: ModelDeclaration) -> PipelineEntry:
-    """What a host without a GPU and without weights runs: the best of the small ones."""
+    """Returns the pipeline for a host without a GPU and without weights: the best of the small ones."""
     return next(entry for name in model.pipelines if (entry := PIPELINES[name]).small)
 
 
 def choose_pipeline(
     model: ModelDeclaration, requested: str | None, device_kind: str, lacking: Callable[[str], str]
 ) -> PipelineEntry:
-    """The pipeline to run: the one requested for this model, else the best whose weights are on this host.
+    """Returns the pipeline to run: the one requested for this model, else the best whose weights are on this
+    host.
 
     `lacking` returns why the weights of a name cannot be used on this host and how to get them; an empty text
     if they can. Unless they are requested, small pipelines are chosen only on a host without a GPU; a host

@@ -37,7 +37,7 @@ class Selected:
 
 
 def choose(model: ModelDeclaration, device_kind: str) -> PipelineEntry:
-    """The pipeline that a worker on this machine runs. Raises registry.NoWeights,
+    """Returns the pipeline that a worker on this machine runs. Raises registry.NoWeights,
     registry.UnknownPipeline."""
     folder, lock = weights.weights_folder(), weights.read_lock()
 
@@ -63,7 +63,7 @@ def select(model: ModelDeclaration, device: Device) -> Selected:
 
 
 def ready(chosen: PipelineEntry) -> Selected:
-    """The pipeline with its weights. Raises weights.WeightsError."""
+    """Returns the pipeline with its weights. Raises weights.WeightsError."""
     entry, folder, reading = weights.begin(chosen.weights, weights.weights_folder(), chosen.lock)
     loras = {name: weights.ready(name, weights.weights_folder(), chosen.lock) for name in chosen.loras}
     return Selected(chosen, entry, folder, reading, loras)

@@ -63,8 +63,8 @@ class AttentionUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One call of attention: (batch, tokens, heads, width) of the query, the tokens of the keys, and the
-    shape of the mask if there is one."""
+    """The shape of a call of attention: (batch, tokens, heads, width) of the query, the tokens of the keys,
+    and the shape of the mask if there is one."""
 
     query: tuple[int, ...]
     keys: int
@@ -76,8 +76,8 @@ Measure: TypeAlias = Callable[[str, Shape], float]
 
 
 def chosen(value: str) -> str:
-    """The implementation that a value of STOKER_ATTENTION names; empty if it is to be measured. Raises
-    ValueError."""
+    """Returns the implementation that a value of STOKER_ATTENTION names; empty if it is to be measured.
+    Raises ValueError."""
     name = value.strip().lower()
     if name and name not in NAMES:
         raise ValueError(f"{ENVIRONMENT} is {name!r}; it must be empty or one of {', '.join(NAMES)}")
@@ -136,7 +136,8 @@ def _measured(loaded: Loaded, names: Sequence[str]) -> str:
 
 
 def race(names: Sequence[str], shape: Shape, measure: Measure) -> tuple[str, dict[str, str]]:
-    """The name to use, and for each the milliseconds or why it does not run. torch's own is always there."""
+    """Returns the name to use, and for each name the milliseconds or why it does not run. torch's own is
+    always there."""
     seconds, texts = dict[str, float](), dict[str, str]()
     for name in names:
         try:
@@ -156,8 +157,8 @@ def quickest(seconds: Mapping[str, float]) -> str:
 
 
 def largest(network: Any, run: Callable[[], object]) -> Shape:
-    """The attention with the most products that the network computes in `run`. Raises NotHere if it calls
-    none."""
+    """Returns the attention with the most products that the network computes in `run`. Raises NotHere if the
+    network calls none."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -204,7 +205,7 @@ def _shape(query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **_
 
 
 def _seconds(loaded: Loaded, name: str, shape: Shape) -> float:
-    """The median of some calls. Raises ValueError if the output is not torch's own."""
+    """Returns the median seconds of some calls. Raises ValueError if the output is not torch's own."""
     use(loaded.network, name)
     try:
         tolerance = TOLERANCE_8_BIT if name == SAGE else TOLERANCE
@@ -234,7 +235,8 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _attended(network: Any, device: str, name: str, shape: Shape) -> Any:
-    """The output for random inputs, the same for each name. Raises RuntimeError if it is not finite."""
+    """Returns the output for random inputs, the same for each name. Raises RuntimeError if the output is not
+    finite."""
     import torch
     from diffusers.models.attention_dispatch import AttentionBackendName, dispatch_attention_fn
 
@@ -256,7 +258,7 @@ def _attended(network: Any, device: str, name: str, shape: Shape) -> Any:
 
 
 def _dispatches(network: Any) -> bool:
-    """Whether diffusers' choice of attention has an effect on the network."""
+    """Returns whether diffusers' choice of attention has an effect on the network."""
     return any(
         hasattr(getattr(module, "processor", None), "_attention_backend") for module in network.modules()
     )

@@ -78,13 +78,14 @@ def _blocks(network: Any) -> list[Any]:
 
 
 def cache_folder() -> Path:
-    """Where compiled code is kept: STOKER_COMPILE_CACHE, by default a folder next to the weights."""
+    """Returns where compiled code is kept: STOKER_COMPILE_CACHE, by default a folder next to the weights."""
     return Path(os.environ.get(ENVIRONMENT) or weights.weights_folder() / ".compiled")
 
 
 @contextlib.contextmanager
 def settled(*, compiled: bool) -> Iterator[None]:
-    """Within it, nothing is compiled: code that was compiled runs where it fits, and the rest as it is."""
+    """Prevents compilation within: code that was compiled runs where it fits, and the rest runs
+    uncompiled."""
     if not compiled:
         yield
         return
@@ -95,8 +96,8 @@ def settled(*, compiled: bool) -> Iterator[None]:
 
 
 def key_of(loaded: Loaded) -> str:
-    """The digest of all that compiled code depends on: the network, its attention, the sizes, the device and
-    the libraries."""
+    """Returns the digest of all that compiled code depends on: the network, its attention, the sizes, the
+    device and the libraries."""
     import torch
     from diffusers.models.attention_dispatch import _AttentionBackendRegistry
 
@@ -160,7 +161,7 @@ def keep(folder: Path, key: str) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: workers may start at the same time."""
+    """Writes a file whole or not at all: workers may start at the same time."""
     number, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(number, "wb") as file:
         file.write(data)

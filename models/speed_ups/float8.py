@@ -34,8 +34,9 @@ def float8_products(loaded: Loaded) -> str:
 
 
 def _products(network: Any) -> set[str]:
-    """The linear layers in the repeated blocks whose sides the GPU's float8 products take, in multiples of
-    16. The first and the last layers of a network change the picture most, and take little time."""
+    """Returns the linear layers in the repeated blocks whose sides the GPU's float8 products take, in
+    multiples of 16. The first and the last layers of a network change the picture most, and take little time.
+    """
     import torch
 
     blocks = [

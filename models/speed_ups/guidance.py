@@ -6,7 +6,7 @@ from stoker.models.speed_ups.speed_up import Loaded, NotHere
 
 
 def apg(loaded: Loaded) -> str:
-    """Adaptive projected guidance of talking videos, with which colours saturate less."""
+    """Applies adaptive projected guidance to talking videos, with which colours saturate less."""
     if not hasattr(loaded.pipe, "project_guidance"):
         raise NotHere("it is for InfiniteTalk's guidance")
     how: str = loaded.pipe.project_guidance()

@@ -36,7 +36,7 @@ def fused_projections(loaded: Loaded) -> str:
 
 
 def separate_projections(attention: Any) -> list[Any]:
-    """The layers that a fused attention has no more use for."""
+    """Returns the layers that a fused attention does not use any more."""
     wholes = [name for name in _FUSED if getattr(attention, name, None) is not None]
     return [getattr(attention, part) for whole in wholes for part in _FUSED[whole]]
 

@@ -1,5 +1,5 @@
-"""What is on the GPU when: decided, before anything is moved there, by the sizes of the parts and the free
-memory.
+"""Placement of a pipeline's parts on the GPU: decided, before anything is moved there, by the sizes of the
+parts and the free memory.
 
     RESIDENT    everything stays on the GPU                                   (the other profiles)
     IN_TURN     each part is there while it runs (accelerate's hooks)         exact
@@ -58,7 +58,7 @@ class Sizes:
 
 
 def needs(sizes: Sizes, placement: Placement) -> int:
-    """The most bytes that are on the GPU at a time."""
+    """Returns the most bytes that are on the GPU at a time."""
     if placement is Placement.RESIDENT:
         return RESERVE + sizes.network + sizes.vae + sizes.encoders + WORK
     encoding = sizes.encoder + ENCODING
@@ -70,7 +70,7 @@ def needs(sizes: Sizes, placement: Placement) -> int:
 
 
 def decide(sizes: Sizes, free_bytes: int) -> Placement:
-    """The first that fits in so many free bytes. Raises DoesNotFit."""
+    """Returns the first placement that fits in so many free bytes. Raises DoesNotFit."""
     for placement in Placement:
         if needs(sizes, placement) <= free_bytes:
             return placement
@@ -118,7 +118,7 @@ def place(loaded: Loaded, placement: Placement) -> None:
 
 
 def sizes_of(loaded: Loaded) -> Sizes:
-    """The sizes of a loaded pipeline; its weights may be anywhere, also on torch's meta device."""
+    """Returns the sizes of a loaded pipeline; its weights may be anywhere, also on torch's meta device."""
     import torch
 
     network, parts = loaded.network, loaded.pipe.components.values()

@@ -110,8 +110,8 @@ PROFILES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def parse(value: str) -> dict[str, str]:
-    """The profile of each pipeline that a value of STOKER_PROFILE names; that of all others by the empty
-    name. Raises ValueError."""
+    """Returns the profile of each pipeline that a value of STOKER_PROFILE names; that of all others by the
+    empty name. Raises ValueError."""
     found: dict[str, str] = {}
     for part in filter(None, (one.strip() for one in value.split(","))):
         name, equals, profile = part.partition("=")
@@ -123,8 +123,8 @@ def parse(value: str) -> dict[str, str]:
 
 
 def names(profile: str) -> tuple[str, ...]:
-    """The speed-ups of a profile, with those that are added to it, in the order of their application. Raises
-    ValueError."""
+    """Returns the speed-ups of a profile, with those that are added to it, in the order of their application.
+    Raises ValueError."""
     base, *more = (part.strip() for part in profile.split("+"))
     if base not in PROFILES:
         raise ValueError(
@@ -138,14 +138,14 @@ def names(profile: str) -> tuple[str, ...]:
 
 
 def chosen(entry: PipelineEntry, value: str | None = None) -> str:
-    """The profile that a pipeline runs with: what STOKER_PROFILE says of it, else of all, else its own.
-    Raises ValueError."""
+    """Returns the profile that a pipeline runs with: what STOKER_PROFILE says of this pipeline, else of all,
+    else the pipeline's own. Raises ValueError."""
     found = parse(os.environ.get(ENVIRONMENT, "") if value is None else value)
     return found.get(entry.name) or found.get("") or entry.profile
 
 
 def makes_alone(applied: Iterable[str]) -> str:
-    """The first of these speed-ups with which images are made alone; empty if there is none."""
+    """Returns the first of these speed-ups with which images are made alone; empty if there is none."""
     return next((name for name in applied if name in SPEED_UPS and SPEED_UPS[name].alone), "")
 
 

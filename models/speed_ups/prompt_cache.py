@@ -45,7 +45,7 @@ class PromptCache:
         return sum(size for _, size in self._kept.values())
 
     def forget(self) -> None:
-        """To be called when the encoders' weights change."""
+        """Forgets all encodings; to be called when the encoders' weights change."""
         self._kept.clear()
 
 

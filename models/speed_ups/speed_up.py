@@ -1,4 +1,4 @@
-"""What a speed-up says about itself, and the loaded pipeline that it changes.
+"""Declarations of speed-ups, and the loaded pipeline that they change.
 
 A speed-up is a function that changes a `Loaded` in place and returns how, in a few words. It raises NotHere
 where it does not run or does not pay, with the reason; the pipeline is then as it was before.
@@ -18,8 +18,8 @@ class NotHere(Exception):
 
 
 class Changes(StrEnum):
-    """What a speed-up changes in the output: not a bit; the last bits, as another order of sums does; or
-    what is seen."""
+    """The change that a speed-up makes to the output: not a bit; the last bits, as another order of sums
+    does; or what is seen."""
 
     NOTHING = "nothing"
     ROUNDING = "rounding"
@@ -43,7 +43,7 @@ class Loaded:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it is one that speed-ups are made for."""
+        """Returns whether the device is a GPU, for which speed-ups are made."""
         return self.device.startswith("cuda")
 
 

@@ -17,7 +17,7 @@ _SIZE: Final = re.compile(r"([1-9][0-9]{1,4})x([1-9][0-9]{1,4})")
 
 
 def parse(value: str) -> list[tuple[int, int]]:
-    """The sizes that a value of STOKER_WARM_SIZES lists: width and height. Raises ValueError."""
+    """Returns the sizes that a value of STOKER_WARM_SIZES lists: width and height. Raises ValueError."""
     found = []
     for part in filter(None, (one.strip() for one in value.split(","))):
         matched = _SIZE.fullmatch(part)
@@ -30,5 +30,5 @@ def parse(value: str) -> list[tuple[int, int]]:
 
 
 def chosen(otherwise: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The sizes of the environment, else these. Raises ValueError."""
+    """Returns the sizes of the environment, else these. Raises ValueError."""
     return parse(os.environ.get(ENVIRONMENT, "")) or list(otherwise)
