@@ -1,4 +1,4 @@
-"""What a job may choose besides the inputs of the hosted model: their schema, and those that a pipeline has.
+"""Choices of a job besides the inputs of the hosted model: their schema, and those that a pipeline has.
 
 The hosted model's schema has all choices; that of a pipeline only those which it takes. Imports no torch.
 """
@@ -72,7 +72,7 @@ SCHEMA: Final[dict[str, dict[str, Any]]] = {
 
 
 def schema_for(entry: PipelineEntry) -> dict[str, dict[str, Any]]:
-    """The choices that one pipeline has."""
+    """Returns the choices that one pipeline has."""
     found, choices = {name: SCHEMA[name] for name in ("num_images", "strict")}, entry.choices
     if choices.schedulers:
         found["scheduler"] = {**SCHEMA["scheduler"], "enum": list(choices.schedulers)}

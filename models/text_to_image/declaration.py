@@ -41,7 +41,7 @@ AT_ONCE: Final = "STOKER_IMAGES_AT_ONCE"
 
 
 def jobs_at_once(value: str) -> int:
-    """How many jobs a worker may make in one batch; 1 if the setting is empty. Raises ValueError."""
+    """Returns how many jobs a worker may make in one batch; 1 if the setting is empty. Raises ValueError."""
     text = value.strip() or "1"
     if not text.isdecimal() or not 1 <= int(text) <= 8:
         raise ValueError(f"{AT_ONCE} is {text!r}; it must be a whole number from 1 to 8")
@@ -64,7 +64,7 @@ _OWN: Final = MappingProxyType(
 
 
 def _others(field: str) -> str:
-    """The defaults that differ from the interface's, as in "4 for flux-1-schnell"."""
+    """Lists the defaults that differ from the interface's, as in "4 for flux-1-schnell"."""
     entries = [PIPELINES[name] for name in _NAMES if not PIPELINES[name].made_up]
     found = {entry.name: getattr(entry.defaults, field) for entry in entries}
     usual = (None, getattr(OF_THE_INTERFACE, field))
@@ -134,15 +134,15 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 def schema_for(entry: PipelineEntry) -> dict[str, Any]:
-    """The schema with the inputs of one pipeline: its defaults, fewer choices, and others which may have
-    other bounds."""
+    """Returns the schema with the inputs of one pipeline: its defaults, fewer choices, and others which may
+    have other bounds."""
     shared = {name: rule for name, rule in SCHEMA["properties"].items() if name not in choices.SCHEMA}
     found = {**shared, **choices.schema_for(entry), **entry.inputs}
     return {**SCHEMA, "properties": {**found, **{name: _with_default(name, entry) for name in _OWN}}}
 
 
 def _with_default(name: str, entry: PipelineEntry) -> dict[str, Any]:
-    """The rule of an input whose default is the pipeline's own, unless the rule is, too."""
+    """Returns the rule of an input whose default is the pipeline's own, unless the rule is, too."""
     field, meaning = _OWN[name]
     default = getattr(entry.defaults, field)
     shown = {} if default is None else {"default": default}

@@ -93,7 +93,7 @@ class TextToImage:
             self._previewer = previews.fit(self.pipeline, self.entry)
 
     def concurrency_modifier(self, current: int) -> int:
-        """As many jobs as make a batch, where batches pay. That is measured by the first call: before
+        """Returns as many jobs as make a batch, where batches pay. That is measured by the first call: before
         the first job, and only where the endpoint allows several at once."""
         if self._batches is None:
             from stoker.models.text_to_image.batching import batches, measured
@@ -126,7 +126,7 @@ class TextToImage:
         return noted(self.entry, request.without_effect(self.entry.defaults), of_pipeline)
 
     def _image_of(self, job: Job, request: ImageRequest) -> Image.Image:
-        """The caller's image, cropped to the requested width and height."""
+        """Returns the caller's image, cropped to the requested width and height."""
         from PIL import Image, ImageOps
 
         from stoker.models import input_image
@@ -142,7 +142,7 @@ class TextToImage:
         return ImageOps.fit(whole, (request.width, request.height), Image.Resampling.LANCZOS)
 
     def _made(self, job: Job, request: ImageRequest, parameters: ImageParameters, number: int) -> File:
-        """The file of one image; its `number` counts from 0."""
+        """Makes the file of one image; its `number` counts from 0."""
         several = request.num_images > 1
         on_step = self._reporter(job, {"image": number + 1} if several else {})
         alone = request.strict or several
@@ -167,7 +167,7 @@ class TextToImage:
         return on_step
 
     def _about(self, parameters: ImageParameters) -> dict[str, Any]:
-        """How the image was made, for the file; see `metadata`."""
+        """Returns how the image was made, for the file; see `metadata`."""
         return {
             "seed": parameters.seed,
             "steps": parameters.steps,
@@ -183,7 +183,7 @@ class TextToImage:
         }
 
     def _chosen(self, parameters: ImageParameters) -> dict[str, Any]:
-        """What is there only if the job chose it."""
+        """Returns the fields that are there only if the job chose them."""
         loras = [
             {"name": lora.name, "scale": lora.scale, "weights": f"sha256:{self._digests[lora.name]}"}
             for lora in parameters.loras

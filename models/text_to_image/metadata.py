@@ -22,7 +22,7 @@ _QUALITY = 95
 
 
 def encode(image: Image.Image, image_format: str, made: dict[str, Any]) -> bytes:
-    """The image as a file of this format, with `made` in it."""
+    """Encodes the image as a file of this format, with `made` in it."""
     text = json.dumps(made, sort_keys=True, separators=(",", ":"))
     file = io.BytesIO()
     if image_format == "png":
@@ -38,7 +38,7 @@ def encode(image: Image.Image, image_format: str, made: dict[str, Any]) -> bytes
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """What `encode` stored in the file; None if there is nothing of the kind."""
+    """Returns what `encode` stored in the file; None if there is nothing of the kind."""
     with Image.open(path) as image:
         text = image.info.get(_KEY)
         if text is None:

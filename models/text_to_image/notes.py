@@ -10,8 +10,8 @@ from stoker.models.interface import PipelineEntry
 
 
 def noted(entry: PipelineEntry, ignored: list[str], of_pipeline: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an output that note something, and `notes`: the same in sentences. `ignored`: inputs
-    that the pipeline takes no notice of; `of_pipeline`: its own fields, and sentences of its own as
+    """Returns the fields of an output that note something, and `notes`: the same in sentences. `ignored`:
+    inputs that the pipeline takes no notice of; `of_pipeline`: its own fields, and sentences of its own as
     `notes`."""
     fields = {**of_pipeline, **({"no_effect": ignored} if ignored else {})}
     sentences = [

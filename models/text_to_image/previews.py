@@ -40,7 +40,7 @@ class Previewer:
     weights: NDArray[np.float64]
 
     def chunk(self, step: Step) -> dict[str, Any]:
-        """The partial output for one step: a JPEG in base64, its size, and the step."""
+        """Returns the partial output for one step: a JPEG in base64, its size, and the step."""
         image = self.image(step.estimate())
         file = io.BytesIO()
         image.save(file, "JPEG", quality=_QUALITY)
@@ -55,8 +55,8 @@ class Previewer:
         }
 
     def image(self, latents: torch.Tensor) -> Image.Image:
-        """The image of latents (see `Step`). Its long side has 128 pixels, or the latents' size if that is
-        more."""
+        """Returns the image of latents (see `Step`). Its long side has 128 pixels, or the latents' size if
+        that is more."""
         pixels = _rows(latents) @ self.weights[:-1] + self.weights[-1]
         height, width = latents.shape[-2:]
         colours = np.nan_to_num((pixels + 1) * 127.5).clip(0, 255).astype(np.uint8)
@@ -107,5 +107,5 @@ def fit(pipeline: ImagePipeline, entry: PipelineEntry) -> Previewer:
 
 
 def _rows(latents: torch.Tensor) -> NDArray[np.float64]:
-    """(1, channels, rows, columns) to one row of channels for each pixel."""
+    """Converts (1, channels, rows, columns) to one row of channels for each pixel."""
     return latents[0].flatten(1).T.double().cpu().numpy()

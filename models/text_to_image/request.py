@@ -65,7 +65,7 @@ class ImageRequest:
         return self.negative_prompt
 
     def without_effect(self, defaults: ImageDefaults) -> list[str]:
-        """The inputs of this request that a pipeline with these defaults takes no notice of."""
+        """Returns the inputs of this request that a pipeline with these defaults takes no notice of."""
         ignored = {
             "guidance": self.guidance is not None and defaults.guidance is None,
             "negative_prompt": self.excludes is not None and not defaults.negative_prompt,
@@ -75,7 +75,8 @@ class ImageRequest:
     def parameters(
         self, defaults: ImageDefaults, seed: int, image: Image.Image | None = None
     ) -> ImageParameters:
-        """The image to make, with what the pipeline chooses itself. `image`: what it starts from."""
+        """Returns the image to make, with what the pipeline chooses itself. `image`: the image that sampling
+        starts from."""
         guidance = defaults.guidance
         if guidance is not None and self.guidance is not None:
             guidance = self.guidance

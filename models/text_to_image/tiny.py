@@ -27,7 +27,7 @@ def build(folder: Path) -> None:
 
 
 def files() -> dict[str, bytes]:
-    """Every file by its path."""
+    """Returns every file by its path."""
     clip, t5 = clip_vocabulary(), t5_vocabulary()
     texts = {
         "model_index.json": MODEL_INDEX,
@@ -54,7 +54,8 @@ def files() -> dict[str, bytes]:
 def t5_tokenizer_files(
     vocabulary: list[tuple[str, float]] | None = None, length: int = 512
 ) -> dict[str, bytes]:
-    """A tokenizer of T5's kind for these tokens; without them, with a token for each ASCII character."""
+    """Returns a tokenizer of T5's kind for these tokens; without them, with a token for each ASCII
+    character."""
     return {
         "tokenizer_config.json": json_bytes({**_T5_TOKENIZER, "model_max_length": length}),
         "tokenizer.json": json_bytes(_t5_tokenizer(vocabulary or t5_vocabulary())),
@@ -62,21 +63,21 @@ def t5_tokenizer_files(
 
 
 def clip_vocabulary() -> dict[str, int]:
-    """Two tokens for each character of byte-level BPE: within a word and at its end."""
+    """Returns two tokens for each character of byte-level BPE: within a word and at its end."""
     characters = byte_characters()
     tokens = [*characters, *(character + "</w>" for character in characters), CLIP_START, CLIP_END]
     return {token: index for index, token in enumerate(tokens)}
 
 
 def byte_characters() -> list[str]:
-    """The visible character that byte-level BPE writes for each byte."""
+    """Returns the visible character that byte-level BPE writes for each byte."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return [chr(byte) if byte in visible else chr(256 + hidden.index(byte)) for byte in range(256)]
 
 
 def t5_vocabulary() -> list[tuple[str, float]]:
-    """Three special tokens, the token for a word's start, and every visible ASCII character."""
+    """Returns three special tokens, the token for a word's start, and every visible ASCII character."""
     special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     return [*special, ("▁", -2.0), *((character, -4.0) for character in _CHARACTERS)]
 

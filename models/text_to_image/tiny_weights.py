@@ -50,7 +50,7 @@ def draw(name: str, *shape: int, scale: float) -> Array:
 
 
 def linear(name: str, wide: int, narrow: int, scale: float) -> Weights:
-    """A dense layer `narrow -> wide` with a bias of zero."""
+    """Draws a dense layer `narrow -> wide` with a bias of zero."""
     return {
         f"{name}.weight": draw(f"{name}.weight", wide, narrow, scale=scale),
         f"{name}.bias": full(0, wide),
@@ -62,7 +62,7 @@ def norm(name: str, size: int) -> Weights:
 
 
 def conv(name: str, wide: int, narrow: int, scale: float, *, bias: float = 0.0) -> Weights:
-    """A 3 x 3 convolution that mixes channels at random and blurs each a little."""
+    """Draws a 3 x 3 convolution that mixes channels at random and blurs each a little."""
     mix = draw(f"{name}.weight", wide, narrow, 1, 1, scale=scale)
     drawn = draw(f"{name}.bias", wide, scale=bias) if bias else full(0, wide)
     return {f"{name}.weight": mix * _BLUR, f"{name}.bias": drawn}
@@ -93,7 +93,7 @@ def _hue(name: str, scale: float) -> Array:
 
 
 def _time_text_embed() -> Weights:
-    """The modulation of every block: mostly by the prompt, a little by the time and the guidance."""
+    """Draws the modulation of every block: mostly by the prompt, a little by the time and the guidance."""
     weights: Weights = {}
     for part, narrow, scale in (("timestep", 256, 1 / 16), ("guidance", 256, 1 / 16), ("text", WIDTH, 0.5)):
         weights |= linear(f"time_text_embed.{part}_embedder.linear_1", WIDTH, narrow, scale)
@@ -116,7 +116,7 @@ def _double_block() -> Weights:
 
 
 def _modulation(name: str, parts: int, gate: tuple[int, float]) -> Weights:
-    """Shift, scale and gate from the modulation vector; the gate of attention has a fixed bias."""
+    """Draws shift, scale and gate from the modulation vector; the gate of attention has a fixed bias."""
     weights = linear(name, parts * WIDTH, WIDTH, 0.0625)
     weights[f"{name}.weight"][:WIDTH] *= 0.25
     part, value = gate
@@ -125,7 +125,7 @@ def _modulation(name: str, parts: int, gate: tuple[int, float]) -> Weights:
 
 
 def _blur_and_read(attn: str) -> Weights:
-    """Head 0 blurs the image's tokens; head 1 lets each of them read from the prompt's."""
+    """Makes head 0 blur the image's tokens, and head 1 let each of them read from the prompt's."""
     weights: Weights = {}
     for part in ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"):
         weights |= linear(f"{attn}.{part}", WIDTH, WIDTH, 0.25)
@@ -206,7 +206,7 @@ def _resnet(name: str) -> Weights:
 
 
 def clip(vocabulary: int) -> Weights:
-    """The prompt's summary, from which the modulation comes."""
+    """Draws the encoder of the prompt's summary, from which the modulation comes."""
     top, layer = "text_model", "text_model.encoder.layers.0"
     weights = {
         f"{top}.embeddings.token_embedding.weight": draw("clip.tokens", vocabulary, WIDTH, scale=1.0),
@@ -223,7 +223,7 @@ def clip(vocabulary: int) -> Weights:
 
 
 def t5(vocabulary: int) -> Weights:
-    """The prompt token by token, which the image's tokens read."""
+    """Draws the encoder of the prompt token by token, which the image's tokens read."""
     block = "encoder.block.0"
     weights: Weights = {"shared.weight": draw("t5.tokens", vocabulary, WIDTH, scale=1.0)}
     for part in ("q", "k", "v", "o"):

@@ -35,8 +35,8 @@ class _AllCancelled(Exception):
 
 
 class _Ticket:
-    """One image that a job waits for. `made` gets the image and how many were made with it, or the job's
-    error."""
+    """The ticket for an image that a job waits for. `made` gets the image and how many were made with it, or
+    the job's error."""
 
     def __init__(self, parameters: ImageParameters, on_step: OnStep, *, alone: bool) -> None:
         self.parameters = parameters
@@ -45,7 +45,7 @@ class _Ticket:
         self._on_step = on_step
 
     def finish(self, image: Image.Image, together: int) -> None:
-        """Only the first end counts."""
+        """Gives the job its image. Only the first end counts."""
         with contextlib.suppress(InvalidStateError):
             self.made.set_result((image, together))
 
@@ -75,7 +75,7 @@ class Batches:
         self._thread = ThreadPoolExecutor(1, "batches")
 
     def slots(self) -> int:
-        """How many jobs the worker takes at once from now on."""
+        """Returns how many jobs the worker takes at once from now on."""
         with self._changed:
             groups = [ticket.waiting.group for ticket in self._admitted]
         return rules.slots(groups, self.batching.most_at, self.batching.largest)
@@ -88,8 +88,8 @@ class Batches:
         *,
         alone: bool,
     ) -> tuple[Image.Image, int]:
-        """The image, and how many were made in its batch. `on_step` is called on another thread. Raises what
-        it or `raise_if_cancelled` raises."""
+        """Returns the image, and how many were made in its batch. `on_step` is called on another thread.
+        Raises what `on_step` or `raise_if_cancelled` raises."""
         ticket = _Ticket(parameters, on_step, alone=alone)
         with self._changed:
             self._admitted.append(ticket)
@@ -110,7 +110,7 @@ class Batches:
                 self._admitted.remove(ticket)
 
     def _run(self) -> None:
-        """Until nothing waits."""
+        """Makes batches until nothing waits."""
         try:
             while batch := self._next():
                 self._make(batch)

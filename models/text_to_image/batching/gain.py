@@ -1,4 +1,4 @@
-"""Whether batches pay, from measured times. Pure.
+"""The gain of batches: whether they pay, from measured times. Pure.
 
 A batch of n images pays if its jobs end earlier on average than one after another: all at t(n), against t(1),
 2 t(1), … n t(1); that is, if t(n) <= (n + 1) / 2 t(1). Of those, the one with the least time for an image is
@@ -43,7 +43,7 @@ class Batching:
 
 
 def best(times: Times) -> int:
-    """How many images of this size are made at once; 1 if no batch pays."""
+    """Returns how many images of this size are made at once; 1 if no batch pays."""
     pays = {
         count: seconds / count
         for count, seconds in times.batch_s.items()
@@ -53,7 +53,8 @@ def best(times: Times) -> int:
 
 
 def decide(measured: Sequence[Times], differ_levels: float) -> Batching:
-    """`measured` has the smallest size first; `differ_levels` is by how much images in a batch differ."""
+    """Decides which batches are made. `measured` has the smallest size first; `differ_levels` is by how much
+    images in a batch differ."""
     if differ_levels > LEVELS_MOST:
         return Batching(
             f"images in a batch differ by {differ_levels:.1f} of 255 levels from those made alone,"
@@ -74,8 +75,8 @@ def _text(times: Times, count: int) -> str:
 
 
 def job_seconds(marks_s: Sequence[float], steps: int) -> float:
-    """The seconds of a job with this many steps, from one with fewer. `marks_s`: when it began, after each of
-    its steps (at least two), and when its images were there."""
+    """Returns the seconds of a job with this many steps, from a job with fewer. `marks_s`: when the job
+    began, after each of its steps (at least two), and when its images were there."""
     made = len(marks_s) - 2
     step_s = (marks_s[-2] - marks_s[1]) / (made - 1)
     return max(0.0, marks_s[-1] - marks_s[0] - made * step_s) + steps * step_s

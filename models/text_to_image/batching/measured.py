@@ -29,7 +29,7 @@ _PROMPTS: Final = ("a red flower on a table", "the sea at night")
 
 
 def measure(pipeline: Any, entry: PipelineEntry, clock: Callable[[], float] = time.perf_counter) -> Batching:
-    """Never raises for a batch that fails: then all images are made alone."""
+    """Measures whether batches pay. Never raises for a batch that fails: then all images are made alone."""
     if not hasattr(pipeline, "generate_batch"):
         return Batching("the pipeline makes one image at a time")
     if name := profiles.makes_alone(getattr(pipeline, "speed_ups", ())):
@@ -55,7 +55,7 @@ def measure(pipeline: Any, entry: PipelineEntry, clock: Callable[[], float] = ti
 
 
 def _images(entry: PipelineEntry, side: int) -> list[ImageParameters]:
-    """As many as the largest batch has."""
+    """Returns as many images as the largest batch has."""
     first = ImageParameters(
         _PROMPTS[0],
         side,
@@ -71,7 +71,8 @@ def _images(entry: PipelineEntry, side: int) -> list[ImageParameters]:
 def _times(
     pipeline: BatchPipeline, images: Sequence[ImageParameters], steps: int, clock: Callable[[], float]
 ) -> tuple[Times, float]:
-    """Also, by how many levels images in a batch differ from those made alone."""
+    """Returns the times of one size, and by how many levels images in a batch differ from those made
+    alone."""
     import torch
 
     alone_s, [first] = _job(pipeline, images[:1], steps, clock)
@@ -93,7 +94,8 @@ def _times(
 def _job(
     pipeline: BatchPipeline, images: Sequence[ImageParameters], steps: int, clock: Callable[[], float]
 ) -> tuple[float, list[Image.Image]]:
-    """The seconds of the faster of two runs, which leaves out what only the first does."""
+    """Returns the seconds of the faster of two runs, which leaves out what only the first does, and the
+    images."""
     runs_s = []
     for _ in range(_RUNS):
         marks_s = [clock()]

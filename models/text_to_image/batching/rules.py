@@ -21,7 +21,7 @@ WAIT_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What images of one batch have in common; they differ in their texts and seeds."""
+    """The properties that images of one batch have in common; they differ in their texts and seeds."""
 
     width: int
     height: int
@@ -39,7 +39,8 @@ class Group:
 
 
 def group_of(parameters: ImageParameters) -> Group | None:
-    """None for an image that is made alone: one that starts from an image."""
+    """Returns the group of an image; None for an image that is made alone, because it starts from an
+    image."""
     if parameters.image is not None:
         return None
     return Group(
@@ -79,7 +80,8 @@ class Wait:
 
 
 def next_batch(waiting: Sequence[Waiting], now_s: float, most: Callable[[int], int]) -> Begin | Wait:
-    """`waiting` has the oldest first. `most` gives the largest batch of images with so many pixels."""
+    """Chooses the next batch. `waiting` has the oldest first. `most` gives the largest batch of images with
+    so many pixels."""
     if not waiting:
         return Wait(None)
     oldest = waiting[0]
@@ -97,9 +99,9 @@ def next_batch(waiting: Sequence[Waiting], now_s: float, most: Callable[[int], i
 
 
 def slots(groups: Sequence[Group | None], most: Callable[[int], int], largest: int) -> int:
-    """How many jobs a worker takes at once which holds images of these groups: as many as make one batch of
-    them, `largest` if it holds none, and no more than it has while they do not fit together. Other jobs are
-    better off at another worker."""
+    """Returns how many jobs a worker takes at once which holds images of these groups: as many as make one
+    batch of them, `largest` if the worker holds none, and no more than it has while they do not fit together.
+    Other jobs are better off at another worker."""
     if not groups:
         return largest
     first = groups[0]

@@ -113,7 +113,7 @@ class DiffusersPipeline:
 
     @classmethod
     def choices(cls) -> ImageChoices:
-        """What jobs may choose."""
+        """Returns what jobs may choose."""
         can_start = cls.from_image_schedulers if cls.from_image_class else ()
         return ImageChoices(tuple(cls.schedulers), can_start)
 
@@ -150,15 +150,15 @@ class DiffusersPipeline:
         return int(getattr(self.pipe, self.network).config.attention_head_dim)
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
-        """The library's arguments for guidance and the negative prompt."""
+        """Returns the library's arguments for guidance and the negative prompt."""
         raise NotImplementedError
 
     def unpacked(self, latents: torch.Tensor, height: int, width: int) -> torch.Tensor:
-        """The pipeline's latents as a picture: (1, channels, rows, columns)."""
+        """Returns the pipeline's latents as a picture: (1, channels, rows, columns)."""
         return latents
 
     def from_image_arguments(self, parameters: ImageParameters) -> dict[str, Any]:
-        """The library's arguments for the image from which it starts."""
+        """Returns the library's arguments for the image from which sampling starts."""
         return {"image": parameters.image, "strength": parameters.strength}
 
     def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
@@ -209,7 +209,7 @@ class DiffusersPipeline:
 
     @contextlib.contextmanager
     def _runner(self, parameters: ImageParameters) -> Iterator[Any]:
-        """The library's pipeline for this image, with its scheduler."""
+        """Yields the library's pipeline for this image, with its scheduler."""
         pipe = self.pipe if parameters.image is None else self._from_image
         name = parameters.scheduler
         pipe.scheduler = self._own_scheduler if name is None else self._scheduler(name)
@@ -236,7 +236,7 @@ class DiffusersPipeline:
 
 
 def _together(arguments: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The arguments of one call for a batch: the texts of all, and what else is the same."""
+    """Returns the arguments of one call for a batch: the texts of all, and what else is the same."""
     if len(arguments) == 1:
         return arguments[0]
     return {
@@ -263,8 +263,8 @@ def _freed(pipe: Any) -> Iterator[None]:
 def _estimate(
     before: torch.Tensor, after: torch.Tensor, sigmas: tuple[float, float] | None
 ) -> Callable[[], torch.Tensor]:
-    """The latents to which a straight line through a step leads at sigma 0; they show less noise than
-    `after`, which is all there is without `sigmas`."""
+    """Returns a function for the latents to which a straight line through a step leads at sigma 0; they show
+    less noise than `after`, which is all there is without `sigmas`."""
     if sigmas is None or sigmas[0] == sigmas[1]:
         return lambda: after
     now, later = sigmas

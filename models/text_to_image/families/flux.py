@@ -25,7 +25,7 @@ class Flux(DiffusersPipeline):
     from_image_class = "FluxImg2ImgPipeline"
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
-        """A network that takes no guidance ignores the zero."""
+        """Returns the library's arguments. A network that takes no guidance ignores the zero."""
         embedded = {"guidance_scale": parameters.guidance or 0.0}
         if parameters.negative_prompt is None:
             return embedded

@@ -23,7 +23,8 @@ class Flux2Klein(DiffusersPipeline):
         return {"guidance_scale": 1.0 if parameters.guidance is None else parameters.guidance}
 
     def unpacked(self, latents: torch.Tensor, height: int, width: int) -> torch.Tensor:
-        """A token has four latent pixels, which are scaled by the autoencoder's statistics."""
+        """Unpacks latents: a token has four latent pixels, which are scaled by the autoencoder's
+        statistics."""
         vae, side = self.pipe.vae, 2 * self.pipe.vae_scale_factor
         tokens = latents.transpose(1, 2).reshape(1, -1, height // side, width // side)
         deviation = (vae.bn.running_var + vae.config.batch_norm_eps).sqrt()

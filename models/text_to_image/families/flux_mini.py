@@ -37,7 +37,8 @@ class FluxMini(Flux):
     def __init__(
         self, folder: Path, device: str, profile: str = profiles.EXACT, reading: Reading | None = None
     ) -> None:
-        """It reads as many tokens as it was trained with: with another number its pictures fall to pieces."""
+        """Reads as many tokens as the network was trained with: with another number its pictures fall to
+        pieces."""
         super().__init__(folder, device, text_tokens=TEXT_TOKENS, profile=profile, reading=reading)
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
@@ -46,7 +47,7 @@ class FluxMini(Flux):
         return super().arguments(known) | {"prompt": text}
 
     def notes(self, parameters: ImageParameters) -> dict[str, Any]:
-        """Which words of the prompt it read as another, and which it does not draw."""
+        """Returns which words of the prompt were read as another, and which are not drawn."""
         reading = words.read(parameters.prompt)
         others = left_out(reading.text)
         if not others:
@@ -71,11 +72,12 @@ class FluxMini(Flux):
 
 
 def _square(parameters: ImageParameters) -> ImageParameters:
-    """The same picture as a square of the size that it draws. Of a caller's image it is the middle."""
+    """Returns the same picture as a square of the size that the network draws. Of a caller's image it is the
+    middle."""
     image = parameters.image and enlargement.middle(parameters.image, DRAWN)
     return replace(parameters, width=DRAWN, height=DRAWN, image=image)
 
 
 def _with_sides(step: Step, ratio: float) -> torch.Tensor:
-    """The step's estimate for a picture whose width is `ratio` times its height."""
+    """Returns the step's estimate for a picture whose width is `ratio` times its height."""
     return enlargement.with_sides(step.estimate(), ratio)

@@ -47,11 +47,11 @@ class Loras:
 
     @property
     def any(self) -> Lora | None:
-        """One of them, to try a network with LoRAs; None if there is none."""
+        """Returns a LoRA, to try a network with LoRAs; None if there is none."""
         return next((Lora(name, 1.0) for name in self._scales), None)
 
     def request(self, loras: tuple[Lora, ...]) -> bool:
-        """The next image is made with these. Returns whether the last was made with others."""
+        """Applies these LoRAs to the next image. Returns whether the last image was made with others."""
         if loras == self._requested:
             return False
         scales = {lora.name: lora.scale for lora in loras}

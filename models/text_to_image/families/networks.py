@@ -23,7 +23,7 @@ NAMES: Final = {"diffusers": "diffusion_pytorch_model.safetensors", "transformer
 
 
 def networks(folder: Path, reading: Reading, device: str, dtype: torch.dtype) -> dict[str, Any]:
-    """By the name of the component, each on the device."""
+    """Returns the networks by the name of the component, each on the device."""
     index = json.loads((folder / "model_index.json").read_text())
     files = {
         name: found
@@ -52,7 +52,8 @@ def networks_of(pipe: Any) -> list[torch.nn.Module]:
 
 
 def files_of(folder: Path, name: str, library: str | None) -> list[str]:
-    """The paths of a component's files, below the folder; empty if it has none of the library's names."""
+    """Returns the paths of a component's files, below the folder; empty if there are none of the library's
+    names."""
     if library not in NAMES:
         return []
     single = folder / name / NAMES[library]

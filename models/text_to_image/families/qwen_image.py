@@ -28,7 +28,7 @@ class QwenImage(DiffusersPipeline):
         }
 
     def unpacked(self, latents: torch.Tensor, height: int, width: int) -> torch.Tensor:
-        """The library's latents are a video of one frame."""
+        """Unpacks latents: the library's latents are a video of one frame."""
         found = self.pipe._unpack_latents(latents, height, width, self.pipe.vae_scale_factor)
         image: torch.Tensor = found[:, :, 0]
         return image

@@ -19,7 +19,7 @@ class Scheduler:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def made(self, own: Any) -> Any:
-        """A scheduler with the configuration of the pipeline's `own`."""
+        """Makes a scheduler with the configuration of the pipeline's `own`."""
         import diffusers
 
         return getattr(diffusers, self.library_class).from_config(own.config, **self.more)

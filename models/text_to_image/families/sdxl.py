@@ -27,7 +27,8 @@ class StableDiffusionXL(DiffusersPipeline):
         }
 
     def from_image_arguments(self, parameters: ImageParameters) -> dict[str, Any]:
-        """The library rounds the number of steps down, and fails where none is left."""
+        """Increases a strength that leaves no step: the library rounds the number of steps down, and fails
+        where none is left."""
         at_least = min(1.0, 1.5 / parameters.steps)
         few = int(parameters.steps * parameters.strength) < 1
         return {"image": parameters.image, "strength": at_least if few else parameters.strength}

@@ -59,12 +59,13 @@ class Part:
 
 
 def left_out(text: str) -> list[str]:
-    """The objects for which a picture has no room."""
+    """Returns the objects for which a picture has no room."""
     return [part.name for part in parsed(text)[0][MOST_GROUPS:]]
 
 
 def complete(text: str, seed: int, most: int = MOST_GROUPS) -> str:
-    """The text with a colour for each object and a background; of two kinds of objects, each with a place."""
+    """Returns the text with a colour for each object and a background; of two kinds of objects, each with a
+    place."""
     parts, background = parsed(text)
     rng = random.Random(seed)
     parts = parts[:most] or [Part("star")]
@@ -84,8 +85,8 @@ def complete(text: str, seed: int, most: int = MOST_GROUPS) -> str:
 
 
 def _colour(name: str, grounds: Sequence[str], rng: random.Random) -> str:
-    """A colour that the object usually has, and that stands out before one of the backgrounds, as far as
-    there is such a colour."""
+    """Returns a colour that the object usually has, and that stands out before one of the backgrounds, as far
+    as there is such a colour."""
     usual = [*BY_NAME[name].colours]
     rng.shuffle(usual)
     others = [colour for colour in COLOURS if colour not in usual]
@@ -96,23 +97,24 @@ def _colour(name: str, grounds: Sequence[str], rng: random.Random) -> str:
 
 
 def sentence(parts: list[Part], background: str) -> str:
-    """Everything that is to be drawn, always in the same order."""
+    """Returns everything that is to be drawn, always in the same order."""
     before = f"on a {background} background" if background in COLOURS else SCENERY[background]
     return f"{' and '.join(_phrase(part) for part in parts)} {before}"
 
 
 def can_be_seen(colour: str, background: str) -> bool:
-    """Whether the two colours differ enough; every colour can be seen before a scenery."""
+    """Returns whether the two colours differ enough; every colour can be seen before a scenery."""
     return background in SCENERY or math.dist(COLOURS[colour], COLOURS[background]) > 110
 
 
 def stands_out(colour: str, background: str) -> bool:
-    """Whether an object of this colour is easy to see."""
+    """Returns whether an object of this colour is easy to see."""
     return can_be_seen(colour, background) and colour not in FAINT.get(background, ())
 
 
 def parsed(text: str) -> tuple[list[Part], str]:
-    """What a text in known words names, and its background, empty if it names none."""
+    """Returns the objects that a text in known words names, and its background, empty if the text names
+    none."""
     parser, words = _Parser(), text.split()
     for word, following in itertools.pairwise([*words, ""]):
         parser.read(word, following)
@@ -153,7 +155,7 @@ class _Parser:
         self.next, self.is_closed = Part("", 0), False
 
     def finished(self) -> tuple[list[Part], str]:
-        """What stands after the last object belongs to it."""
+        """Returns what was parsed. Words after the last object belong to that object."""
         if self.parts:
             self.parts[-1].colour = self.parts[-1].colour or self.next.colour
             self.parts[-1].position = self.parts[-1].position or self.next.position
@@ -172,7 +174,7 @@ def _place(first: Part, second: Part) -> None:
 
 
 def _phrase(part: Part) -> str:
-    """As in "two small red cats on the left"."""
+    """Returns a phrase as in "two small red cats on the left"."""
     count, name = ("a", part.name) if part.count == 1 else (COUNTS[part.count - 1], BY_NAME[part.name].plural)
     joint = "at" if part.position in ("top", "bottom") else "on"
     where = [joint, "the", part.position] if part.position else []

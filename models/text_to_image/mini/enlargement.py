@@ -22,14 +22,14 @@ STRIP: Final = 16
 
 
 def middle(image: Image.Image, side: int) -> Image.Image:
-    """The largest square in the middle of an image, with this side."""
+    """Returns the largest square in the middle of an image, scaled to this side."""
     from PIL import Image, ImageOps
 
     return ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
 
 
 def enlarged(square: Image.Image, width: int, height: int) -> Image.Image:
-    """The square picture in this size."""
+    """Returns the square picture in this size."""
     import numpy as np
     from PIL import Image
 
@@ -47,7 +47,8 @@ def enlarged(square: Image.Image, width: int, height: int) -> Image.Image:
 
 
 def _wider(pixels: Pixels, width: int) -> Pixels:
-    """With the background of the strip that changes least on both sides: objects may touch the edges."""
+    """Widens a picture with the background of the strip that changes least on both sides: objects may touch
+    the edges."""
     import numpy as np
 
     strip = pixels.shape[1] // STRIP
@@ -62,7 +63,7 @@ def _wider(pixels: Pixels, width: int) -> Pixels:
 
 
 def _higher(pixels: Pixels, height: int) -> Pixels:
-    """With the colour of most of the top above, and with that of the bottom below."""
+    """Heightens a picture with the colour of most of the top above, and with that of the bottom below."""
     import numpy as np
 
     strip = pixels.shape[0] // STRIP
@@ -76,7 +77,7 @@ def _higher(pixels: Pixels, height: int) -> Pixels:
 
 
 def _faded(pixels: Pixels, first: Pixels, last: Pixels, strip: int, axis: int) -> Pixels:
-    """The square whose strips at both ends of an axis become these two, so that no seam is seen."""
+    """Returns the square whose strips at both ends of an axis become these two, so that no seam is seen."""
     import numpy as np
 
     at = np.arange(pixels.shape[axis])
@@ -93,8 +94,8 @@ def _halves(number: int) -> tuple[int, int]:
 
 
 def with_sides(latents: torch.Tensor, ratio: float) -> torch.Tensor:
-    """The latents of the square, (1, channels, rows, rows), for a picture whose width is `ratio` times its
-    height: the outermost rows or columns are repeated."""
+    """Returns the latents of the square, (1, channels, rows, rows), for a picture whose width is `ratio`
+    times its height: the outermost rows or columns are repeated."""
     from torch.nn import functional
 
     rows = latents.shape[2]

@@ -124,14 +124,14 @@ _WORDS: Final = {language: _table(text) for language, text in _TABLES.items()}
 
 
 def plain(text: str) -> str:
-    """The text in lower case, without accents."""
+    """Returns the text in lower case, without accents."""
     parts = unicodedata.normalize("NFKD", text.casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
 def in_english(words: Sequence[str], english: Collection[str]) -> list[tuple[str, str]]:
-    """Each word with what it is in English, in English order; as it is if the text is in English. `english`:
-    the words that are known there."""
+    """Returns each word with what it is in English, in English order; unchanged if the text is in English.
+    `english`: the words that are known there."""
     best = max(_WORDS.values(), key=lambda table: _share(words, table))
     if _share(words, best) <= sum(word in english for word in words if word != ","):
         return [(word, word) for word in words]
@@ -150,7 +150,7 @@ def _translated(word: str, table: Mapping[str, str]) -> str:
 
 
 def _reordered(words: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """With colours and sizes before the object that they follow."""
+    """Moves colours and sizes before the object that they follow."""
     objects = {name for one in DRAWABLES for name in (one.name, one.plural)}
     found = list[tuple[str, str]]()
     for word in words:

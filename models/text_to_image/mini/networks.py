@@ -104,13 +104,13 @@ SCHEDULER: Final[dict[str, Any]] = {
 
 
 def t5_tokens(text: str) -> list[int]:
-    """The tokens of a text of known words, as the tokenizer of T5 pads them."""
+    """Returns the tokens of a text of known words, as the tokenizer of T5 pads them."""
     found = [*[FIRST_T5_WORD + _TOKEN[word] for word in text.split()][: TEXT_TOKENS - 1], 1]
     return found + [0] * (TEXT_TOKENS - len(found))
 
 
 def clip_tokens(text: str) -> list[int]:
-    """The tokens of a text of known words, as the tokenizer of CLIP pads them."""
+    """Returns the tokens of a text of known words, as the tokenizer of CLIP pads them."""
     found = [0, *(FIRST_CLIP_WORD + _TOKEN[word] for word in text.split())][: TEXT_TOKENS - 1]
     return found + [1] * (TEXT_TOKENS - len(found))
 

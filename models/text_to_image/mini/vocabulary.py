@@ -1,4 +1,4 @@
-"""What `flux-mini` can draw, as data: objects, colours, counts, positions, sizes and backgrounds.
+"""The vocabulary of `flux-mini`, as data: objects, colours, counts, positions, sizes and backgrounds.
 
 Scenes for training, captions, the reading of prompts and the scores all use these names. Imports no torch.
 """

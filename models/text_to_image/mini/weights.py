@@ -30,7 +30,7 @@ def build(folder: Path) -> None:
 
 
 def texts() -> dict[str, bytes]:
-    """Every file that is not a network's weights, by its path."""
+    """Returns every file that is not a network's weights, by its path."""
     configs = {
         "model_index.json": tiny.MODEL_INDEX,
         "scheduler/scheduler_config.json": _of("FlowMatchEulerDiscreteScheduler", networks.SCHEDULER),
@@ -60,7 +60,8 @@ def _of(library_class: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clip_tokenizer() -> dict[str, Any]:
-    """Each word is an added token: byte pairs would need a merge for every prefix."""
+    """Returns a tokenizer in which each word is an added token: byte pairs would need a merge for every
+    prefix."""
     flags = {"single_word": True, "lstrip": True, "rstrip": False, "normalized": False, "special": False}
     words = {str(number): {"content": word, **flags} for number, word in enumerate(WORDS, 2)}
     more = {"model_max_length": networks.TEXT_TOKENS, "added_tokens_decoder": words}

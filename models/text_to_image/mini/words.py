@@ -51,13 +51,13 @@ class Reading:
 
     @property
     def notes(self) -> dict[str, object]:
-        """What an output says of it; empty if every word was known."""
+        """Returns what an output says of the reading; empty if every word was known."""
         changed = {"drawn_instead": dict(self.instead)} if self.instead else {}
         return changed | ({"not_drawn": list(self.left_out)} if self.left_out else {})
 
 
 def singular(word: str) -> str:
-    """The singular of an English noun, by its ending."""
+    """Returns the singular of an English noun, by its ending."""
     if word in _PLURALS:
         return _PLURALS[word]
     for end, other in (
@@ -86,8 +86,8 @@ def _nearest() -> dict[str, dict[str, str]]:
 
 
 def read(prompt: str, draws: bool = True) -> Reading:
-    """The prompt in known words. One that names nothing that can be drawn, even nearly, shows a star; unless
-    it `draws` nothing, as a negative prompt, in which only near words count."""
+    """Returns the prompt in known words. A prompt that names nothing that can be drawn, even nearly, shows a
+    star; unless it `draws` nothing, as a negative prompt, in which only near words count."""
     text, instead, left_out, far = list[str](), dict[str, str](), dict[str, None](), dict[str, str]()
     words = re.findall(r"[a-z0-9]+|,", plain(prompt).replace("in front of", "with"))
     for word, meant in in_english(words, KNOWN):
@@ -118,7 +118,7 @@ def read(prompt: str, draws: bool = True) -> Reading:
 
 
 def _known(word: str) -> tuple[str, bool]:
-    """The known word for a word, empty if there is none, and whether it is near."""
+    """Returns the known word for a word, empty if there is none, and whether it is near."""
     if word in SYNONYMS or word in WORDS:
         return SYNONYMS.get(word, word), True
     one = singular(word)
@@ -139,14 +139,14 @@ def _is_object(word: str) -> bool:
 
 
 def _is_the_same(word: str, found: str) -> bool:
-    """Whether one word is only another form or spelling of the other."""
+    """Returns whether one word is only another form or spelling of the other."""
     same = {"an": "a", "of": "and", "grey": "gray", "1": "one", "2": "two", "3": "three", "4": "four"}
     return found in (word, same.get(word)) or _PLURALS.get(found, found) == singular(word)
 
 
 def _tidy(words: list[str]) -> list[str]:
-    """With what joins two objects as captions join them, and without articles, prepositions and commas that
-    join nothing any more."""
+    """Joins objects as captions join them, and drops articles, prepositions and commas that join nothing any
+    more."""
     found = list[str]()
     for word in reversed(words):
         following = found[-1] if found else ""
@@ -167,7 +167,7 @@ def _tidy(words: list[str]) -> list[str]:
 
 
 def _joint(word: str, after: Sequence[str]) -> str:
-    """What captions say for a preposition before an object; `after` is what follows, from its end."""
+    """Returns what captions say for a preposition before an object; `after` is what follows, from its end."""
     for following in reversed(after):
         if _is_object(following):
             return {"on": "above"}.get(word, "and" if word in ("in", "at", "with") else word)
@@ -177,7 +177,7 @@ def _joint(word: str, after: Sequence[str]) -> str:
 
 
 def _scenery(words: list[str]) -> list[str]:
-    """With each scenery as captions name it: "in a meadow" for "on the meadow"."""
+    """Names each scenery as captions do: "in a meadow" for "on the meadow"."""
     found = list[str]()
     for word in words:
         if word in SCENERY:
@@ -190,7 +190,7 @@ def _scenery(words: list[str]) -> list[str]:
 
 
 def _agreeing(words: list[str]) -> list[str]:
-    """With each object in the plural after two, three or four, and in the singular after one."""
+    """Puts each object in the plural after two, three or four, and in the singular after one."""
     found, count = list[str](), ""
     for word in words:
         if word in COUNTS or word == "a":

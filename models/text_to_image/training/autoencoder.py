@@ -26,7 +26,7 @@ KL = 2e-4
 
 
 def crop(image: NDArray[np.uint8], side: int, rng: random.Random) -> NDArray[np.uint8]:
-    """A square of the image; of three at random, mostly the one that shows more."""
+    """Returns a square of the image; of three at random, mostly the square that shows more."""
     found = []
     for _ in range(3):
         y, x = rng.randint(0, image.shape[0] - side), rng.randint(0, image.shape[1] - side)
@@ -35,7 +35,7 @@ def crop(image: NDArray[np.uint8], side: int, rng: random.Random) -> NDArray[np.
 
 
 def as_tensor(images: list[NDArray[np.uint8]]) -> torch.Tensor:
-    """(n, 3, height, width) from -1 to 1."""
+    """Returns the images as (n, 3, height, width) from -1 to 1."""
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
@@ -81,7 +81,7 @@ class Pool:
         return self._drawn[slot][1]
 
     def batch(self, step: int, rng: random.Random, crops: int) -> torch.Tensor:
-        """As many pixels as so many crops of 128 pixels a side."""
+        """Returns as many pixels as so many crops of 128 pixels a side have."""
         side = rng.choice((128, 192, 192, 256))
         number = max(2, round(crops * (128 / side) ** 2))
         return as_tensor([crop(self.any(step, rng), side, rng) for _ in range(number)])
@@ -97,7 +97,7 @@ def loss(model: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
 
 
 def score(model: AutoencoderKL, images: torch.Tensor) -> str:
-    """How close pictures stay that go through it, and how wide its latents are."""
+    """Returns how close pictures stay that go through the autoencoder, and how wide its latents are."""
     with torch.inference_mode():
         latents = model.encode(images).latent_dist
         made = model.decode(latents.mean).sample.clamp(-1, 1)

@@ -7,7 +7,7 @@ from stoker.models.text_to_image.training.scenes import Scene
 
 
 def caption(scene: Scene) -> str:
-    """In lower case, its words divided by spaces."""
+    """Returns the caption of a scene in lower case, its words divided by spaces."""
     parts = [
         Part(group.drawable.name, group.count, group.colour, group.position, group.size)
         for group in scene.groups

@@ -45,13 +45,13 @@ SKIES: Final[dict[str, tuple[tuple[float, Colour], ...]]] = {
 
 
 def mixed(one: Colour, other: Colour, share: float) -> Colour:
-    """`one`, with this share of the other."""
+    """Returns `one`, with this share of the other."""
     red, green, blue = (a + (b - a) * share for a, b in zip(one, other, strict=True))
     return (red, green, blue)
 
 
 def of_background(colour: str) -> Colour:
-    """A background is a little paler than an object of the same colour."""
+    """Returns the colour of a background, a little paler than an object of the same colour."""
     return mixed(COLOURS[colour], WHITE, 0.2)
 
 
@@ -67,7 +67,7 @@ def _font() -> tuple[ImageFont.FreeTypeFont, dict[str, str]]:
 
 @functools.cache
 def masks(icon: str) -> tuple[Image.Image, Image.Image]:
-    """The icon fitted into a square with a margin for the rim, and the same with its rim."""
+    """Returns the icon fitted into a square with a margin for the rim, and the same with its rim."""
     font, names = _font()
     character = chr(int(names[icon], 16))
     left, top, right, bottom = font.getbbox(character)
@@ -123,7 +123,7 @@ def place(image: Image.Image, icon: str, colour: Colour, box: Box) -> None:
 
 
 def draw(scene: Scene, width: int, height: int, rng: random.Random) -> NDArray[np.uint8]:
-    """(height, width, 3)."""
+    """Draws a scene as (height, width, 3)."""
     image = background(scene.background, width, height, rng)
     for group in scene.groups:
         for box in boxes(group, width, height):

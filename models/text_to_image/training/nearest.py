@@ -73,7 +73,7 @@ class Synset:
 
 
 def read(path: Path) -> dict[str, Synset]:
-    """The senses of data.noun by their offset."""
+    """Returns the senses of data.noun by their offset."""
     found = {}
     for line in path.read_text().splitlines():
         if line.startswith("  "):
@@ -89,7 +89,7 @@ def read(path: Path) -> dict[str, Synset]:
 
 
 def senses(path: Path) -> dict[str, list[tuple[str, int]]]:
-    """The offsets of each word with how often each sense was met in texts, by part of speech: from
+    """Returns the offsets of each word with how often each sense was met in texts, by part of speech: from
     index.sense, whose keys say cat%1 for a noun."""
     found = defaultdict[str, list[tuple[str, int]]](list)
     for line in path.read_text().splitlines():
@@ -115,14 +115,14 @@ class Nouns:
         raise SystemExit(f"no sense of {name} whose definition has {wanted!r}")
 
     def chain(self, offset: str) -> tuple[str, ...]:
-        """The sense, its kind, the kind of that, and so on to the widest."""
+        """Returns the sense, its kind, the kind of that, and so on to the widest."""
         if offset not in self._chains:
             kinds = self.synsets[offset].kinds
             self._chains[offset] = (offset, *(self.chain(kinds[0]) if kinds else ()))
         return self._chains[offset]
 
     def _kinds_of_drawn(self) -> dict[str, str]:
-        """For each kind of something that is drawn, the drawn thing that is nearest to it."""
+        """Returns the nearest drawn thing for each kind of something that is drawn."""
         found = dict[str, tuple[int, str]]()
         for offset, name in self.drawn.items():
             for distance, kind in enumerate(self.chain(offset)):
@@ -134,7 +134,8 @@ class Nouns:
         return best["1"] == max(best.values())
 
     def nearest(self, word: str) -> tuple[str, bool] | None:
-        """What can stand for a noun, and whether it is near: a kind of it, or named by its definition."""
+        """Returns what can stand for a noun, and whether it is near: a kind of it, or named by its
+        definition."""
         offsets = [offset for offset, _ in self.senses[f"{word}%1"]]
         things = [offset for offset in offsets[:4] if self.synsets[offset].field in THINGS]
         offset = things[0] if things else offsets[0]

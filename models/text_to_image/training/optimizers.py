@@ -40,7 +40,8 @@ class Optimizers:
         self._rest = rest
 
     def step(self, share: float) -> None:
-        """One step at this share of the learning rate. Muon takes no notice of how large a gradient is."""
+        """Takes one step at this share of the learning rate. Muon takes no notice of how large a
+        gradient is."""
         nn.utils.clip_grad_norm_(self._rest, 1.0)
         for optimizer in (self._muon, self._adam):
             optimizer.param_groups[0]["lr"] = self._rate * share

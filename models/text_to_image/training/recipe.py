@@ -21,7 +21,7 @@ class Schedule:
     rate: float
 
     def share(self, step: int) -> float:
-        """The part of the rate at a step."""
+        """Returns the part of the rate at a step."""
         falling = 1 - max(0, step - self.falls) / (self.steps - self.falls)
         return min(1.0, (step + 1) / WARM_UP) * falling
 
@@ -58,7 +58,7 @@ class Recipe:
     compiled: bool = True
 
     def stage(self, step: int) -> Stage:
-        """The stage that a step of the transformer belongs to."""
+        """Returns the stage that a step of the transformer belongs to."""
         return next((stage for stage in self.stages if step < stage.until), self.stages[-1])
 
 

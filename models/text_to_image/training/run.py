@@ -1,4 +1,5 @@
-"""One network's training: steps with a progress bar, an average of the weights, checkpoints to go on from.
+"""The training of one network: steps with a progress bar, an average of the weights, checkpoints to go on
+from.
 
 A step's chance depends on the seed and its number only, so a training that was interrupted ends with the same
 weights as one that was not.

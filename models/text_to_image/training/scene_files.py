@@ -58,7 +58,7 @@ def _made(autoencoder: Any, recipe: Recipe, rng: random.Random) -> Part:
 
 
 def encoded(autoencoder: Any, images: torch.Tensor) -> torch.Tensor:
-    """The means of the latents."""
+    """Returns the means of the latents."""
     images = images.to(memory_format=torch.channels_last)
     with torch.inference_mode(), quicker():
         found: torch.Tensor = autoencoder.encode(images).latent_dist.mean.contiguous()
@@ -78,6 +78,6 @@ def save(part: Part, path: Path) -> None:
 
 
 def load(path: Path) -> Part:
-    """A part that this program made: the scenes are a pickle, so load no others."""
+    """Loads a part that this program made: the scenes are a pickle, so load no others."""
     found = torch.load(path, weights_only=True)
     return Part(pickle.loads(found["scenes"]), found["latents"])

@@ -54,7 +54,8 @@ class Scene:
 
     @property
     def kind(self) -> str:
-        """One object "alone" in the middle, or "placed" elsewhere or in another size; "several"; "groups"."""
+        """Returns "alone" for one object in the middle, "placed" for one elsewhere or in another size;
+        "several"; "groups"."""
         first = self.groups[0]
         if len(self.groups) > 1:
             return "groups"
@@ -73,12 +74,12 @@ class Box:
 
 
 def is_held_out(drawable: Drawable, colour: str, count: int) -> bool:
-    """Whether a combination is kept for the scores; the same on every machine."""
+    """Returns whether a combination is kept for the scores; the same on every machine."""
     return random.Random(f"{drawable.name} {colour} {count}").random() < HELD_OUT
 
 
 def scene(rng: random.Random) -> Scene:
-    """A random scene without a combination that is held out."""
+    """Returns a random scene without a combination that is held out."""
     background = rng.choice(tuple(SCENERY)) if rng.random() < 0.45 else rng.choice(tuple(COLOURS))
     if rng.random() < 0.25:
         side = rng.choice(POSITIONS)
@@ -100,8 +101,8 @@ def group(rng: random.Random, background: str, position: str, most: int = 4) -> 
 
 
 def boxes(group: Group, width: int, height: int) -> list[Box]:
-    """Where the objects of a group stand in an image of this size. It follows from the group: what a prompt
-    leaves open is learnt as a blur of all that it may be, and the shapes of objects with it."""
+    """Returns where the objects of a group stand in an image of this size. The boxes follow from the group:
+    what a prompt leaves open is learnt as a blur of all that it may be, and the shapes of objects with it."""
     step = min(width, height) / GRID
     left, top, right, bottom = REGIONS[group.position]
     wide, high = (right - left) * width / step, (bottom - top) * height / step
@@ -128,14 +129,15 @@ def boxes(group: Group, width: int, height: int) -> list[Box]:
 
 
 def _resized(usual: int, group: Group) -> int:
-    """The side for the size that a group names. Only one alone can be big: several would touch."""
+    """Returns the side for the size that a group names. Only an object alone can be big: several would
+    touch."""
     if group.size == "small":
         return max(SIDES[-1], 6 if usual == SIDES[0] else usual - 2)
     return usual + 2 if group.size == "big" and group.count == 1 else usual
 
 
 def _pitch(number: int, room: float, cell: float, side: int) -> float:
-    """The distance between the middles of so many in a row."""
+    """Returns the distance between the middles of so many in a row."""
     if number == 1:
         return 0.0
     return min(room / number, 1.25 * cell) if cell >= side + 2 else (room - side) / (number - 1)

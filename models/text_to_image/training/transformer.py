@@ -66,7 +66,7 @@ class Networks(nn.Module):
         begin(self.transformer)
 
     def read(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The embeddings of each token and of each text."""
+        """Returns the embeddings of each token and of each text."""
         t5 = torch.tensor([networks.t5_tokens(text) for text in texts], device=DEVICE)
         clip = torch.tensor([networks.clip_tokens(text) for text in texts], device=DEVICE)
         return self.t5(t5).last_hidden_state, self.clip(clip).pooler_output
@@ -95,14 +95,14 @@ class Networks(nn.Module):
 
 
 def packed(latents: torch.Tensor) -> torch.Tensor:
-    """(n, channels, rows, columns) as tokens of 2 x 2, as FluxPipeline packs them."""
+    """Packs (n, channels, rows, columns) as tokens of 2 x 2, as FluxPipeline packs them."""
     n, channels, rows, columns = latents.shape
     blocks = latents.view(n, channels, rows // 2, 2, columns // 2, 2).permute(0, 2, 4, 1, 3, 5)
     return blocks.reshape(n, rows * columns // 4, 4 * channels)
 
 
 def positions(rows: int, columns: int) -> torch.Tensor:
-    """Where each token lies: (rows x columns, 3), the first number unused, as FluxPipeline has it."""
+    """Returns where each token lies: (rows x columns, 3), the first number unused, as FluxPipeline has it."""
     found = torch.zeros(rows, columns, 3)
     found[..., 1] += torch.arange(rows)[:, None]
     found[..., 2] += torch.arange(columns)[None]
@@ -143,7 +143,7 @@ def begin(transformer: FluxTransformer2DModel) -> None:
 
 
 def emphasis(scene: Scene, rows: int, columns: int) -> torch.Tensor:
-    """How much each token of an image counts: those of objects more, on average 1."""
+    """Returns how much each token of an image counts: those of objects more, on average 1."""
     found = torch.ones(rows, columns)
     side = 2 * PATCH
     for group in scene.groups:
@@ -220,7 +220,8 @@ class Exam:
 
     @torch.inference_mode()
     def score(self, model: Networks) -> str:
-        """The share of objects whose drawing is nearest to what is expected for them, and its error."""
+        """Returns the share of objects whose drawing is nearest to what is expected for them, and its
+        error."""
         noise = torch.randn(self._tokens.shape, generator=torch.Generator().manual_seed(0)).to(DEVICE)
         rows = math.isqrt(noise.shape[1])
         ones, places = torch.ones(len(noise), device=DEVICE), positions(rows, rows).to(DEVICE)
