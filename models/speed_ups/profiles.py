@@ -150,8 +150,8 @@ def makes_alone(applied: Iterable[str]) -> str:
 
 
 def apply(wanted: Sequence[str], loaded: Loaded) -> dict[str, str]:
-    """Applies the speed-ups of these names in turn, and returns how. One that does not run here is left out,
-    and the log says why."""
+    """Applies the speed-ups of these names in turn, and returns how. A speed-up that does not run here is
+    left out, and the log says why."""
     done = {}
     for name in wanted:
         one = SPEED_UPS[name]

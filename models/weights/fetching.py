@@ -35,7 +35,7 @@ _ELSEWHERE: Final = ".elsewhere"
 
 
 def weights_folder() -> Path:
-    """The folder of all models (see `folder_of`): STOKER_WEIGHTS_DIR, or the user's cache."""
+    """Returns the folder of all models (see `folder_of`): STOKER_WEIGHTS_DIR, or the user's cache."""
     chosen = os.environ.get("STOKER_WEIGHTS_DIR")
     if chosen:
         return Path(chosen)
@@ -44,8 +44,8 @@ def weights_folder() -> Path:
 
 
 def folder_of(entry: Entry, folder: Path) -> Path:
-    """The folder of this entry below `folder`: the one of its key, where an agent fetched it; else of its
-    name."""
+    """Returns the folder of this entry below `folder`: that of its key, where an agent fetched it; else that
+    of its name."""
     fetched = folder / entry.key
     return fetched if fetched.is_dir() else folder / entry.name
 
@@ -84,8 +84,8 @@ def fetch(
 
 
 def ready(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Path]:
-    """The entry of the lock, and its verified folder below `folder`. Weights that Stoker makes itself are
-    made; others must have been fetched. `lock`: a file other than this installation's. Raises
+    """Returns the entry of the lock, and its verified folder below `folder`. Weights that Stoker makes itself
+    are made; others must have been fetched. `lock`: a file other than this installation's. Raises
     WeightsError."""
     entry = read_lock(lock).entry(name)
     own = folder_of(entry, folder)
@@ -97,7 +97,8 @@ def ready(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Pat
 
 
 def begin(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Path, Reading]:
-    """As `ready`, but files of safetensors are only verified once the reading is finished."""
+    """Begins to read as `ready` does, but files of safetensors are only verified once the reading is
+    finished."""
     entry = read_lock(lock).entry(name)
     own = folder_of(entry, folder)
     if entry.is_built:
@@ -106,7 +107,7 @@ def begin(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Pat
 
 
 def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
-    """The entry with the digests of its files, each at its commit, or at the newest one if that is
+    """Returns the entry with the digests of its files, each at its commit, or at the newest commit if that is
     unknown."""
     hub = hub or HuggingFaceHub()
     if not entry.source.startswith(HUB):
@@ -124,7 +125,7 @@ def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
 
 
 class _Repository:
-    """One repository of the hub at one commit, with its list of files."""
+    """A repository of the hub at one commit, with its list of files."""
 
     def __init__(self, hub: Hub, source: str, revision: str | None) -> None:
         self._hub, self._name = hub, source.removeprefix(HUB)
@@ -147,7 +148,7 @@ class _Repository:
 
 
 def lock_from_folder(entry: Entry, folder: Path) -> Entry:
-    """The entry with digests from a folder, which is trusted, except that pickles are refused.
+    """Returns the entry with digests from a folder, which is trusted, except that pickles are refused.
 
     Locks the files that the entry names: a snapshot of a hub's repository also has images, a README and the
     same weights in a single file. With `files = []`, and for weights that come from no hub, all files are
@@ -184,8 +185,8 @@ def _size_and_digest(path: Path) -> tuple[int, str]:
 
 
 def _is_whole(entry: Entry, folder: Path) -> bool:
-    """Whether the folder is as locked. Raises WeightsError if it is not and Stoker did not make it; files
-    that Stoker made are made again when an update changes them."""
+    """Returns whether the folder is as locked. Raises WeightsError if it is not and Stoker did not make it;
+    files that Stoker made are made again when an update changes them."""
     try:
         verify(entry, folder)
     except WeightsRefused as refused:
@@ -220,7 +221,8 @@ def _fetch_one(entry: Entry, file: LockedFile, part: Path, mirror: Mirror | None
 
 
 def _download(entry: Entry, file: LockedFile, part: Path, hub: Hub) -> None:
-    """A file that has another name in its repository is downloaded to a folder of its own, and moved."""
+    """Downloads a file. A file that has another name in its repository is downloaded to a folder of its own,
+    and moved."""
     origin = entry.origin_of(file)
     if origin.source == FOLDER:
         raise WeightsError(

@@ -24,7 +24,7 @@ class HubFile:
 
 class Hub(Protocol):
     def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
-        """The commit that a revision names (None: the newest), and the files at it."""
+        """Returns the commit that a revision names (None: the newest), and the files at that commit."""
 
     def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
         """Downloads `path` to `folder / path`. May leave its own files below `folder`, which `tidy`

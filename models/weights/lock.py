@@ -75,7 +75,8 @@ class LockedFile:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model's weights. `lock`: the file that it was read from, unless that is this installation's."""
+    """The weights of one model. `lock`: the file that the entry was read from, unless that is this
+    installation's."""
 
     name: str
     source: str
@@ -110,13 +111,13 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """One digest for all files: that of the lines `<sha256>  <path>`, sorted by path."""
+        """Returns one digest for all files: that of the lines `<sha256>  <path>`, sorted by path."""
         lines = (f"{file.sha256 or UNKNOWN}  {file.path}\n" for file in sorted(self.files, key=_by_path))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     @property
     def key(self) -> str:
-        """Its name and what its files contain: the name of its folder where an agent fetched it."""
+        """The entry's name and a digest of its files: the name of its folder where an agent fetched it."""
         return f"{self.name}@{self.digest[:16]}"
 
 
@@ -145,7 +146,7 @@ class Lock:
 
 
 def lock_path() -> Path:
-    """The path of this installation's lock."""
+    """Returns the path of this installation's lock."""
     return Path(str(resources.files("stoker") / "weights.lock"))
 
 

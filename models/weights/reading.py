@@ -54,7 +54,7 @@ THREADS: Final = min(8, os.cpu_count() or 1)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was read: bytes, and the seconds from the first to the last."""
+    """The amount that was read: bytes, and the seconds from the first to the last."""
 
     size: int
     seconds: float
@@ -64,7 +64,7 @@ class Reading:
     """The files of one entry in their folder. `finish` must be called, whatever becomes of the pipeline."""
 
     def __init__(self, entry: Entry, folder: Path) -> None:
-        """Raises WeightsRefused if a name, a size, or a file that is no safetensors is not as locked."""
+        """Raises WeightsRefused if a name, a size, or a file that is not safetensors is not as locked."""
         check_files(entry, folder)
         self._entry, self._folder = entry, folder
         self._cached = read_cache(folder)
@@ -95,8 +95,8 @@ class Reading:
                 one.result()
 
     def tensors(self, paths: Sequence[str], device: str) -> dict[str, dict[str, torch.Tensor]]:
-        """The tensors of each of these files, by name, on a torch device, in the dtypes that they have in the
-        file."""
+        """Returns the tensors of each of these files, by name, on a torch device, in the dtypes that they
+        have in the file."""
         from stoker.models.weights.tensors import File, Lane
 
         files = {path: File(self._folder / path, device) for path in paths}
@@ -132,15 +132,16 @@ class Reading:
             raise WeightsRefused(self._entry, altered)
 
     def _largest_first(self, paths: Iterable[str]) -> list[str]:
-        """So that the threads end at about the same time."""
+        """Sorts the paths, so that the threads end at about the same time."""
         return sorted(paths, key=lambda path: -self._large[path])
 
     def _is_known(self, path: str) -> bool:
-        """Whether the cache has the digest of the file as it is now."""
+        """Returns whether the cache has the digest of the file as it is now."""
         return path in self._cached and self._cached[path][0] == stamp_of((self._folder / path).stat())
 
     def _parts(self, path: str) -> list[tuple[int, int]]:
-        """The first byte and the one after the last of what one thread reads: all, if it is hashed."""
+        """Returns the first byte and the one after the last of what one thread reads: all, if the file is
+        hashed."""
         size = self._large[path]
         step = SEGMENT if self._is_known(path) else size
         return [(first, min(first + step, size)) for first in range(0, size, step)]
@@ -168,8 +169,8 @@ class Reading:
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, hashlib._Hash | None]]:
-        """The descriptor of a file, and what takes its bytes; None if its digest is known. The digest of a
-        file that was written meanwhile belongs to no state of it."""
+        """Yields the descriptor of a file, and what takes its bytes; None if its digest is known. The digest
+        of a file that was written meanwhile belongs to no state of it."""
         with (self._folder / path).open("rb", buffering=0) as file:
             if self._is_known(path):
                 self._hashed[path] = self._cached[path]
@@ -186,7 +187,7 @@ class Reading:
 
 
 def available_bytes() -> int:
-    """The memory that files may take; without /proc no bound is known."""
+    """Returns the memory that files may take; without /proc no bound is known."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

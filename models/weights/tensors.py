@@ -43,9 +43,9 @@ class _Place:
 
 
 class File:
-    """One file: its header is read, its tensors are made on the device, and filled by `Lane.copy`. Each has
-    memory of its own, since kernels expect it to begin at a round address. Raises ValueError if the file is
-    damaged."""
+    """A file of safetensors: its header is read, its tensors are made on the device, and filled by
+    `Lane.copy`. Each tensor has memory of its own, since kernels expect it to begin at a round address.
+    Raises ValueError if the file is damaged."""
 
     def __init__(self, path: Path, device: str) -> None:
         with path.open("rb") as file:
@@ -80,7 +80,7 @@ class Lane:
         self._at = self._filled = 0
 
     def buffer(self, size: int) -> memoryview:
-        """A buffer to fill, once what was in it before is copied."""
+        """Returns a buffer to fill, once what was in it before is copied."""
         if not self._buffers:
             self._buffers = [torch.empty(size, dtype=torch.uint8, pin_memory=self._on_gpu) for _ in range(2)]
         self._at, self._filled = 1 - self._at, size

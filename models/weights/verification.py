@@ -63,8 +63,8 @@ class WeightsRefused(WeightsError):
 
 
 def lacking(entry: Entry, folder: Path) -> str:
-    """Why these weights cannot be used, and the command that helps; empty if they seem usable. No file is
-    read: only `verify` finds altered files of the right size."""
+    """Returns why these weights cannot be used, and the command that helps; empty if they seem usable. No
+    file is read: only `verify` finds altered files of the right size."""
     if not folder.is_dir():
         return f"not fetched{_fetch_hint(entry)}"
     try:
@@ -97,8 +97,8 @@ def check_files(entry: Entry, folder: Path) -> None:
 
 
 def state(entry: Entry, folder: Path) -> str | bool | None:
-    """The state of a folder without reading its files: None if it is missing, True if the cache holds the
-    locked digest of each file, else a text that says why it is unknown or wrong."""
+    """Returns the state of a folder without reading its files: None if it is missing, True if the cache holds
+    the locked digest of each file, else a text that says why it is unknown or wrong."""
     if not folder.is_dir():
         return None
     found = dict(_walk(folder))
@@ -113,7 +113,8 @@ def state(entry: Entry, folder: Path) -> str | bool | None:
 
 
 def known_digests(folder: Path) -> dict[str, str]:
-    """The cached sha256 of each file that has not changed since, by path. Reads no file of the folder."""
+    """Returns the cached sha256 of each file that has not changed since, by path. Reads no file of the
+    folder."""
     return {path: digest for path, (_, digest) in _unchanged(folder, dict(_walk(folder))).items()}
 
 
@@ -131,12 +132,12 @@ def _unchanged(folder: Path, found: Mapping[str, os.stat_result]) -> DigestCache
 
 
 def cache_path(folder: Path) -> Path:
-    """The file that holds the cached digests of a folder's files."""
+    """Returns the file that holds the cached digests of a folder's files."""
     return folder.parent / f".{folder.name}.digests.json"
 
 
 def check_format(path: Path) -> str | None:
-    """Why a file may not be part of any model, or None."""
+    """Returns why a file may not be part of any model, or None."""
     kind = path.suffix.lower()
     if kind in PICKLES:
         return "is a pickle, which can run code when it is loaded; only safetensors are"
@@ -148,7 +149,7 @@ def check_format(path: Path) -> str | None:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Whether the file begins like safetensors: the header's length, then a header of JSON."""
+    """Returns whether the file begins like safetensors: the header's length, then a header of JSON."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= _HEADER_MAX:
@@ -160,8 +161,8 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below the folder, and every link to a folder, which is not followed; without the hub's
-    metadata."""
+    """Yields every file below the folder, and every link to a folder, which is not followed; without the
+    hub's metadata."""
     for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _is_hub_metadata(folder, os.path.join(where, name))]
         links = [name for name in folders if os.path.islink(os.path.join(where, name))]
@@ -208,14 +209,15 @@ def _hint(entry: Entry, found: Mapping[str, os.stat_result]) -> str:
 
 
 def _fetch_hint(entry: Entry) -> str:
-    """The command that fetches the weights, after the one that locks them if digests are unknown."""
+    """Returns the command that fetches the weights, after the one that locks them if digests are unknown."""
     lock = f"stoker weights lock {entry.named} && " if entry.unknown else ""
     mirror = " --mirror FOLDER" if entry.source == FOLDER else ""
     return f". Get them with: {lock}stoker weights fetch {entry.named}{mirror}"
 
 
 def hash_all(folder: Path, files: tuple[LockedFile, ...], cached: DigestCache) -> DigestCache:
-    """The digest of each file. The largest is first, so that the threads end at about the same time."""
+    """Returns the digest of each file. The largest is first, so that the threads end at about the same
+    time."""
     order = sorted(files, key=lambda file: -(file.size or 0))
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "verify") as pool:
         return dict(pool.map(lambda file: (file.path, _hash(folder, file.path, cached)), order))
@@ -244,7 +246,7 @@ def compare(files: tuple[LockedFile, ...], hashed: DigestCache) -> Iterator[Prob
 
 
 def read_cache(folder: Path) -> DigestCache:
-    """The cached digests; empty if they cannot be read, since they can be computed again."""
+    """Returns the cached digests; empty if they cannot be read, since they can be computed again."""
     try:
         rows = json.loads(cache_path(folder).read_text())
         return {path: ((size, mtime, inode), sha256) for path, (size, mtime, inode, sha256) in rows.items()}
