@@ -1,4 +1,4 @@
-"""Mends what keeps Pillow from reading an image that other programs show. Pure.
+"""Repairs of what keeps Pillow from reading an image that other programs show. Pure.
 
     png    ancillary chunks that are damaged or too large, and text that nobody reads, are left out
     webp   a length that counts its own header is put right

@@ -19,7 +19,8 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """`most_bytes`: the largest amount during the job, known of a GPU only. None is unknown."""
+    """The memory of a job. `most_bytes`: the largest amount during the job, known of a GPU only. None is
+    unknown."""
 
     before_bytes: int | None
     after_bytes: int | None
@@ -27,7 +28,8 @@ class JobMemory:
 
 
 class MemoryGauge:
-    """`last`: of the last job. `most_bytes`: the largest amount of all jobs so far; None without a GPU."""
+    """The gauge of a worker's memory. `last`: that of the last job. `most_bytes`: the largest amount of all
+    jobs so far; None without a GPU."""
 
     def __init__(self, device: str) -> None:
         self._on_gpu = device.startswith("cuda")

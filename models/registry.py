@@ -28,11 +28,12 @@ GROUP: Final = "stoker.pipelines"
 
 
 class UnknownPipeline(LookupError):
-    """No pipeline of this name is registered."""
+    """The error that no pipeline of this name is registered."""
 
 
 class NoWeights(LookupError):
-    """No weights of a model are on this host; the message says which are missing and how to get them."""
+    """The error that no weights of a model are on this host; the message says which are missing and how to
+    get them."""
 
 
 OF_THE_INTERFACE: Final = ImageDefaults(steps=28, guidance=7.5, negative_prompt=True, factor=1.5)

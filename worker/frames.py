@@ -79,8 +79,8 @@ class FrameError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`kind` is one of those above; `fields` is the rest of the header; `fd` a received descriptor. A body
-    that arrived in a memfd is `outside` until it is read.
+    """A frame. `kind` is one of those above; `fields` is the rest of the header; `fd` a received descriptor.
+    A body that arrived in a memfd is `outside` until it is read.
 
     The receiver of a frame with descriptors owns them and closes them.
     """
@@ -175,8 +175,8 @@ class MemfdBody:
 
 
 class FrameReader:
-    """Turns received bytes and descriptors into frames. `begun` are the bytes of a frame that is not whole
-    yet. `close` closes the descriptors that are left."""
+    """A reader that turns received bytes and descriptors into frames. `begun` are the bytes of a frame that
+    is not whole yet. `close` closes the descriptors that are left."""
 
     def __init__(self) -> None:
         self.begun = bytearray()

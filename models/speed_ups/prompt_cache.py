@@ -18,7 +18,8 @@ LIMIT_BYTES: Final = 256 * 2**20
 
 
 class PromptCache:
-    """Calls `encode`, a pipeline's `encode_prompt`, or returns what it returned for equal arguments."""
+    """A cache of encoded prompts. Calls `encode`, a pipeline's `encode_prompt`, or returns what that returned
+    for equal arguments."""
 
     def __init__(self, encode: Callable[..., Any], limit_bytes: int = LIMIT_BYTES) -> None:
         self._encode, self._limit_bytes = encode, limit_bytes

@@ -52,10 +52,10 @@ Apply: TypeAlias = Callable[[Loaded], str]
 
 @dataclass(frozen=True, slots=True)
 class SpeedUp:
-    """`about`: what it does, as a sentence. `gpu_only`: on a CPU a profile leaves it out. `bound`: the most
-    by which a pixel of an 8-bit image may differ, where only rounding changes. `alone`: it decides by what is
-    computed, once for all images of a batch, so an image would depend on its neighbours: images are made
-    alone."""
+    """A speed-up. `about`: what it does, as a sentence. `gpu_only`: on a CPU a profile leaves it out.
+    `bound`: the most by which a pixel of an 8-bit image may differ, where only rounding changes. `alone`: the
+    speed-up decides by what is computed, once for all images of a batch, so an image would depend on its
+    neighbours: images are made alone."""
 
     name: str
     about: str

@@ -49,8 +49,8 @@ SIZES = ((640, 640),)
 
 @dataclass(frozen=True, slots=True)
 class VideoInputs:
-    """`pixels` (H, W, 3): the image in the size that the network generates; `bucket`: the size of the video;
-    `audio_file`: the caller's file."""
+    """The inputs of a video. `pixels` (H, W, 3): the image in the size that the network generates; `bucket`:
+    the size of the video; `audio_file`: the caller's file."""
 
     bucket: Bucket
     pixels: NDArray[np.uint8]
@@ -59,8 +59,9 @@ class VideoInputs:
 
 
 class TalkingVideo:
-    """Output: `{"video_url": <the file>, "pipeline": <its name>}`, and `"made_up_weights": true` if the
-    pipeline has made-up weights; and what else the pipeline notes, as `"face": "assumed"` of talk-mini.
+    """The handler of talking videos. Its output is `{"video_url": <the file>, "pipeline": <its name>}`, and
+    `"made_up_weights": true` if the pipeline has made-up weights; and what else the pipeline notes, as
+    `"face": "assumed"` of talk-mini.
 
     Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output, at the end
     of each chunk and each second within it: `{"video": {"format": "mp4", "frame": <the next frame>,

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 class InfiniteTalk:
-    """`parts` are the networks; `settings` say how many steps and forwards they take, and in which chunks."""
+    """The pipeline of InfiniteTalk. `parts` are the networks; `settings` say how many steps and forwards they
+    take, and in which chunks."""
 
     has_profiles: ClassVar[bool] = True
 

@@ -18,8 +18,8 @@ FRAME: Final = 0.04
 
 @dataclass(frozen=True, slots=True)
 class VideoLimits:
-    """Audio in seconds, files in bytes, images in pixels: `image_least` on each side, `image_most` in
-    total."""
+    """Limits of a job's inputs: audio in seconds, files in bytes, images in pixels: `image_least` on each
+    side, `image_most` in total."""
 
     audio_least_s: float = 0.2
     audio_most_s: float = 600.0

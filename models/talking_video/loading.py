@@ -35,7 +35,7 @@ WHOLE = "TalkingTransformer3DModel"
 
 
 class DoesNotFit(MemoryError):
-    """No size of video fits on the device; the message has the numbers."""
+    """The error that no size of video fits on the device; the message has the numbers."""
 
 
 def load(

@@ -37,7 +37,7 @@ BLOCKS_AT_ONCE: Final = 2
 
 
 class MemoryUse(IntEnum):
-    """Where the parts are. The higher the value, the slower."""
+    """The places of the parts. The higher the value, the slower."""
 
     RESIDENT = 0
     IN_TURN = 1
@@ -76,7 +76,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`refused`: a message for each size that does not fit."""
+    """The plan of a device's memory. `refused`: a message for each size that does not fit."""
 
     placement: MemoryUse
     refused: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from stoker.models.talking_video.declaration import SCHEMA
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """`image` and `audio` are URLs."""
+    """The checked input of a job. `image` and `audio` are URLs."""
 
     prompt: str
     image: str

@@ -35,7 +35,7 @@ class Finding:
 
 
 class SafetyChecker:
-    """`about` is the classifier's description of itself."""
+    """The classifier that checks images. `about` is its description of itself."""
 
     def __init__(self, model: Any, preprocessing: dict[str, Any], rules: dict[str, Any]) -> None:
         self._model, self._preprocessing = model, preprocessing

@@ -98,7 +98,7 @@ def _rings(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
 
 
 def _dots(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
-    """Draws from one large ellipse to many small dots."""
+    """Returns a pattern of dots: from one large ellipse to many small ones."""
     share, count = np.zeros(rows.shape), rng.integers(1, 40)
     for top, left, size in rng.random((count, 3)):
         radius = 0.02 + size * 0.4 / count**0.5

@@ -35,7 +35,8 @@ _FIT_STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Previewer:
-    """`weights` has a row for each latent channel and a last row for b; colours are in [-1, 1]."""
+    """The matrix that turns latents into previews. `weights` has a row for each latent channel and a last row
+    for b; colours are in [-1, 1]."""
 
     weights: NDArray[np.float64]
 
@@ -68,7 +69,7 @@ class Previewer:
 
 
 class Throttle:
-    """Decides which steps get a preview. Time is passed in."""
+    """The choice of the steps that get a preview. Time is passed in."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s

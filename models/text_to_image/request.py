@@ -24,8 +24,8 @@ first process the whole prompt, which takes twelve seconds for a megabyte."""
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Steps, guidance and scheduler are None if the pipeline chooses them. `image` is a URL. `more`: inputs
-    that only this pipeline takes."""
+    """The checked input of a job. Steps, guidance and scheduler are None if the pipeline chooses them.
+    `image` is a URL. `more`: inputs that only this pipeline takes."""
 
     prompt: str
     negative_prompt: str | None

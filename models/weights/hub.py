@@ -15,7 +15,7 @@ from stoker.models.weights.lock import WeightsError
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """`sha256` is known for large files only, which the hub stores with a digest."""
+    """A file of the hub. `sha256` is known for large files only, which the hub stores with a digest."""
 
     path: str
     size: int | None

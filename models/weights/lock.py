@@ -45,7 +45,7 @@ _HEADER = """\
 
 
 class WeightsError(Exception):
-    """Weights cannot be used or fetched; the message says which file, and why."""
+    """The error that weights cannot be used or fetched; the message says which file, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class LockedFile:
-    """`size` and `sha256` are None while they are unknown. `origin` is None if the file has the same name in
-    the entry's source."""
+    """A locked file. `size` and `sha256` are None while they are unknown. `origin` is None if the file has
+    the same name in the entry's source."""
 
     path: str
     size: int | None = None

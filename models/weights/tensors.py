@@ -35,7 +35,7 @@ DTYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a tensor's bytes are in the file; `data` are these bytes on the device."""
+    """The place of a tensor's bytes in the file; `data` are these bytes on the device."""
 
     first: int
     last: int

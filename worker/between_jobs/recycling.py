@@ -56,8 +56,8 @@ _BY_THE_HANDLER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WorkerFault:
-    """Why the worker must be replaced. `lost`: its device's context is lost, and with it all that runs there
-    now. `prefix`: the text that callers see before the error itself."""
+    """The reason why the worker must be replaced. `lost`: its device's context is lost, and with it all that
+    runs there now. `prefix`: the text that callers see before the error itself."""
 
     reason: str
     lost: bool = False

@@ -39,7 +39,8 @@ class CodeRefused(HandlerError):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`packed` is "" if the bundle is at `url`. `folder` is that of the entry, "" for the app's own."""
+    """The code of an app. `packed` is "" if the bundle is at `url`. `folder` is that of the entry, "" for the
+    app's own."""
 
     hash: str
     packed: str
@@ -51,7 +52,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """`callable` is a function, or a class and its method: `Model.embed`."""
+    """A call of a function. `callable` is a function, or a class and its method: `Model.embed`."""
 
     module: str
     callable: str

@@ -36,7 +36,7 @@ Make = Callable[[Path, Sequence[str], Log], Awaitable[None]]
 
 @dataclass(slots=True)
 class Environment:
-    """`python` is its interpreter. It is not removed until `close`."""
+    """An environment of dependencies, which is not removed until `close`. `python` is its interpreter."""
 
     python: str
     _lock: int = -1

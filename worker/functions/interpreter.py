@@ -48,7 +48,7 @@ class CallFailed(HandlerError):
 
 
 class Interpreter:
-    """Made by `start`."""
+    """The interpreter of an app's functions, a process of its own. Made by `start`."""
 
     def __init__(self, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
         self._process, self._writer = process, writer

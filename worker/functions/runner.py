@@ -39,7 +39,7 @@ class _Running:
 
 
 class Runner:
-    """`concurrent` is how many calls may run at once."""
+    """The runner of an app's calls. `concurrent` is how many calls may run at once."""
 
     def __init__(self, concurrent: int) -> None:
         self._concurrent = concurrent

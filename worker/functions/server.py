@@ -255,7 +255,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on `address`, for connections with the proof of this token. Its loop runs on a thread of its
+    """The server at `address`, for connections with the proof of this token. Its loop runs on a thread of its
     own until `server_close`."""
 
     daemon_threads = True

@@ -72,8 +72,8 @@ class Job:
         media_types: Collection[str] = (),
         timeout_s: float = 60.0,
     ) -> InputFile:
-        """Downloads an http, https or data: URL to a file below `scratch`, and returns the file. Waits for
-        it.
+        """Fetches an http, https or data: URL into a file below `scratch`, and returns the file. Waits
+        for it.
 
         The platform fetches it: no private address, a redirect is checked like the first URL, nothing over
         `max_bytes`, nothing after `timeout_s`. `media_types`, such as `("image/*", "audio/wav")`, are
@@ -94,7 +94,7 @@ class Job:
         media_types: Collection[str] = (),
         timeout_s: float = 60.0,
     ) -> InputFile:
-        """Downloads a URL as `fetch` does, for an asynchronous handler, whose other jobs go on meanwhile."""
+        """Fetches a URL as `fetch` does, for an asynchronous handler, whose other jobs go on meanwhile."""
         from stoker.worker.job import inputs
 
         return await inputs.fetch_async(

@@ -37,7 +37,7 @@ class AgentGone(Exception):
 
 
 class Channel:
-    """Owns `sock`, which must be in blocking mode."""
+    """The worker's end of its socket. Owns `sock`, which must be in blocking mode."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

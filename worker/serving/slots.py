@@ -24,7 +24,8 @@ ENDS = frozenset({"done", "failed"})
 
 
 class Slots:
-    """`now` is the present number, from 1 to `most`. Without a modifier, or a choice, it is `most`."""
+    """The slots of this worker. `now` is the present number, from 1 to `most`. Without a modifier, or a
+    choice, `now` is `most`."""
 
     def __init__(self, most: int, modifier: Modifier | None) -> None:
         self.now = most if modifier is None else 1

@@ -1,1 +1,1 @@
-"""Before the first job: the handler is loaded, checked, and set up."""
+"""Preparation of a handler before the first job: it is loaded, checked, and set up."""

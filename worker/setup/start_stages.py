@@ -20,8 +20,8 @@ LONGEST_S = 10.0**9
 
 
 class StartStages:
-    """`found_ms`: the milliseconds of each stage, in order. A stage that took less than half of one is left
-    out."""
+    """The stages of a start. `found_ms`: the milliseconds of each stage, in order. A stage that took less
+    than half of one is left out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

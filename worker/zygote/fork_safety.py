@@ -25,7 +25,7 @@ NVML_OPENED_MAX = 1000
 
 
 class UnsafeToFork(WorkerError):
-    """This set of imports cannot have a zygote; the message is for the operator."""
+    """The error that this set of imports cannot have a zygote; the message is for the operator."""
 
 
 def import_all(names: Iterable[str]) -> dict[str, str]:

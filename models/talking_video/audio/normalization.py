@@ -67,7 +67,7 @@ class InvalidAudio(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NormalizedAudio:
-    """`frames`: `floor(seconds * 25)`."""
+    """The normalized audio of a video. `frames`: `floor(seconds * 25)`."""
 
     samples: Samples
     frames: int

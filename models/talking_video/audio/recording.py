@@ -65,8 +65,8 @@ SEGMENTS: Final = 1000
 
 
 class Recording(Protocol):
-    """`rate` and `channels` are 0 if there is no sound; `seconds` is the declared length, 0 if none is
-    declared; `damaged` becomes true where a part is found that cannot be decoded."""
+    """A caller's audio file. `rate` and `channels` are 0 if there is no sound; `seconds` is the declared
+    length, 0 if none is declared; `damaged` becomes true where a part is found that cannot be decoded."""
 
     rate: int
     channels: int
@@ -160,7 +160,7 @@ def _chained(path: Path) -> Recording | None:
 
 
 class _Chain:
-    """Ogg files one behind the other. A length is not declared by any of them for all."""
+    """A chain of Ogg files, one behind the other. A length is not declared by any of them for all."""
 
     def __init__(self, path: Path, links: list[tuple[int, int]]) -> None:
         self._path, self._links, self.seconds, self.damaged = path, links, 0.0, False

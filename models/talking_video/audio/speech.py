@@ -67,8 +67,8 @@ class TwoSpeakers:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Mono at 16 kHz, in an array that may be on disk; `mean` and `deviation` are those of the whole
-    array."""
+    """Samples of audio, mono at 16 kHz, in an array that may be on disk; `mean` and `deviation` are those of
+    the whole array."""
 
     values: NDArray[np.float32]
     mean: float

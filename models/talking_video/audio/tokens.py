@@ -50,8 +50,8 @@ def rows_of_latents(windows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class AudioProjector(nn.Module):
-    """Turns the windows of one chunk into its tokens: (B, 4n+1, window, layers, width) to (B, n+1, tokens,
-    width).
+    """The network that turns the windows of one chunk into its tokens: (B, 4n+1, window, layers, width) to
+    (B, n+1, tokens, width).
 
     The names of its layers are those of the published weights.
     """

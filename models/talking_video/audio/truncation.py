@@ -35,7 +35,8 @@ SEGMENT: Final = b"\x18S\x80g"
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """`text` says what is missing; `certain` is false where it may be something else than sound."""
+    """A sign that a file was cut off. `text` says what is missing; `certain` is false where it may be
+    something else than sound."""
 
     text: str
     certain: bool

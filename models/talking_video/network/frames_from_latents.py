@@ -15,7 +15,7 @@ import torch
 
 
 class LatentScale:
-    """Converts between the autoencoder's latents and the network's, which have unit variance in each
+    """The conversion between the autoencoder's latents and the network's, which have unit variance in each
     channel."""
 
     def __init__(self, autoencoder: Any) -> None:

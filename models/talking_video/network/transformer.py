@@ -135,7 +135,8 @@ def _turned(states: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> 
 
 
 class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
-    """Predicts the velocity of a chunk's latents. `audio_*` are the sizes of the audio projector."""
+    """The network that predicts the velocity of a chunk's latents. `audio_*` are the sizes of the audio
+    projector."""
 
     _no_split_modules: ClassVar[list[str]] = ["TalkingBlock"]
     _repeated_blocks: ClassVar[list[str]] = ["TalkingBlock"]

@@ -52,7 +52,7 @@ class Pose:
 
 
 class Portrait:
-    """`pixels` (H, W, 3) and the measures of the face in it."""
+    """A portrait to draw: `pixels` (H, W, 3) and the measures of the face in it."""
 
     def __init__(self, pixels: NDArray[np.uint8], measures: Measures) -> None:
         self._measures = measures
@@ -206,7 +206,7 @@ def _put_back(slit: Slit, u: Numbers, v: Numbers, columns: Numbers, rows: Number
 
 
 def _smooth(values: Numbers) -> Numbers:
-    """Returns values from 0 to 1 without a kink; 0 below 0 and 1 above 1."""
+    """Returns a curve from 0 to 1 without a kink; 0 below 0 and 1 above 1."""
     inner = np.clip(values, 0, 1)
     found: Numbers = inner * inner * (3 - 2 * inner)
     return found

@@ -38,7 +38,8 @@ DARKER: Final = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`origin` (2,) in the image; `along` and `down` (2,) are unit vectors."""
+    """The frame of reference of a mouth or an eye: `origin` (2,) in the image; `along` and `down` (2,) are
+    unit vectors."""
 
     origin: Points
     along: Points

@@ -71,8 +71,8 @@ AVERAGE: Final = _average()
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """`points` (468, 2): columns and rows of the mesh in pixels. `assumed`: no face was found, and these are
-    the points of an average one."""
+    """A face in an image. `points` (468, 2): columns and rows of the mesh in pixels. `assumed`: no face was
+    found, and these are the points of an average face."""
 
     points: Points
     assumed: bool = False
@@ -96,7 +96,7 @@ class _Box:
 
 
 class FaceFinder:
-    """Reads the two networks from the folder of the weights."""
+    """The two networks that find a face, read from the folder of the weights."""
 
     def __init__(self, folder: Path) -> None:
         self._detector = _interpreter(folder / DETECTOR)

@@ -26,8 +26,8 @@ SHIFT: Final = 0.012
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """For each frame: how far the eyes are closed, from 0 to 1; the turn of the head in radians; its shift to
-    the right and down in widths of the face."""
+    """The motion in each frame: how far the eyes are closed, from 0 to 1; the turn of the head in radians;
+    its shift to the right and down in widths of the face."""
 
     closed: NDArray[np.float32]
     turn: NDArray[np.float32]

@@ -36,7 +36,7 @@ BLOCK: Final = 3000
 
 
 class Network(torch.nn.Module):
-    """(n, BANDS, steps) of log-mel bands to (n, visemes, steps) of logits."""
+    """The network that hears visemes: (n, BANDS, steps) of log-mel bands to (n, visemes, steps) of logits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,8 @@ def fits_latents(frames: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChunkShape:
-    """`frames` are generated at once, `motion` of them known from the chunk before. Both are 4n+1.
+    """The shape of chunks: `frames` are generated at once, `motion` of them known from the chunk before. Both
+    are 4n+1.
 
     `whole_tail`: the last chunk is as long as the others and may extend beyond the end of the audio. The
     model was trained so, and the compiled shapes can be reused; without it the last chunk is just long

@@ -26,7 +26,7 @@ TIME_SCALE = 1000.0
 
 
 class Stopped(Exception):
-    """`on_step` or `go_on` returned False; there are no latents."""
+    """The exception raised once `on_step` or `go_on` returned False; there are no latents."""
 
 
 @dataclass(frozen=True, slots=True)

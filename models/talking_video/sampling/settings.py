@@ -25,9 +25,9 @@ UNWANTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """`shift`: by the name of the size. `lora`: a file in the weights' folder that is added to the network,
-    with the factor `lora_scale`. `shrink`: the video is generated so many times smaller and scaled up when it
-    is written."""
+    """Settings of sampling. `shift`: by the name of the size. `lora`: a file in the weights' folder that is
+    added to the network, with the factor `lora_scale`. `shrink`: the video is generated so many times smaller
+    and scaled up when it is written."""
 
     name: str
     steps: int

@@ -86,8 +86,8 @@ def video_encoder(device: str) -> str:
 
 
 class VideoFile:
-    """Writes below `folder`. `audio` is the caller's file, `frames` the number of frames that will be added,
-    `about` the file's comment."""
+    """A video file, written below `folder`. `audio` is the caller's file, `frames` the number of frames that
+    will be added, `about` the file's comment."""
 
     def __init__(
         self,

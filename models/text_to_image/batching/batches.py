@@ -31,7 +31,7 @@ POLL_S: Final = 0.05
 
 
 class _AllCancelled(Exception):
-    """All images of a batch have ended; raised to stop the pipeline."""
+    """The exception raised to stop the pipeline when all images of a batch have ended."""
 
 
 class _Ticket:

@@ -1,4 +1,4 @@
-"""Which waiting images are made next, together or alone. Pure: time is passed in.
+"""Rules for batches: which waiting images are made next, together or alone. Pure: time is passed in.
 
     the oldest   is in the next batch, always; those of its group join it in their order, up to `most`
     it begins    once it is full, or WAIT_S after the oldest came
@@ -66,7 +66,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """These are made now, by their positions among those that wait; `reason` says why not more of them."""
+    """The images that are made now, by their positions among those that wait; `reason` says why not more of
+    them."""
 
     positions: tuple[int, ...]
     reason: str
@@ -74,7 +75,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing begins before `until_s`, unless more arrive; None: nothing waits."""
+    """The decision that nothing begins before `until_s`, unless more arrive; None: nothing waits."""
 
     until_s: float | None
 

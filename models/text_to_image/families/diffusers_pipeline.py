@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 class DiffusersPipeline:
-    """`pipe` is the library's pipeline: bfloat16 on a GPU, float32 on a CPU. `text_tokens` is how many tokens
-    of a prompt it reads, if it leaves that open. The speed-ups of its profile are applied by `warm`; without
-    it the pipeline is the library's, unchanged."""
+    """A pipeline of diffusers. `pipe` is the library's pipeline: bfloat16 on a GPU, float32 on a CPU.
+    `text_tokens` is how many tokens of a prompt the library reads, if it leaves that open. The speed-ups of
+    its profile are applied by `warm`; without that call the pipeline is the library's, unchanged."""
 
     has_profiles: ClassVar[bool] = True
 

@@ -49,7 +49,7 @@ _NAMES: Final = {one.name: one.name for one in DRAWABLES} | {one.plural: one.nam
 
 @dataclass(slots=True)
 class Part:
-    """Objects of one kind, as a text names them; what it leaves open is empty."""
+    """Objects of one kind, as a text names them; fields that the text leaves open are empty."""
 
     name: str
     count: int = 1
@@ -122,7 +122,7 @@ def parsed(text: str) -> tuple[list[Part], str]:
 
 
 class _Parser:
-    """Reads word after word; what stands before an object is `next`."""
+    """A parser that reads word after word; what stands before an object is `next`."""
 
     def __init__(self) -> None:
         self.parts, self.background = list[Part](), ""

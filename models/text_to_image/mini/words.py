@@ -42,8 +42,8 @@ KNOWN: Final = frozenset((*WORDS, *SYNONYMS, *SILENT))
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`text`: known words, divided by spaces. `instead`: what stands for a word of the prompt. `left_out`:
-    words that are not drawn."""
+    """The reading of a prompt. `text`: known words, divided by spaces. `instead`: what stands for a word of
+    the prompt. `left_out`: words that are not drawn."""
 
     text: str
     instead: Mapping[str, str] = field(default_factory=dict)

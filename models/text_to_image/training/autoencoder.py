@@ -65,8 +65,8 @@ def begin(model: AutoencoderKL) -> None:
 
 
 class Pool:
-    """Scenes to crop from. Every fourth step a new one takes the place of the oldest; which ones there are
-    depends on the seed and the step only. They are drawn when they are needed."""
+    """Scenes to crop from. Every fourth step a new scene takes the place of the oldest; which scenes there
+    are depends on the seed and the step only. They are drawn when they are needed."""
 
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._seed = size, seed

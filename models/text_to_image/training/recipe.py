@@ -13,8 +13,8 @@ WARM_UP: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`steps` in all; the learning rate is constant, and from step `falls` on it falls to zero in a straight
-    line."""
+    """The schedule of a training: `steps` in all; the learning rate is constant, and from step `falls` on it
+    falls to zero in a straight line."""
 
     steps: int
     falls: int
@@ -37,11 +37,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`pool`: how many scenes the autoencoder sees at a time; `autoencoder_batch`: of how many crops of 128
-    pixels its batches have the size. `scenes` of `kinds` are made for the transformer, in parts of `part`;
-    `batch` is the number of pictures in its batches. A checkpoint is stored every `save_every` steps, a score
-    made every `score_every`. `compiled`: its blocks are compiled, which takes minutes and makes steps
-    faster."""
+    """The recipe of the trainings. `pool`: how many scenes the autoencoder sees at a time;
+    `autoencoder_batch`: of how many crops of 128 pixels its batches have the size. `scenes` of `kinds` are
+    made for the transformer, in parts of `part`; `batch` is the number of pictures in its batches. A
+    checkpoint is stored every `save_every` steps, a score made every `score_every`. `compiled`: its blocks
+    are compiled, which takes minutes and makes steps faster."""
 
     stages: tuple[Stage, ...]
     kinds: Mapping[str, float]

@@ -29,7 +29,8 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(slots=True)
 class Run(Generic[M]):
-    """`average` is what is trained in the end. `step` counts the steps that are done."""
+    """A training under way. `average` is what is trained in the end. `step` counts the steps that are
+    done."""
 
     model: M
     optimizers: Optimizers

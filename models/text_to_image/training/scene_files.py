@@ -29,7 +29,7 @@ AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`latents`: (n, channels, rows, columns), float16, as the autoencoder has them."""
+    """A part of the scenes. `latents`: (n, channels, rows, columns), float16, as the autoencoder has them."""
 
     scenes: list[Scene]
     latents: torch.Tensor

@@ -36,7 +36,7 @@ FILLED: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`position` is empty for the middle, `size` for the usual one."""
+    """Objects of one kind in a scene. `position` is empty for the middle, `size` for the usual one."""
 
     drawable: Drawable
     colour: str
@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`background` is a colour or a scenery. Of two groups each has a half."""
+    """A scene to draw. `background` is a colour or a scenery. Of two groups each has a half."""
 
     groups: tuple[Group, ...]
     background: str
@@ -66,7 +66,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where one object stands: its centre and its side, in pixels."""
+    """The place of one object: its centre and its side, in pixels."""
 
     x: float
     y: float

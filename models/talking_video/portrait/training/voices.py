@@ -38,8 +38,8 @@ class _Event(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """`samples`: mono, from -1 to 1, `rate` a second. `phonemes`: espeak-ng's names, each with the second at
-    which it begins."""
+    """A spoken text. `samples`: mono, from -1 to 1, `rate` a second. `phonemes`: espeak-ng's names, each with
+    the second at which it begins."""
 
     samples: NDArray[np.float32]
     rate: int
