@@ -84,7 +84,7 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def settled(*, compiled: bool) -> Iterator[None]:
-    """Prevents compilation within: code that was compiled runs where it fits, and the rest runs
+    """Prevents compilation inside the context: code that was compiled runs where it fits, and the rest runs
     uncompiled."""
     if not compiled:
         yield

@@ -72,8 +72,8 @@ def forgotten(network: Any) -> Iterator[None]:
 
 
 def kept_for(network: Any, forward: str) -> contextlib.AbstractContextManager[None]:
-    """Makes the cache keep what belongs to this forward, within: each forward of a step has a state of its
-    own."""
+    """Returns a context in which the cache keeps what belongs to this forward: each forward of a step has a
+    state of its own."""
     if not getattr(network, "is_cache_enabled", False):
         return contextlib.nullcontext()
     context: contextlib.AbstractContextManager[None] = network.cache_context(forward)

@@ -38,7 +38,7 @@ _BEGIN = (
 
 
 class CallFailed(HandlerError):
-    """The exception that the function raised, with its traceback. `status` is that of a response: 422 if the
+    """The error that the function raised, with its traceback. `status` is that of a response: 422 if the
     arguments are wrong.
     """
 

@@ -37,8 +37,8 @@ class FluxMini(Flux):
     def __init__(
         self, folder: Path, device: str, profile: str = profiles.EXACT, reading: Reading | None = None
     ) -> None:
-        """Reads as many tokens as the network was trained with: with another number its pictures fall to
-        pieces."""
+        """Loads the network for as many tokens as it was trained with: with another number its pictures
+        fall to pieces."""
         super().__init__(folder, device, text_tokens=TEXT_TOKENS, profile=profile, reading=reading)
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
