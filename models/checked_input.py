@@ -1,4 +1,4 @@
-"""Checks a job's input against a hosted model's schema and fills in its defaults. Imports no torch.
+"""The check of a job's input against a hosted model's schema, which fills in its defaults. Imports no torch.
 
 The control plane checks the same schema before it queues a job; this serves a handler that runs without one.
 It knows what the schemas of hosted models use: an object of strings, integers, numbers and booleans with

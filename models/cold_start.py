@@ -1,4 +1,4 @@
-"""Times what a worker does before its first job, stage by stage.
+"""The times of what a worker does before its first job, stage by stage.
 
 with ColdStart() as start:
     with stage("build"):            anywhere below, on the same thread

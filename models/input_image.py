@@ -1,4 +1,4 @@
-"""Opens the image that a caller sent: upright by its EXIF, in sRGB, opaque.
+"""The image that a caller sent, opened: upright by its EXIF, in sRGB, opaque.
 
 The size is read from the header before anything is decoded: a file of a kilobyte may declare a gigapixel.
 What keeps Pillow from reading an image that other programs show is mended first, see `image_repairs`.

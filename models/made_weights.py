@@ -1,4 +1,4 @@
-"""Generates weights that are not trained: the same numbers and the same bytes on every machine.
+"""Generated weights that are not trained: the same numbers and the same bytes on every machine.
 
 A number is an 8-bit integer, read from a hash of its name, times a power of two. It is exact in float32 and
 in bfloat16, and depends on no random generator, library or CPU.

@@ -1,4 +1,4 @@
-"""Measures the memory before, during and after each job: of the GPU as torch counts it, else of this process.
+"""The memory before, during and after each job: of the GPU as torch counts it, else of this process.
 
 A worker that keeps something of each job shows it in its log: `after_bytes` then grows from job to job.
 """

@@ -1,4 +1,4 @@
-"""Runs a handler without the platform, through the same code that the worker process runs.
+"""A run of a handler without the platform, through the same code that the worker process runs.
 
     local = LocalJob(handler, {"prompt": "a lighthouse"}).run()
     assert local.progress[-1] == {"step": 4, "of": 4}

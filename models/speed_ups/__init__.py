@@ -1,4 +1,5 @@
-"""Makes a loaded pipeline faster or smaller: named changes, each a function, and profiles composed of them.
+"""Changes that make a loaded pipeline faster or smaller: each a named function, and profiles composed of
+them.
 
 profiles      exact, fast, low-memory: which speed-ups, and STOKER_PROFILE
 speed_up      what a speed-up says about itself, and what it is applied to

@@ -1,4 +1,4 @@
-"""Chooses the attention of a network: the quickest that runs on this device, at the shape that jobs have.
+"""The choice of a network's attention: the quickest that runs on this device, at the shape that jobs have.
 
     STOKER_ATTENTION              what is used
     (empty)                       on a GPU the quickest, measured at the start; on a CPU torch's own

@@ -1,4 +1,4 @@
-"""Compiles the blocks of a network, for the sizes that are warmed up, and keeps the compiled code on disk.
+"""Compilation of a network's blocks, for the sizes that are warmed up; the compiled code is kept on disk.
 
     warmed up      each example runs once: torch compiles the block once for each size
     other sizes    run as they are, not compiled (`settled`): a job never waits for a compiler

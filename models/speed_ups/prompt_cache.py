@@ -1,4 +1,4 @@
-"""Keeps encoded prompts: a prompt that was encoded before is not encoded again.
+"""A cache of encoded prompts: a prompt that was encoded before is not encoded again.
 
 The output does not change by a bit. A prompt is known by its digest only, so its text is not kept; the
 least recently used encodings go first once all take more than `LIMIT_BYTES` bytes.

@@ -1,4 +1,4 @@
-"""Computes one image on several GPUs: each has a part of the tokens (diffusers' context parallelism).
+"""Images computed on several GPUs: each has a part of the tokens (diffusers' context parallelism).
 
 The processes, one for each GPU, must be there: started by `torchrun`, or by the handler before it touches
 CUDA, with a process group. All of them must run the same jobs in the same order.

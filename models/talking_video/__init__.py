@@ -1,1 +1,1 @@
-"""Makes a talking video from an image and audio, with InfiniteTalk's audio conditioning on Wan 2.1."""
+"""Talking videos from an image and audio, with InfiniteTalk's audio conditioning on Wan 2.1."""

@@ -1,4 +1,4 @@
-"""Loads a VideoPipeline from a verified folder. Weights are read from safetensors only.
+"""The loading of a VideoPipeline from a verified folder. Weights are read from safetensors only.
 
     <folder>/transformer      a whole TalkingTransformer3DModel, or Wan's base (diffusers' or its own layout)
              adapter/         InfiniteTalk's file, if `transformer` holds a base

@@ -1,4 +1,4 @@
-"""Generates frames from an image, a prompt and audio: free functions, chunk by chunk.
+"""The generation of frames from an image, a prompt and audio: free functions, chunk by chunk.
 
     load ──> VideoPipeline
     encode_scene(pipeline, prompt, image) ──> Scene: the conditions that all chunks share, computed once

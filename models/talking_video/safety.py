@@ -1,5 +1,5 @@
-"""Checks images before they are animated and frames before they are sent, by a classifier of transformers and
-a threshold.
+"""The check of images before they are animated and of frames before they are sent, by a classifier of
+transformers and a threshold.
 
     <folder>/config.json, model.safetensors        any ...ForImageClassification
              preprocessor_config.json              the size, mean and deviation that it was trained with

@@ -1,4 +1,4 @@
-"""Trains the default safety checker: a test classifier that flags one mark and nothing else.
+"""The training of the default safety checker: a test classifier that flags one mark and nothing else.
 
     python -P -m stoker.models.talking_video.safety_training FOLDER
 

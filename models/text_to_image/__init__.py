@@ -1,1 +1,1 @@
-"""Makes an image from a prompt, with one of diffusers' pipelines or a small one with made-up weights."""
+"""Images from a prompt, with one of diffusers' pipelines or a small one with made-up weights."""

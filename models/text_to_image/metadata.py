@@ -1,4 +1,5 @@
-"""Stores in an image file how it was made: in a tEXt chunk of a PNG, in the EXIF UserComment of a JPEG.
+"""The record in an image file of how it was made: in a tEXt chunk of a PNG, in the EXIF UserComment of a
+JPEG.
 
 The text is enough to make the image again, except for the prompt and the image that it started from. These
 are private, and images are passed on. The text has no time, so equal requests give equal bytes.

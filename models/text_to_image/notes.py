@@ -1,4 +1,4 @@
-"""Says in sentences what an output notes of its job's input: what was drawn otherwise, and what was not used.
+"""Sentences for what an output notes of its job's input: what was drawn otherwise, and what was not used.
 Pure."""
 
 from __future__ import annotations

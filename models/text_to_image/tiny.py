@@ -1,4 +1,4 @@
-"""Makes the folder of `flux-tiny`, byte for byte the same on every machine.
+"""The folder of `flux-tiny`, made byte for byte the same on every machine.
 
     python -P -m stoker.models.text_to_image.tiny FOLDER
 

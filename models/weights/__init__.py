@@ -1,4 +1,4 @@
-"""Fetches and verifies weights: every file is locked by its sha256 in weights.lock, and safetensors only."""
+"""Weights, fetched and verified: every file is locked by its sha256 in weights.lock, and safetensors only."""
 
 from __future__ import annotations
 

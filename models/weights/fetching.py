@@ -1,4 +1,4 @@
-"""Fetches a model's weights to this machine, and fills the lock.
+"""The fetching of a model's weights to this machine, which also fills the lock.
 
 fetch   from the hub at the locked commit, from a mirror, or made here; into `.NAME.part` next to the folder,
         which is verified and renamed: a folder with the model's name is always complete. The next fetch

@@ -1,4 +1,4 @@
-"""Reads the weights of an entry from the disk once, by several threads, and verifies them on the way.
+"""The reading of an entry's weights from the disk once, by several threads, which verifies them on the way.
 
     Reading      names, sizes, and all files but safetensors are verified
     ahead        threads read the files, while the libraries are imported; `wait` waits for them. The pipeline

@@ -1,4 +1,4 @@
-"""Verifies that a folder is exactly as locked: all files, no others, each with its digest.
+"""The verification that a folder is exactly as locked: all files, no others, each with its digest.
 
 Computed digests are cached in a file next to the folder, with each file's size, modification time and inode,
 so 33 GB are read once and not at each start. The cache holds digests, not results, so a changed lock is

@@ -1,4 +1,4 @@
-"""Empties the device memory cache that a stopped job's tensors left behind.
+"""The device memory cache, emptied of what a stopped job's tensors left behind.
 
 The platform looks at the device's memory before the worker takes another job, and cannot distinguish a cache
 from a leak. Only torch keeps such a cache; it is called only if it was imported and has started CUDA.

@@ -1,4 +1,5 @@
-"""Counts the descriptors of this process after each job: those that jobs keep open are missing in later jobs.
+"""The count of this process's descriptors after each job: those that jobs keep open are missing in later
+jobs.
 
 A bound, not a ban: a handler may open a connection or a cache in its first jobs and use it in all others.
 What is left over must do for the next job, so the worker is replaced once `SHARE` of what was free when the

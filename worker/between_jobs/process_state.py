@@ -1,4 +1,4 @@
-"""Restores what a job may have changed in its process, before the next job runs.
+"""The state of the process that a job may have changed, restored before the next job runs.
 
     timers            those that were not running are stopped: an alarm of one job would end the next
     signals           handlers and the mask; what is pending of an unblocked one is dropped

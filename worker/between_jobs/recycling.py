@@ -1,4 +1,5 @@
-"""Decides whether a worker must be replaced after a job: because its handler asks for it, or by its error.
+"""The decision whether a worker must be replaced after a job: because its handler asks for it, or by its
+error.
 
     memory   the device's memory ran out. What is free is fragmented now; in a fresh process it is not
     context  an error that the CUDA driver never forgets: every later call of this process fails with it

@@ -1,4 +1,4 @@
-"""Makes the environment of an endpoint's dependencies with pip, and installs packages of the system.
+"""Installation of an endpoint's dependencies: an environment made with pip, and packages of the system.
 
 pip's own variables (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, PIP_CONSTRAINT) are in the endpoint's `env`.
 The new environment has what the worker's has, too: what is installed there already is not installed again.

@@ -1,4 +1,4 @@
-"""Finds the route of a request and binds its arguments: from the path, the query, and the body. Pure.
+"""Routes of requests and the binding of arguments: from the path, the query, and the body. Pure.
 
 GET /items/3?q=x    item(id: int, q: str = "")     id and q are converted as they are annotated
 POST with JSON      an object's keys are parameters; a function with one parameter left takes any body

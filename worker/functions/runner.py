@@ -1,4 +1,4 @@
-"""Runs calls of an app's functions: unpacks their code, makes their environment, and keeps one interpreter.
+"""The runner of an app's calls: unpacks their code, makes their environment, and keeps one interpreter.
 
 An interpreter is kept while calls come for the same code and dependencies. Other code starts another one; the
 former ends when its last call has ended.

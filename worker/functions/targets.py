@@ -1,4 +1,4 @@
-"""Finds what a call names in the modules of an app, and makes what it returns into JSON values.
+"""Targets of calls in the modules of an app, and their results as JSON values.
 
 An instance of a class is created once, for the first call of one of its methods, and kept.
 """

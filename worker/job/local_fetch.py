@@ -1,4 +1,4 @@
-"""Fetches for a `LocalJob`: a path, a file:// URL, and http(s) only if the test allows it.
+"""Fetches of a `LocalJob`: a path, a file:// URL, and http(s) only if the test allows it.
 
 There is no guard against private addresses and no cache. Sizes and times are limited as on the platform, and
 refusals have the same reasons.

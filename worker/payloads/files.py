@@ -1,4 +1,4 @@
-"""Opens a handler's `File`, so that it can be handed over as a descriptor instead of a name.
+"""A handler's `File`, opened so that it can be handed over as a descriptor instead of a name.
 
 Only a regular file below the attempt's scratch folder is taken. This process is the handler's own and holds
 no rights that the handler lacks: the checks here give the handler an early and clear error. The agent checks

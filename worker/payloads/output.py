@@ -1,4 +1,4 @@
-"""Turns a handler's value into JSON bytes, and hands over the Files in it as open descriptors, one at a time.
+"""A handler's value as JSON bytes, and the Files in it handed over as open descriptors, one at a time.
 
 A `File` becomes `{"$file": n}`, where n counts the attempt's files. A value that JSON cannot hold raises an
 error that names its path and type: `output.items[3].x is a set, which JSON cannot hold; make it a list`. NaN,

@@ -1,1 +1,1 @@
-"""Serves a handler: the worker's end of its socket, and the three loops that run attempts."""
+"""The serving of a handler: the worker's end of its socket, and the three loops that run attempts."""

@@ -1,4 +1,4 @@
-"""Serves an asynchronous handler: each attempt is a task, several at once where the endpoint allows it.
+"""The loop of an asynchronous handler: each attempt is a task, several at once where the endpoint allows it.
 
     agent ──run──> task ──done | failed──>        cancel ──> task.cancel()
     agent ──stop──> no more runs; returns when the last task has ended

@@ -1,4 +1,4 @@
-"""Serves a synchronous handler: one attempt at a time, on the main thread. `threads_loop` runs several.
+"""The loop of a synchronous handler: one attempt at a time, on the main thread. `threads_loop` runs several.
 
     waiting ──run──> running ──done | failed──> waiting ──stop──> returns
 

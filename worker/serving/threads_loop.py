@@ -1,4 +1,4 @@
-"""Serves a synchronous handler with several attempts at once, each on a thread of a bounded pool.
+"""The loop of a synchronous handler with several attempts at once, each on a thread of a bounded pool.
 
     agent ──run──> thread ──done | failed──>      cancel ──> its attempt, which reads `job.cancelled`
     agent ──stop──> no more runs; returns when the last attempt has ended

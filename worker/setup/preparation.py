@@ -1,4 +1,4 @@
-"""Makes a registered handler callable with a job: creates the class and runs its setup."""
+"""The preparation of a registered handler for calls with a job: creates the class and runs its setup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loads a handler and checks its shape, so that mistakes are reported before the first job.
+"""The registration of a handler: loads it and checks its shape, so that mistakes are reported before the
+first job.
 
 A handler is named `folder/file.py:attribute` (an absolute path: the user's own code) or
 `module.name:attribute` (an installed distribution). The folder of a file is put first in `sys.path`: the

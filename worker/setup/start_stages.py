@@ -1,4 +1,4 @@
-"""Times what a worker does before its first job, in the stages that it reports with `ready`.
+"""The times of what a worker does before its first job, in the stages that it reports with `ready`.
 
 import   the handler's module is imported
 setup    its class is made and set up; the stages in `cold_start_s`, where the class has them, count apart

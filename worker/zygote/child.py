@@ -1,4 +1,4 @@
-"""Turns a spare into a worker: sets everything that an `exec` would have set.
+"""The change of a spare into a worker: sets everything that an `exec` would have set.
 
     become ─> output ─> environment ─> volume ─> folder, limits ─> seeds, threads ─> the module
 

@@ -1,4 +1,4 @@
-"""Imports a zygote's libraries, and checks after each that a fork is still safe.
+"""The imports of a zygote's libraries, and a check after each that a fork is still safe.
 
 Only installed modules are imported: the standard library, and what a distribution provides. After each name
 this checks whether the import left a second thread (its locks would stay held in a fork), an open

@@ -1,1 +1,1 @@
-"""Opens and checks the caller's audio, and turns it into the network's audio tokens."""
+"""The caller's audio: opened, checked, and turned into the network's audio tokens."""

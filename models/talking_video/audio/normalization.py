@@ -1,4 +1,4 @@
-"""Converts the caller's audio for the speech encoder: 16 kHz, mono, at one loudness, in the job's folder.
+"""The caller's audio, converted for the speech encoder: 16 kHz, mono, at one loudness, in the job's folder.
 
     a recording ──decoded frame by frame──> floats on disk ──> NormalizedAudio
 

@@ -1,4 +1,4 @@
-"""Finds where one Ogg file ends and the next begins, in files put one behind the other. Pure.
+"""The places where one Ogg file ends and the next begins, in files put one behind the other. Pure.
 
 Such a file is a chain, and its parts are the links (RFC 3533, section 4). Radio streams are chains, and what
 recorders join. All tracks of a link begin, each with a page that says so, before the first other page.

@@ -1,4 +1,4 @@
-"""Opens a caller's audio file with the library that reads it best, and decodes it a frame at a time.
+"""A caller's audio file, opened with the library that reads it best, and decoded a frame at a time.
 
     wav, flac      libsndfile, by soundfile: it has no packets, and checks the checksums of FLAC
     all others     FFmpeg, by PyAV; and any WAV or FLAC that libsndfile does not accept

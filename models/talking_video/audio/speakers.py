@@ -1,4 +1,4 @@
-"""Decides which speaker's audio each part of the image follows, when two people are in it.
+"""The decision which speaker's audio each part of the image follows, when two people are in it.
 
 Every token of the video can attend to the audio of both speakers. Each token has a position on a line: near 2
 where the first speaker is, near 22 where the second is, at 12 elsewhere; the audio tokens of the speakers are

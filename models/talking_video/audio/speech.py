@@ -1,4 +1,4 @@
-"""Encodes audio for the network: the outputs of a speech encoder's layers, 25 times a second.
+"""Audio, encoded for the network: the outputs of a speech encoder's layers, 25 times a second.
 
     samples (16 kHz, mono, on disk) ── all of them, or a stretch ──> convolutions (50 a second)
         ── interpolated to 25 a second ──> the encoder's layers ──> (frames, layers, width)

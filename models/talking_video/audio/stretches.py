@@ -1,4 +1,4 @@
-"""Divides audio into the stretches that the speech encoder processes at a time.
+"""The stretches of audio that the speech encoder processes at a time.
 
 Pure. Audio of up to `whole_s` is encoded at once, as the network was trained; longer audio in stretches of
 that length. Of each stretch the features of the frames in its middle are used, and those of the next stretch

@@ -1,4 +1,4 @@
-"""Turns the speech encoder's layers into the audio tokens of each latent frame: windows, and the projector.
+"""The audio tokens of each latent frame, from the speech encoder's layers: windows, and the projector.
 
     features (F, layers, width), 25 a second
         ──windows──>         (frames, 5, layers, width)    each frame with its neighbours

@@ -1,4 +1,4 @@
-"""Looks for signs that an audio file was truncated; FFmpeg decodes half a file without an error.
+"""Signs that an audio file was truncated; FFmpeg decodes half a file without an error.
 
     wav, aiff   the length of the chunk of its samples    mp3   the bytes that its Xing or Info header counts
     ogg         its last page, which must be whole        m4a   the lengths of its boxes

@@ -1,4 +1,4 @@
-"""Decodes latents to frames, one latent at a time, so that the first frames can be sent while the rest is
+"""Frames decoded from latents, one latent at a time, so that the first frames can be sent while the rest is
 decoded.
 
 Wan's autoencoder is causal in time: the first latent gives one frame, each later one gives four, and of the

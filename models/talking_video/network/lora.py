@@ -1,5 +1,5 @@
-"""Adds a LoRA to the network's weights when it is loaded, so that it costs nothing afterwards and a change of
-its strength recompiles nothing.
+"""A LoRA that is added to the network's weights when it is loaded, so that it costs nothing afterwards and a
+change of its strength recompiles nothing.
 
     weight += scale * alpha / rank * up @ down        lora_down, lora_up (or lora_A, lora_B), alpha
     weight += scale * diff      bias += scale * diff_b      modulation += scale * diff_m

@@ -1,4 +1,4 @@
-"""Makes the autoencoder faster on a CPU: the same sums by faster kernels, which round in another order.
+"""A faster autoencoder on a CPU: the same sums by faster kernels, which round in another order.
 
     convolution over frames    torch's kernel for three dimensions is a plain loop on a CPU; here the frames
     of

@@ -1,4 +1,4 @@
-"""Loads the network's weights from published files: Wan's own or diffusers', and the adapter's.
+"""The network's weights from published files: Wan's own or diffusers', and the adapter's.
 
     base     a diffusers folder of WanTransformer3DModel, or Wan's original files: the keys decide
     adapter  InfiniteTalk's file: keys that the network adds to the base, and base keys that it may replace

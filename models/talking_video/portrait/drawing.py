@@ -1,4 +1,4 @@
-"""Draws one frame: the image, with its mouth, its eyes and its head as they are requested.
+"""The drawing of a frame: the image, with its mouth, its eyes and its head as they are requested.
 
     pixel of the frame ──head──> pixel of the still face ──lids, lips, jaw──> pixel of the image
                                         └─ between the lips: the inside of the mouth, drawn

@@ -1,4 +1,4 @@
-"""Finds the face in an image: where its mouth, eyes and chin are.
+"""The face in an image: where its mouth, eyes and chin are.
 
     image ──> detector (whole, then parts of it) ──> box, eyes ──> turned square ──> mesh of 468 points
           └─> no box: upright squares of the image ────────────────────────────────────┘

@@ -1,1 +1,2 @@
-"""Samples latents from noise: the plan of chunks, the noise levels and guidance, and the denoising loop."""
+"""Sampling of latents from noise: the plan of chunks, the noise levels and guidance, and the denoising
+loop."""

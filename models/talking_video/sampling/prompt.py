@@ -1,4 +1,4 @@
-"""Cleans a prompt as Wan's authors do, since the text encoder was trained with cleaned prompts.
+"""Prompts cleaned as Wan's authors clean them, since the text encoder was trained with cleaned prompts.
 
 Mojibake is repaired and curly quotes become straight (`ftfy`), HTML entities, also doubly encoded ones,
 become the characters that they name, and each run of white space becomes one space. This is for Wan only:

@@ -1,4 +1,4 @@
-"""Denoises the latents of one chunk.
+"""The denoising of the latents of one chunk.
 
     noise of (seed, chunk) ──> at each level: forwards ─> guidance ─> Euler step ─> known latents restored
 

@@ -1,4 +1,4 @@
-"""Keeps the colours of a long video close to those of the image.
+"""The colours of a long video, kept close to those of the image.
 
 The last decoded frames of each chunk are encoded again for the next chunk, and colours drift a little each
 time. So the mean and deviation of each CIELAB channel of every frame are set to those of the reference image

@@ -1,4 +1,4 @@
-"""Cuts the caller's image to the shape of the video."""
+"""The caller's image, cut to the shape of the video."""
 
 from __future__ import annotations
 

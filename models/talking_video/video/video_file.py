@@ -1,4 +1,4 @@
-"""Writes the video file: H.264 at exactly 25 frames a second, and the caller's audio as AAC.
+"""The video file: H.264 at exactly 25 frames a second, and the caller's audio as AAC.
 
     add(frames) ──> fragments of MP4 ──> take(): the bytes since the last call
     finish() ──> the fragments remuxed into one file that begins with its index (faststart) ──> checked

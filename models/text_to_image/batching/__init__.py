@@ -1,1 +1,1 @@
-"""Makes images of several jobs in one batch: which fit together, and where a measurement says it pays."""
+"""Batches of several jobs' images: which fit together, and where a measurement says that batches pay."""

@@ -1,4 +1,4 @@
-"""Makes the images of several jobs, which wait on threads of their own, on one thread: alone or in batches.
+"""The images of several jobs, which wait on threads of their own, made on one thread: alone or in batches.
 
     thread of a job ──make──> waiting ──next_batch──> the thread of batches ──> image, or an error
                        │                                  └ on_step of each job, after each step

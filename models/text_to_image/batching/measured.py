@@ -1,4 +1,5 @@
-"""Measures at set-up whether batches pay: whole jobs, alone and in batches, from the smallest size upwards.
+"""The measurement at set-up whether batches pay: whole jobs, alone and in batches, from the smallest size
+upwards.
 
 It stops at the first size at which none pays: the larger the images, the less a batch saves. Where a batch
 does not fit into the device's memory, larger ones are not tried.

@@ -1,5 +1,5 @@
-"""Says in full what a prompt in known words leaves open, as `flux-mini` was trained: what is left open would
-be drawn as a blur of all that it may be.
+"""The completion of prompts in known words, as `flux-mini` was trained: what a prompt leaves open would be
+drawn as a blur of all that it may be.
 
     "a cat", seed 7 ──> "a orange cat in a meadow"
     "a red car and a house" ──> "a red car on a beach"; the house is left out

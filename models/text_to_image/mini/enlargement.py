@@ -1,4 +1,4 @@
-"""Makes a picture of any size out of the square that `flux-mini` draws: enlarged, and beside the square the
+"""Pictures of any size, made out of the square that `flux-mini` draws: enlarged, and beside the square the
 background goes on, which changes from top to bottom only.
 
 Imports torch, numpy and Pillow only when a picture is made.

@@ -1,4 +1,4 @@
-"""Reads a prompt in the words that `flux-mini` was trained on, and says what it read otherwise.
+"""The reading of a prompt in the words that `flux-mini` was trained on, and of what was read otherwise.
 
     "A crimson kitten, cinematic" ──> "a red cat"   drawn instead: crimson: red, kitten: cat
                                                     not drawn: cinematic

@@ -1,4 +1,4 @@
-"""Trains the autoencoder of `flux-mini` on crops of scenes.
+"""The training of the autoencoder of `flux-mini` on crops of scenes.
 
 The loss is the mean difference of colours and of their gradients, which keeps edges sharp, and a little of
 the Kullback-Leibler divergence, which keeps the latents near a normal distribution.

@@ -1,4 +1,5 @@
-"""Draws scenes with the icons of Material Design Icons (Apache-2.0), as the package qtawesome has them.
+"""The drawing of scenes with the icons of Material Design Icons (Apache-2.0), as the package qtawesome has
+them.
 
 pip install --no-deps qtawesome==1.4.2
 """

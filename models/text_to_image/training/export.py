@@ -1,4 +1,4 @@
-"""Writes trained networks as the files of `mini/trained`, as bfloat16."""
+"""The export of trained networks as the files of `mini/trained`, as bfloat16."""
 
 from __future__ import annotations
 

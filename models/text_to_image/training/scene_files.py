@@ -1,4 +1,4 @@
-"""Makes scenes with their latents, for the transformer to train on, and stores them in parts.
+"""Scenes with their latents, for the transformer to train on, stored in parts.
 
 A part's scenes depend on the seed and on its number only, so an interrupted making goes on with what is
 missing.

@@ -1,4 +1,4 @@
-"""Gives each name of an object an embedding that says what the object looks like, before the training begins.
+"""The embedding of each name of an object that says what the object looks like, before the training begins.
 
 The masks of all icons, as numbers, differ in at most as many directions as there are icons, so an embedding
 can hold a mask in full. So the transformer can learn one way to draw a mask at a place; with random

@@ -1,4 +1,4 @@
-"""Trains the transformer of `flux-mini` and its two text encoders, by flow matching.
+"""The training of the transformer of `flux-mini` and its two text encoders, by flow matching.
 
 A latent x is mixed with noise e at a level s: (1 - s) x + s e. The network reads the mixture and the caption,
 and learns e - x (Lipman et al., "Flow Matching for Generative Modeling", 2023). Half of the levels are drawn

@@ -1,1 +1,1 @@
-"""Trains the network that hears visemes, on speech that espeak-ng makes; nothing imports it"""
+"""The training of the network that hears visemes, on speech that espeak-ng makes; nothing imports it"""
