@@ -17,9 +17,9 @@ EXPECTED = frozenset(
         "stoker.control.store.database.secrets.SecretKeyError",
         "stoker.control.store.database.opening.StoreError",
         "stoker.control.config.tls.NotLoopback",
-        "stoker.control.config.tls.TlsFilesUnusable",
         "stoker.models.weights.lock.WeightsError",
         "stoker.outbound.errors.OutboundError",
+        "stoker.wire.tls_files.TlsFilesUnusable",
     }
 )
 

@@ -22,16 +22,19 @@ class Certificate:
     key: bytes
 
 
-def make_certificate(folder: Path) -> Certificate:
-    """Self-signed, for loopback, good as its own authority."""
+VALID = datetime.timedelta(days=30)
+
+
+def make_certificate(folder: Path, valid: datetime.timedelta = VALID) -> Certificate:
+    """Self-signed, for loopback, good as its own authority. A negative `valid` makes an expired one."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "control")])
     now = datetime.datetime.now(datetime.UTC)
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(hours=1))
+        .not_valid_before(min(now, now + valid) - datetime.timedelta(minutes=5))
+        .not_valid_after(now + valid)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

@@ -65,7 +65,15 @@ from stoker.cli.stopping import on_first_signal
 from stoker.models.weights import weights_folder
 from stoker.wire.messages import Device, WorkerSpec, WorkerState
 from stoker.wire.names import short_id
-from stoker.wire.streams import AgentStream
+from stoker.wire.streams import AgentStream, StreamEnded
+from stoker.wire.tls_files import (
+    PemFile,
+    TlsFilesUnusable,
+    read_authority,
+    read_certificate,
+    read_key,
+    warnings_now,
+)
 
 log = logging.getLogger(__name__)
 
@@ -317,17 +325,7 @@ class NodeCredential:
 
 def connector(options: AgentOptions, credential: NodeCredential) -> Callable[[], Awaitable[AgentStream]]:
     """Returns a function that connects. It reads the TLS files each time, so that a renewed certificate is
-    used."""
-
-    async def connect_once() -> AgentStream:
-        return await connect(
-            options.control,
-            credential.token(),
-            ca=_read(options.tls_ca),
-            cert=_read(options.tls_cert),
-            key=_read(options.tls_key),
-        )
-
+    used. Raises CliError, and TlsFilesUnusable where they are wrong now already."""
     if (options.tls_cert is None) != (options.tls_key is None):
         raise CliError("a certificate of the agent's own needs both --tls-cert and --tls-key")
     if options.tls_ca is None and not options.insecure and not stays_here(options.control):
@@ -335,11 +333,31 @@ def connector(options: AgentOptions, credential: NodeCredential) -> Callable[[],
             f"the join token and every job would go to {options.control} in the clear: give --tls-ca, the"
             " authority that signed control's certificate, or --insecure"
         )
+
+    async def connect_once() -> AgentStream:
+        try:
+            ca, cert, key = _tls_files(options)
+        except TlsFilesUnusable as error:  # while they are renewed
+            raise StreamEnded(str(error)) from None
+        return await connect(options.control, credential.token(), ca=_pem(ca), cert=_pem(cert), key=_pem(key))
+
+    authority, certificate, _ = _tls_files(options)
+    for warning in warnings_now(authority, certificate):
+        log.warning("%s", warning)
     return connect_once
 
 
-def _read(file: Path | None) -> bytes | None:
-    return None if file is None else file.read_bytes()
+def _tls_files(options: AgentOptions) -> tuple[PemFile | None, PemFile | None, PemFile | None]:
+    """Returns the authority, the certificate and its key. Raises TlsFilesUnusable."""
+    authority = None if options.tls_ca is None else read_authority(options.tls_ca)
+    if options.tls_cert is None or options.tls_key is None:
+        return authority, None, None
+    certificate = read_certificate(options.tls_cert)
+    return authority, certificate, read_key(options.tls_key, certificate)
+
+
+def _pem(file: PemFile | None) -> bytes | None:
+    return None if file is None else file.pem
 
 
 class _AnnounceOnce:

@@ -111,6 +111,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
     stop = asyncio.Event()
     config = load_config(options.config)
     endpoints, tls = declared_endpoints(config, options.hosted, variables), options.tls(config)
+    for warning in tls.warnings() if tls else ():
+        log.warning("%s", warning)
     folder = DataFolder.make(options.data_dir)
     if options.reload:
         endpoints = with_sources(endpoints)

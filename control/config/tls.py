@@ -8,13 +8,18 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.wire.tls_files import (
+    PemFile,
+    TlsFilesUnusable,
+    read_authority,
+    read_certificate,
+    read_key,
+    warnings_now,
+)
+
 
 class NotLoopback(Exception):
     """Without TLS only this machine may connect; the message says what to do."""
-
-
-class TlsFilesUnusable(Exception):
-    """The message says which files, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +30,29 @@ class TlsFiles:
     key: Path
     client_ca: Path | None = None
 
-    def read(self, file: Path) -> bytes:
-        try:
-            return file.read_bytes()
-        except OSError as error:
-            raise TlsFilesUnusable(f"the TLS file {file} cannot be read: {error.strerror}") from None
+    def pair(self) -> tuple[PemFile, PemFile]:
+        """Returns the certificate and its key. Raises TlsFilesUnusable."""
+        certificate = read_certificate(self.cert)
+        return certificate, read_key(self.key, certificate)
+
+    def authority(self) -> PemFile | None:
+        """Returns the authority that signs agents' certificates. Raises TlsFilesUnusable."""
+        return None if self.client_ca is None else read_authority(self.client_ca)
+
+    def warnings(self) -> list[str]:
+        """Returns a sentence for each file that has expired or will soon. Raises TlsFilesUnusable."""
+        return warnings_now(self.pair()[0], self.authority())
 
     def context(self) -> ssl.SSLContext:
         """Returns a TLS context for the server that callers reach. Raises TlsFilesUnusable."""
-        self.read(self.cert), self.read(self.key)  # ssl does not say which of the two is missing
+        self.pair()  # ssl does not say which of the two is wrong
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self.cert, self.key, password=self._no_password)
         except ssl.SSLError as error:
-            why = f"{self.cert} and {self.key} are no certificate and its key: {error.reason or error}"
+            why = f"{self.cert} and {self.key} are refused by OpenSSL: {error.reason or error}"
             raise TlsFilesUnusable(why) from None
         return context
 
     def _no_password(self) -> str:
-        raise TlsFilesUnusable(f"the key in {self.key} is encrypted; give one that needs no password")
+        raise TlsFilesUnusable(f"the TLS key {self.key} is encrypted; give a key that needs no password")

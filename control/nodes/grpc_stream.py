@@ -247,11 +247,12 @@ def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
         if bound:
             return bound
     raise CannotListen(
-        f"cannot listen on {address}: it is in use, not an address of this host, or the TLS files are no pair"
+        f"cannot listen on {address}: it is in use, not an address of this host, or gRPC refuses the TLS"
+        " files"
     )
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
-    pair = (tls.read(tls.key), tls.read(tls.cert))
-    client_ca = tls.read(tls.client_ca) if tls.client_ca else None
-    return grpc.ssl_server_credentials([pair], client_ca, client_ca is not None)
+    (certificate, key), authority = tls.pair(), tls.authority()
+    client_ca = None if authority is None else authority.pem
+    return grpc.ssl_server_credentials([(key.pem, certificate.pem)], client_ca, client_ca is not None)

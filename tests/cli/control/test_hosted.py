@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from certificates import make_certificate
 
 from stoker.cli.agent.isolation import worker_user
 from stoker.cli.agent.process import AgentOptions, NodeCredential, connector, host_environment, node_id
@@ -249,9 +250,8 @@ def test_half_a_certificate_is_refused(tmp_path: Path) -> None:
 def test_no_token_and_no_job_goes_out_in_the_clear(tmp_path: Path, control: str) -> None:
     with pytest.raises(CliError, match=r"would go to .* in the clear: give --tls-ca, .* or --insecure"):
         connector(AgentOptions(control, "jt", tmp_path), NodeCredential(tmp_path, "jt"))
-    connector(
-        AgentOptions(control, "jt", tmp_path, tls_ca=tmp_path / "ca.pem"), NodeCredential(tmp_path, "jt")
-    )
+    authority = make_certificate(tmp_path).files.cert
+    connector(AgentOptions(control, "jt", tmp_path, tls_ca=authority), NodeCredential(tmp_path, "jt"))
     connector(AgentOptions(control, "jt", tmp_path, insecure=True), NodeCredential(tmp_path, "jt"))
     connector(AgentOptions("127.0.0.1:1", "jt", tmp_path), NodeCredential(tmp_path, "jt"))
 

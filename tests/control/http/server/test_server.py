@@ -18,12 +18,13 @@ from fake_plane import KEY, FakePlane
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stoker.control.config.tls import NotLoopback, TlsFiles, TlsFilesUnusable
+from stoker.control.config.tls import NotLoopback, TlsFiles
 from stoker.control.http.calls.answers import RECEIVED_TRAILERS, SEND_TRAILERS
 from stoker.control.http.server.forwarded import Proxies
 from stoker.control.http.server.server import CannotListen, HttpServer, serve_http
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StoredChunk, StreamEvent
+from stoker.wire.tls_files import TlsFilesUnusable
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
@@ -244,7 +245,9 @@ async def test_callers_are_served_over_tls(app: ASGIApp, tmp_path: Path) -> None
 async def test_tls_files_that_are_none_are_reported(app: ASGIApp, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     one, other = make_certificate(tmp_path).files, make_certificate(tmp_path / "other").files
-    with pytest.raises(TlsFilesUnusable, match=r"other/key\.pem are no certificate and its key: KEY_VALUES"):
+    with pytest.raises(
+        TlsFilesUnusable, match=r"the TLS key .*other/key\.pem does not fit the certificate in"
+    ):
         await serve_http(app, "127.0.0.1", 0, tls=TlsFiles(one.cert, other.key))
     with pytest.raises(TlsFilesUnusable, match=r"no\.pem cannot be read: No such file"):
         await serve_http(app, "127.0.0.1", 0, tls=TlsFiles(one.cert, tmp_path / "no.pem"))
