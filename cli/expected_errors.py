@@ -8,7 +8,7 @@ from __future__ import annotations
 EXPECTED = frozenset(
     {
         "stoker.agent.host.devices.devices.DevicesUnknown",
-        "stoker.agent.interfaces.AgentRefused",
+        "stoker.agent.errors.AgentRefused",
         "stoker.client.errors.ClientError",
         "stoker.control.http.server.server.CannotListen",
         "stoker.control.config.config.ConfigError",

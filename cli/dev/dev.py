@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -18,6 +19,7 @@ from stoker.cli.access import RESENDS, ca_file, client_errors
 from stoker.cli.dev import platform
 from stoker.cli.dev.live_endpoints.plan import question
 from stoker.cli.dev.live_endpoints.provisioning import Provisioning
+from stoker.cli.dev.local_server.callers import LOOPBACK, Callers
 from stoker.cli.dev.local_server.calls import Calls
 from stoker.cli.dev.local_server.display import Display
 from stoker.cli.dev.local_server.listening import listen
@@ -31,9 +33,6 @@ from stoker.cli.stopping import on_first_signal
 from stoker.client import AsyncClient, httpx_adapter
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.outbound.refused_addresses import is_loopback
-
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""The names of this machine in the Host header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +109,10 @@ class _App:
         stack.push_async_callback(provisioning.close)
         await provisioning.start()
         calls = Calls(stoker, http, provisioning, display)
-        hosts = LOOPBACK | {options.host} if is_loopback(options.host) else None
-        return cls(provisioning, LocalServer(calls, provisioning.states, hosts), display)
+        names = LOOPBACK | {options.host.lower()}
+        here = is_loopback(options.host)
+        callers = Callers(names if here else names | {socket.gethostname().lower()}, network=not here)
+        return cls(provisioning, LocalServer(calls, provisioning.states, callers), display)
 
     def use(self, project: Project) -> None:
         """Serves this state of the app from now on."""

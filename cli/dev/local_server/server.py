@@ -6,7 +6,7 @@
 | status | when |
 |---|---|
 | 400 | the body is wrong, as for a deployed endpoint; the message names the field |
-| 403 | a page of another site made a browser send it, or the Host header is not this server's |
+| 403 | a page of another site or port made a browser send it, or the Host header is not this server's |
 | 413 | the body is larger than a request to the platform may be |
 | 500 | the function raised, with its traceback; or the file of the route has a problem, which is shown |
 | 502 | the platform cannot be reached |
@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.datastructures import Headers
@@ -29,6 +28,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from stoker.cli.dev.local_server import openapi
+from stoker.cli.dev.local_server.callers import Callers
 from stoker.cli.dev.local_server.calls import Calls
 from stoker.cli.dev.local_server.requests import BodyRefused, BodyTooLarge, arguments
 from stoker.cli.dev.local_server.routing import LocalRoute
@@ -50,11 +50,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class LocalServer:
-    """An ASGI application. `states` are those of the live endpoints that were provisioned, by name. `hosts`:
-    the names in the Host header of its callers; None allows any."""
+    """An ASGI application. `states` are those of the live endpoints that were provisioned, by name."""
 
-    def __init__(self, calls: Calls, states: dict[str, str], hosts: frozenset[str] | None = None) -> None:
-        self._calls, self._states, self._hosts = calls, states, hosts
+    def __init__(self, calls: Calls, states: dict[str, str], callers: Callers) -> None:
+        self._calls, self._states, self._callers = calls, states, callers
         self._router = Router()
         self._project: Project
         self._routes: Sequence[LocalRoute] = ()
@@ -75,9 +74,10 @@ class LocalServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        response: Response | None = self._foreign(Headers(scope=scope))
-        if response is not None:
-            await response(scope, receive, send)
+        response: Response
+        refusal = self._callers.refusal(Headers(scope=scope))
+        if refusal is not None:
+            await _error(403, refusal)(scope, receive, send)
             return
         try:
             # With an application in its scope, the router raises what it would answer as text.
@@ -94,20 +94,6 @@ class LocalServer:
         except (ClientError, CliError) as error:
             response = _error(503, str(error))
         await response(scope, receive, send)
-
-    def _foreign(self, headers: Headers) -> Response | None:
-        """Returns the refusal of a request that a page of another site made a browser send: no key protects
-        this server from them. Browsers send Sec-Fetch-Site to this machine and over TLS only, and Origin with
-        every POST."""
-        host, origin = _host_of(f"//{headers.get('host', '')}"), headers.get("origin")
-        site = headers.get("sec-fetch-site")
-        if site is None and origin is not None and _host_of(origin) != host:
-            site = "cross-site"
-        if site == "cross-site":
-            return _error(403, "a page of another site may not call these functions")
-        if self._hosts is not None and host not in self._hosts:
-            return _error(403, f"the Host header must be one of {', '.join(sorted(self._hosts))}; got {host}")
-        return None
 
     # -- the server's own routes
 
@@ -186,13 +172,6 @@ class LocalServer:
             body=body,
         )
         return Response(answer.body, answer.status, dict(answer.headers))
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:  # as of "http://["
-        return None
 
 
 def _error(status: int, message: str) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,41 +10,62 @@ import httpx
 import pytest
 from written_apps import BALANCED, ONE, app
 
-from stoker.cli.dev.dev import LOOPBACK
+from stoker.cli.dev.local_server.callers import LOOPBACK, Callers
 from stoker.cli.dev.local_server.openapi import document
+from stoker.cli.dev.local_server.requests import arguments
 from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.local_server.server import BODY_BYTES_MAX, LocalServer
 from stoker.cli.dev.project import Project, load
+from stoker.client.apps.requests import function_request
 
-ANY = None
+HERE = Callers()
+NETWORK = Callers(LOOPBACK | {"box.example"}, network=True)
 
 
 @pytest.mark.parametrize(
-    ("hosts", "headers", "status"),
+    ("callers", "headers", "status"),
     [
-        (LOOPBACK, {"Host": "localhost:8888"}, 200),
-        (LOOPBACK, {"Host": "[::1]:8888"}, 200),
-        (LOOPBACK, {"Host": "["}, 403),
-        (LOOPBACK, {"Host": "rebound.example:8888", "Origin": "http://rebound.example:8888"}, 403),
-        (LOOPBACK, {"Host": "localhost:8888", "Origin": "http://localhost:3000"}, 200),
-        (LOOPBACK, {"Host": "localhost:8888", "Origin": "http://page.example"}, 403),
-        (LOOPBACK, {"Host": "localhost:8888", "Origin": "null"}, 403),
-        (LOOPBACK, {"Host": "localhost:8888", "Sec-Fetch-Site": "cross-site"}, 403),
+        (HERE, {"Host": "localhost:8888"}, 200),
+        (HERE, {"Host": "[::1]:8888"}, 200),
+        (HERE, {"Host": "["}, 403),
+        (HERE, {"Host": "rebound.example:8888", "Origin": "http://rebound.example:8888"}, 403),
+        (HERE, {"Host": "localhost:8888", "Origin": "http://localhost:8888"}, 200),
+        (HERE, {"Host": "LOCALHOST:8888", "Origin": "http://localhost:8888"}, 200),
+        (HERE, {"Host": "localhost", "Origin": "http://localhost:80"}, 200),
+        (HERE, {"Host": "localhost:8888", "Sec-Fetch-Site": "none"}, 200),
+        (HERE, {"Host": "localhost:8888", "Origin": "http://localhost:3000"}, 403),
+        (HERE, {"Host": "localhost:8888", "Origin": "http://localhost"}, 403),
+        (HERE, {"Host": "localhost:8888", "Origin": "http://127.0.0.1:8888"}, 403),
+        (HERE, {"Host": "localhost:8888", "Origin": "http://localhost:x"}, 403),
+        (HERE, {"Host": "localhost:8888", "Sec-Fetch-Site": "same-site"}, 403),
+        (HERE, {"Host": "localhost:8888", "Sec-Fetch-Site": "other"}, 403),
+        (HERE, {"Host": "10.0.0.7:8888"}, 403),
+        (HERE, {"Host": "rebound.example:8888", "Sec-Fetch-Site": "same-origin"}, 403),
+        (HERE, {"Host": "localhost:8888", "Origin": "http://page.example"}, 403),
+        (HERE, {"Host": "localhost:8888", "Origin": "null"}, 403),
+        (HERE, {"Host": "localhost:8888", "Sec-Fetch-Site": "cross-site"}, 403),
         (
-            LOOPBACK,  # behind a proxy that names this machine
+            HERE,  # behind a proxy that names this machine
             {"Host": "localhost:8888", "Sec-Fetch-Site": "same-origin", "Origin": "https://tunnel.example"},
             200,
         ),
-        (ANY, {"Host": "10.0.0.7:8888"}, 200),
-        (ANY, {"Host": "10.0.0.7:8888", "Origin": "http://10.0.0.7:8888"}, 200),
-        (ANY, {"Host": "10.0.0.7:8888", "Origin": "http://page.example"}, 403),
+        (NETWORK, {"Host": "10.0.0.7:8888"}, 200),
+        (NETWORK, {"Host": "10.0.0.7:8888", "Origin": "http://10.0.0.7:8888"}, 200),
+        (NETWORK, {"Host": "10.0.0.7:8888", "Origin": "http://page.example"}, 403),
+        (NETWORK, {"Host": "10.0.0.7:8888", "Origin": "http://10.0.0.7:3000"}, 403),
+        (NETWORK, {"Host": "[fd00::1]:8888", "Origin": "http://[fd00::1]:8888"}, 200),
+        (NETWORK, {"Host": "dev:8888"}, 200),
+        (NETWORK, {"Host": "dev.local:8888"}, 200),
+        (NETWORK, {"Host": "box.example:8888"}, 200),
+        (NETWORK, {"Host": "rebound.example:8888"}, 403),
+        (NETWORK, {"Host": "rebound.example:8888", "Origin": "http://rebound.example:8888"}, 403),
     ],
 )
 async def test_pages_of_other_sites_get_no_answer(
-    tmp_path: Path, hosts: frozenset[str] | None, headers: dict[str, str], status: int
+    tmp_path: Path, callers: Callers, headers: dict[str, str], status: int
 ) -> None:
     calls: Any = None
-    server = LocalServer(calls, {}, hosts)
+    server = LocalServer(calls, {}, callers)
     server.serve(Project(tmp_path), ())
     transport = httpx.ASGITransport(server)
     async with httpx.AsyncClient(transport=transport, base_url="http://local") as http:
@@ -58,6 +80,17 @@ async def test_pages_of_other_sites_get_no_answer(
         (b'{"input": "a"}', 400, "input must be an object"),
         (b'{"input": {}}', 400, "input.text is required and missing"),
         (b'{"input": {"text": "a", "volume": 11}}', 400, "input.volume is unknown"),
+        (b"[" * 100_000, 400, "more than 200 levels"),
+        (b'{"input":{"text":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", 400, "more than 200 levels"),
+        (b'{"input":{"text":' + b"[" * 500 + b"]" * 500 + b"}}", 400, "more than 200 levels"),
+        (b'{"input":{"text":' + b'{"a":' * 201 + b"1" + b"}" * 201 + b"}}", 400, "more than 200 levels"),
+        (
+            rb'{"input":{"text":["a","\ud800"]}}',
+            400,
+            r"input.text[1] has the half of a surrogate pair, '\ud800'",
+        ),
+        (rb'{"input":{"text":{"\udfff":1}}}', 400, "a key of input.text has the half of a surrogate pair"),
+        (rb'{"input":{"\udfff":1}}', 400, "a key of input has the half of a surrogate pair"),
         (b" " * (BODY_BYTES_MAX + 1), 413, "the body is larger than 30 MiB"),
     ],
 )
@@ -67,7 +100,7 @@ async def test_a_wrong_body_has_the_status_that_a_deployed_endpoint_gives(
     calls: Any = None
     project = load(app(tmp_path, one=ONE, lb=BALANCED))
     routes, _ = local_routes(project)
-    server = LocalServer(calls, {}, ANY)
+    server = LocalServer(calls, {}, NETWORK)
     server.serve(project, routes)
     transport = httpx.ASGITransport(server)
     async with httpx.AsyncClient(transport=transport, base_url="http://local") as http:
@@ -77,3 +110,16 @@ async def test_a_wrong_body_has_the_status_that_a_deployed_endpoint_gives(
     described = document(routes)["paths"]
     assert "400" in described["/one/runsync"]["post"]["responses"]
     assert "422" in described["/lb/items"]["post"]["responses"], "a route answers as its worker does"
+
+
+async def test_values_of_200_levels_reach_the_platform(tmp_path: Path) -> None:
+    deepest: Any = "\U0001f600"
+    for n in range(199):
+        deepest = [deepest] if n % 2 else {"a": deepest}
+    project = load(app(tmp_path, one=ONE))
+    (route,), _ = local_routes(project)
+    kwargs = arguments(json.dumps({"input": {"text": deepest}}).encode(), route.function)
+    assert kwargs == {"text": deepest}
+    served = route.served
+    sent = function_request(served.endpoint, route.function.qualname, kwargs, served.code, served.definition)
+    assert json.loads(json.dumps(sent)) == sent
