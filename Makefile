@@ -5,7 +5,7 @@
 #   make test        the tests that take seconds
 #   make test-models the tests of models/ with the instructions of another processor
 #   make test-slow   the ones that take longer, and all examples of those that draw them
-#   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms
+#   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms, docstrings
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
 #   make rooms       draw the rooms of DESIGN.md again
@@ -78,6 +78,7 @@ check: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@.ci/proto --check "$(BIN)/python"
 	@$(BIN)/python .ci/rooms.py --check
+	@$(BIN)/python .ci/words.py
 
 peers:
 	@.ci/peers "$(PYTHON)"
