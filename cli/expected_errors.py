@@ -9,6 +9,7 @@ EXPECTED = frozenset(
     {
         "stoker.agent.host.devices.devices.DevicesUnknown",
         "stoker.agent.errors.AgentRefused",
+        "stoker.agent.errors.OutboxUnusable",
         "stoker.client.errors.ClientError",
         "stoker.control.http.server.server.CannotListen",
         "stoker.control.config.config.ConfigError",

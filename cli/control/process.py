@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import uvloop
 from starlette.types import ASGIApp
@@ -57,6 +57,7 @@ from stoker.control.plane import Plane
 from stoker.control.rules.types import Endpoint
 from stoker.control.store import DEFAULT_ACCOUNT, Conn, begin_audit, end_audit
 from stoker.control.store.database.commits import Commits, Committer
+from stoker.control.store.database.opening import Store, StoreError
 from stoker.control.store.resources import keys
 from stoker.outbound.guard import Guard
 from stoker.outbound.s3.local_server import LocalS3
@@ -65,6 +66,9 @@ from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
 
 log = logging.getLogger(__name__)
+
+DATABASE_LOOK_S = 1.0
+"""How often control looks whether the database file is still the one that it opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
-        await stack.enter_async_context(_running(plane, stop))
+        await stack.enter_async_context(_running(plane.run(), "plane", stop))
+        await stack.enter_async_context(_running(_watch_database(store), "database file watched", stop))
         grpc = await serve(
             options.grpc_host,
             options.grpc_port,
@@ -256,9 +261,9 @@ async def _object_store(
 
 
 @asynccontextmanager
-async def _running(plane: Plane, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Runs the plane during the block. If it fails, control stops with its error."""
-    work = asyncio.create_task(plane.run(), name="plane")
+async def _running(running: Coroutine[Any, Any, None], name: str, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Runs this during the block. If it fails, control stops with its error."""
+    work = asyncio.create_task(running, name=name)
     work.add_done_callback(lambda _: stop.set())
     try:
         yield
@@ -268,6 +273,16 @@ async def _running(plane: Plane, stop: asyncio.Event) -> AsyncIterator[None]:
         await asyncio.wait([work])
         if not work.cancelled():
             work.result()
+
+
+async def _watch_database(store: Store) -> None:
+    """Raises StoreError once the database file has been deleted or replaced: nothing that control goes on
+    to store would be found at the next start."""
+    while True:
+        lost = store.database.lost()
+        if lost is not None:
+            raise StoreError(f"{lost} while control was running; control ends, start it again")
+        await asyncio.sleep(DATABASE_LOOK_S)
 
 
 @asynccontextmanager

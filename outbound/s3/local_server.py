@@ -15,6 +15,9 @@ not in its arguments. rclone ends when this process ends (exec_with_parent).
                           v                                    +--stop: SIGTERM, then SIGKILL--> stopped
                        LocalS3Failed
 
+If the bucket's folder is deleted or replaced meanwhile, LocalS3 makes it again and starts rclone again, which
+remembers folders for minutes: jobs go on, and an object that was deleted is missing, not an error inside.
+
 rclone keeps content types in memory only. After it restarts, it guesses them from the file name in the key.
 """
 
@@ -35,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.outbound.errors import LocalS3Failed
+from stoker.outbound.s3.bucket_folder import BucketFolder
 from stoker.outbound.s3.disk import RESERVE_BYTES
 from stoker.outbound.s3.objects import ObjectStoreConfig
 
@@ -43,6 +47,9 @@ log = logging.getLogger(__name__)
 _BACKLOG = 512
 _RETRY_S = 0.05
 _FILE = "object-store.json"
+
+LOOK_S = 2.0
+"""How often LocalS3 looks whether the bucket's folder is still there."""
 
 
 class LocalS3:
@@ -60,18 +67,21 @@ class LocalS3:
         port_patience_s: float = 5.0,
         restarts: bool = True,
         reserve_bytes: int = RESERVE_BYTES,
+        look_s: float = LOOK_S,
     ) -> None:
         self._data_dir = Path(data_dir).absolute()
         self._folder = self._data_dir / "objects"
         self._configured_port = port
         self._bucket = bucket
+        self._bucket_folder = BucketFolder(self._folder / bucket)
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._port_patience_s = port_patience_s
         self._restarts = restarts
         self._reserve_bytes = reserve_bytes
+        self._look_s = look_s
         self._process: asyncio.subprocess.Process | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._last_lines: deque[str] = deque(maxlen=20)
         self._config: ObjectStoreConfig | None = None
         self.starts = 0
@@ -100,9 +110,7 @@ class LocalS3:
         await self.stop()
 
     async def start(self) -> None:
-        self._data_dir.mkdir(parents=True, exist_ok=True)
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        (self._folder / self._bucket).mkdir(exist_ok=True)
+        self._bucket_folder.make()
         stored = _load(self._data_dir / _FILE)
         listener = await self._listener(stored.get("port", 0))
         with listener:
@@ -126,17 +134,22 @@ class LocalS3:
             )
             await self._spawn(listener)
         await self._wait_for_response(port)
-        self._watching = asyncio.create_task(self._watch(port), name="embedded object store")
+        self._bucket_folder.hold()
+        self._watching = [
+            asyncio.create_task(self._watch(port), name="embedded object store"),
+            asyncio.create_task(self._watch_folder(), name="folder of the embedded object store"),
+        ]
         await self._notify(started=True)
 
     async def stop(self) -> None:
         """Stops rclone: sends SIGTERM, then SIGKILL if rclone does not end; always reaps the process.
         Idempotent."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+        for task in self._watching:
+            task.cancel()
+        if self._watching:
+            await asyncio.wait(self._watching)
+        self._watching = []
+        self._bucket_folder.release()
         process, self._process = self._process, None
         if process is None:
             return
@@ -235,6 +248,31 @@ class LocalS3:
                 except LocalS3Failed as failed:
                     log.error("%s", failed)
             await self._notify(started=True)
+
+    async def _watch_folder(self) -> None:
+        """Makes the bucket's folder again if it was deleted or replaced, and starts rclone again, which has
+        the old one in memory."""
+        refused = ""
+        while True:
+            await asyncio.sleep(self._look_s)
+            if self._bucket_folder.is_there():
+                continue
+            try:
+                self._bucket_folder.make()
+                self._bucket_folder.hold()
+            except LocalS3Failed as failed:
+                if str(failed) != refused:
+                    log.error("%s", failed)
+                refused = str(failed)
+                continue
+            refused = ""
+            log.error(
+                "the object store's folder %s was deleted or replaced: files that were in it are lost",
+                self._bucket_folder.path,
+            )
+            if self._restarts and self._process is not None:
+                with suppress(ProcessLookupError):
+                    self._process.terminate()
 
     async def _log_output(self) -> int:
         """Returns rclone's exit status once its output has ended."""

@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 from kept_port import kept_port
 
-from stoker.outbound.errors import LocalS3Failed, ObjectStoreDown, ObjectStoreFull
+from stoker.outbound.errors import LocalS3Failed, ObjectMissing, ObjectStoreDown, ObjectStoreFull
 from stoker.outbound.s3 import local_server
+from stoker.outbound.s3.bucket_folder import BucketFolder
+from stoker.outbound.s3.disk import refuse_if_full
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 
@@ -115,6 +117,65 @@ async def test_it_is_started_again_when_it_is_killed(tmp_path: Path) -> None:
                 await s3.changed.wait_for(lambda: s3.starts == 2)
             assert s3.pid not in (None, pid)
             assert store.get_bytes("e/k", 1) == b"x"
+
+
+@pytest.mark.parametrize("what", ["objects", "objects/stoker"])
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_its_folder_is_made_again_when_it_was_deleted_or_replaced(
+    tmp_path: Path, what: str, replaced: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with LocalS3(tmp_path, look_s=0.01, reserve_bytes=0) as s3:
+        with ObjectStore(s3.config) as store:
+            store.put_bytes("e/k", b"x", "text/plain")
+            (tmp_path / what).rename(tmp_path / "moved")
+            if replaced:
+                (tmp_path / "objects/stoker").mkdir(parents=True, exist_ok=True)
+            async with s3.changed:
+                await s3.changed.wait_for(lambda: s3.starts == 2)
+            with pytest.raises(
+                ObjectMissing
+            ):  # not an error inside, after which the same call is tried again
+                store.get_bytes("e/k", 1)
+            store.put_bytes("e/k", b"y", "text/plain")
+            assert store.get_bytes("e/k", 1) == b"y"
+    (line,) = [text for text in caplog.messages if "folder" in text]
+    assert f"{tmp_path}/objects/stoker was deleted or replaced: files that were in it are lost" in line
+
+
+async def test_a_folder_that_cannot_be_made_again_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tried = BucketFolder.make, asyncio.Semaphore(0)
+
+    def make(self: BucketFolder) -> None:
+        tried.release()
+        real(self)
+
+    async with LocalS3(tmp_path, look_s=0.01) as s3:
+        monkeypatch.setattr(BucketFolder, "make", make)
+        (tmp_path / "objects").rename(tmp_path / "moved")
+        (tmp_path / "objects").write_text("a file")
+        for _ in range(3):
+            await tried.acquire()
+        assert [text for text in caplog.messages if "cannot be made: " in text] == [
+            f"the object store's folder {tmp_path}/objects/stoker cannot be made: File exists"
+        ]
+        (tmp_path / "objects").unlink()
+        async with s3.changed:
+            await s3.changed.wait_for(lambda: s3.starts == 2)
+        with ObjectStore(impatient(s3.config)) as store:
+            store.put_bytes("e/k", b"x", "text/plain")
+
+
+async def test_a_folder_that_cannot_be_made_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / "objects").write_text("a file")
+    with pytest.raises(LocalS3Failed, match=r"folder .*/objects/stoker cannot be made: File exists"):
+        await LocalS3(tmp_path).start()
+
+
+def test_what_would_be_written_to_a_deleted_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ObjectStoreDown, match=r"folder .*/objects cannot be used: No such file"):
+        refuse_if_full(tmp_path / "objects")
 
 
 async def test_a_killed_one_is_down_until_it_is_back(tmp_path: Path) -> None:

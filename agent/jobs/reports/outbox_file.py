@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stoker.agent.errors import OutboxUnusable
 from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, ReportBody, Span, Usage
 
 log = logging.getLogger(__name__)
@@ -84,10 +85,16 @@ class OutboxFile:
             os.close(folder)
 
     def load(self) -> bytes | None:
+        """Raises OutboxUnusable: what an earlier agent could not deliver may be there."""
         try:
             whole = self._path.read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise OutboxUnusable(
+                f"the outbox {self._path} cannot be read: {error.strerror}; it must be a file of this user:"
+                " mend it or move it away, and start the agent again"
+            ) from None
         start = len(_MAGIC) + _DIGEST
         digest, data = whole[len(_MAGIC) : start], whole[start:]
         if not whole.startswith(_MAGIC) or hashlib.sha256(data).digest() != digest:

@@ -33,6 +33,7 @@ class Reports:
         self._time = asyncio.get_running_loop().time
         self._box = outbox.Outbox()
         self._under_pressure = False
+        self._unsaved_because = ""
         self._saving: outbox.Outbox | None = None  # what a thread is writing
         self._save_alarm = Alarm(self._saves)
         self._send_alarm = Alarm(lambda _at: self.wake.set())
@@ -122,6 +123,7 @@ class Reports:
             self._not_saved(error)
         else:
             self._box = outbox.saved(self._box, self._time())
+            self._unsaved_because = ""
         self._saving = None  # the file is newer than that
         self._save_alarm.set(outbox.disk_at(self._box))
 
@@ -145,10 +147,13 @@ class Reports:
             self._not_saved(error)
         else:
             self._box = replace(self._box, saved=outbox.saved(box, now).saved, saved_at=now)
+            self._unsaved_because = ""
         self._save_alarm.set(outbox.disk_at(self._box))
 
     def _not_saved(self, error: Exception) -> None:
-        log.error("the outbox cannot be written, its reports are in memory only: %s", error)
+        if self._unsaved_because != (why := str(error)):  # it is tried again every second
+            log.error("the outbox cannot be written, its reports are in memory only: %s", why)
+        self._unsaved_because = why
         self._box = replace(self._box, saved_at=self._time())
 
     def _relieve(self) -> None:

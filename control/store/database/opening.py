@@ -59,6 +59,9 @@ class Database(Protocol):
 
     def in_transaction(self, raw: Any) -> bool: ...
 
+    def lost(self) -> str | None:
+        """Returns why what is stored now would not be found at the next start, if so."""
+
     def message(self, error: Exception) -> str: ...
 
     def close(self) -> None: ...

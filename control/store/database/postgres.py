@@ -185,6 +185,10 @@ class PostgresDatabase:
         status = raw.pgconn.transaction_status
         return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
 
+    def lost(self) -> str | None:
+        """A server keeps its own files."""
+        return None
+
     def message(self, error: Exception) -> str:
         """Returns the server's message, on one line."""
         lines = str(error).strip().splitlines() or [type(error).__name__]

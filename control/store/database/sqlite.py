@@ -35,6 +35,8 @@ UNAVAILABLE = {
     sqlite3.SQLITE_LOCKED: "the database is locked",
     sqlite3.SQLITE_READONLY: "the database may not be written",
     sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "the database file is damaged, or was replaced",
+    sqlite3.SQLITE_NOTADB: "the database file was replaced by another one",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
 }
 
@@ -48,9 +50,12 @@ class SqliteFile:
         self.name = path
         self.instead = "give another --data-dir"
         self.shared = path == MEMORY
+        self._opened: os.stat_result | None = None
         if not self.shared:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._opened = os.fstat(file)
+            os.close(file)
         self._engine = sqlalchemy.create_engine(
             f"sqlite:///{path}",
             poolclass=NullPool,
@@ -79,6 +84,19 @@ class SqliteFile:
     def in_transaction(self, raw: Any) -> bool:
         """Returns whether a transaction is open: a full disk may have ended it."""
         return bool(raw.in_transaction)
+
+    def lost(self) -> str | None:
+        """SQLite goes on writing to a file that no longer has a name."""
+        if self._opened is None:
+            return None
+        try:
+            found = os.stat(self.name)
+        except FileNotFoundError:
+            return f"the database file {self.name} was deleted"
+        except OSError:  # of a disk that may come back
+            return None
+        same = os.path.samestat(found, self._opened)
+        return None if same else f"the database file {self.name} was replaced by another file"
 
     def message(self, error: Exception) -> str:
         return str(error)

@@ -25,6 +25,7 @@ from stoker.control.config.tls import TlsFiles
 from stoker.control.http.server import server
 from stoker.control.nodes.grpc_stream import GrpcServer
 from stoker.control.plane import Plane
+from stoker.control.store.database.opening import StoreError
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,26 @@ async def test_a_certificate_in_the_file_is_used_on_both_ports(
             await connect(at["grpc"], "jt-of-the-test")
     running.cancel()
     await asyncio.wait((running,))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_it_ends_with_a_sentence_when_its_database_file_is_deleted_or_replaced(
+    tmp_path: Path, facts: asyncio.Queue[dict[str, str]], monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    monkeypatch.setattr(process, "DATABASE_LOOK_S", 0.01)
+    running = asyncio.create_task(run_control(_options(tmp_path), {}))
+    reported = asyncio.create_task(facts.get())
+    await asyncio.wait((running, reported), return_when=asyncio.FIRST_COMPLETED)
+    reported.result()
+    file = tmp_path / "stoker.db"
+    if replaced:
+        (tmp_path / "other.db").touch()
+        os.replace(tmp_path / "other.db", file)
+    else:
+        file.unlink()
+    why = "replaced by another file" if replaced else "deleted"
+    with pytest.raises(StoreError, match=f"{file} was {why} while control was running; control ends"):
+        await running
 
 
 async def test_requests_end_before_the_sessions_whose_tunnels_they_take(

@@ -9,8 +9,10 @@ import threading
 
 import pytest
 
+from stoker.agent.errors import OutboxUnusable
 from stoker.agent.jobs.reports.outbox_file import OutboxFile, decode, encode
 from stoker.agent.jobs.reports.reports import Reports
+from stoker.cli.expected_errors import is_expected
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, Span, Usage
 
@@ -86,6 +88,27 @@ def test_one_altered_bit_is_noticed(tmp_path):
     whole[-10] ^= 1
     path.write_bytes(whole)
     assert OutboxFile(path).load() is None
+
+
+def test_an_outbox_that_is_a_folder_is_a_sentence_at_the_start(tmp_path):
+    (tmp_path / "outbox").mkdir()
+    with pytest.raises(
+        OutboxUnusable, match=r"outbox .*/outbox cannot be read: Is a directory; .* move it"
+    ) as raised:
+        OutboxFile(tmp_path / "outbox").load()
+    assert is_expected(raised.value)
+
+
+async def test_an_outbox_that_becomes_a_folder_ends_nothing(tmp_path, caplog):
+    reports = Reports(OutboxFile(tmp_path / "outbox"), lambda _: None)
+    (tmp_path / "outbox").mkdir()
+    (tmp_path / "outbox" / "file").touch()
+    reports.add(made("j1"))
+    reports.save()
+    (line,) = caplog.messages
+    assert "the outbox cannot be written, its reports are in memory only" in line
+    assert reports.take(), "it is sent all the same"
+    reports.close()
 
 
 def test_a_save_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
@@ -242,6 +265,26 @@ def test_what_could_not_be_written_is_tried_again(play_slow):
         await asyncio.sleep(2.0)
         disk.finish()
         assert disk.jobs == ["j1"]
+
+    play_slow(story)
+
+
+def test_what_can_never_be_written_is_one_line(play_slow, caplog):
+    def lines():
+        return [text for text in caplog.messages if "its reports are in memory only" in text]
+
+    async def story(disk, reports):
+        reports.add(made("j1"))
+        for _ in range(5):
+            await asyncio.sleep(2.0)
+            disk.finish(OSError(21, "Is a directory"))
+        assert len(lines()) == 1
+        await asyncio.sleep(2.0)
+        disk.finish()
+        reports.add(made("j2"))
+        await asyncio.sleep(2.0)
+        disk.finish(OSError(21, "Is a directory"))
+        assert len(lines()) == 2, "it had been written meanwhile"
 
     play_slow(story)
 

@@ -12,8 +12,10 @@ import pytest
 from sqlalchemy import inspect, text, update
 
 from stoker.control import store
+from stoker.control.errors import Unavailable
 from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import EndpointVersion
+from stoker.control.store.database.commits import run_reads
 from stoker.control.store.database.opening import _check
 from stoker.control.store.database.secrets import (
     FILE,
@@ -191,3 +193,16 @@ def test_a_key_that_could_not_be_written_leaves_nothing(
     first = load_secrets(tmp_path, {})
     assert load_secrets(tmp_path, {}).open(first.seal(b"x")) == b"x"
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_a_file_that_was_damaged_or_replaced_in_place_is_down_with_a_sentence(tmp_path: Path) -> None:
+    opened = store.open_store(tmp_path / "stoker.db")
+    assert opened.database.lost() is None
+    reader = opened.reader()
+    opened.writer.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (tmp_path / "stoker.db").write_bytes(b"another file" * 10_000)
+    ((_, error),) = run_reads(reader, [lambda conn: conn.execute(text("SELECT * FROM jobs")).all()])
+    assert isinstance(error, Unavailable)
+    assert "the database file" in str(error)
+    assert "replaced" in str(error)
+    opened.close()
