@@ -186,7 +186,7 @@ class PostgresDatabase:
         return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
 
     def lost(self) -> str | None:
-        """A server keeps its own files."""
+        """Returns None: a server keeps its own files."""
         return None
 
     def message(self, error: Exception) -> str:

@@ -86,7 +86,7 @@ class SqliteFile:
         return bool(raw.in_transaction)
 
     def lost(self) -> str | None:
-        """SQLite goes on writing to a file that no longer has a name."""
+        """Returns that the file was deleted or replaced: SQLite goes on writing to one without a name."""
         if self._opened is None:
             return None
         try:
