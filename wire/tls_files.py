@@ -1,7 +1,8 @@
 """PEM files of TLS: the reading of each, with a sentence that says which file is wrong and how.
 
 A certificate that expires within 14 days, or has expired, is used nevertheless, with a warning: whoever
-renews it in place may do so after the start.
+renews it in place may do so after the start. `cryptography` is imported when a file is read: an agent without
+TLS goes without it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 SOON = timedelta(days=14)
 
@@ -46,6 +47,9 @@ def read_authority(path: Path) -> PemFile:
 
 def read_key(path: Path, certificate: PemFile) -> PemFile:
     """Reads the key of the certificate. Raises TlsFilesUnusable."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     file = _read("TLS key", path)
     try:
         key = load_pem_private_key(file.pem, None)
@@ -99,6 +103,8 @@ def _read(what: str, path: Path) -> PemFile:
 
 
 def _with_certificates(file: PemFile) -> PemFile:
+    from cryptography import x509
+
     try:
         found = x509.load_pem_x509_certificates(file.pem)
     except ValueError:
@@ -109,6 +115,8 @@ def _with_certificates(file: PemFile) -> PemFile:
 
 
 def _check_fit(file: PemFile, key: PrivateKeyTypes, certificate: PemFile) -> None:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     try:
         fits = certificate.certificates[0].public_key() == key.public_key()
     except (ValueError, UnsupportedAlgorithm):  # as above

@@ -449,7 +449,7 @@ def test_the_configuration_names_one() -> None:
         '[s3]\nendpoint_url = "https://s3"\nbucket = "pictures"\naccess_id = "id"\naccess_secret = "secret"\n'
     )
     found = from_config(load_config("stoker.toml"))
-    assert found == ObjectStoreConfig("https://s3", "", "us-east-1", "pictures", "id", "secret")
+    assert found == ObjectStoreConfig("https://s3", "", "", "pictures", "id", "secret")
     assert from_config(load_config(None)) is None
 
 

@@ -271,7 +271,9 @@ async def test_its_large_input_may_be_read() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         await agent.listen(0.1)
-        new = await w.plane.commands._new_job(w.echo, large, sync=False)  # it is in the object store by now
+        new = await w.plane.commands._new_job(
+            w.echo, large, "", sync=False
+        )  # it is in the object store by now
         await w.commits.lane.acquire()
         submitting = tasks.create_task(w.plane.commands._accept(w.echo, new))
         assign = await agent.assigned()

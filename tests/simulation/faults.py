@@ -293,7 +293,7 @@ async def a_link_breaks_while_jobs_wait(world: World, rng: Random) -> None:
 def hosts_with_waiting(world: World) -> list[Host]:
     """Those whose agents hold attempts that wait for their worker: a Hello must not leave them out."""
     agents = [(host, host.agent) for host in world.hosts if host.up and host.agent is not None]
-    return [host for host, agent in agents if any(map(_waits, agent.jobs.attempts._attempts.values()))]
+    return [host for host, agent in agents if any(map(_waits, agent.attempts._attempts.values()))]
 
 
 def _waits(attempt: RunningAttempt) -> bool:

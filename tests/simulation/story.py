@@ -280,9 +280,9 @@ def _idle(host: Any) -> bool:
         return not host.wanted
     agent = host.agent
     return bool(
-        agent.jobs.reports.empty
-        and not agent.jobs.attempts.held()
-        and not agent.jobs.attempts._attempts
+        agent.reports.empty
+        and not agent.attempts.held()
+        and not agent.attempts._attempts
         and not host.scratch.folders
         and not host.spawner_jobs
     )

@@ -162,7 +162,7 @@ class World:
         the agent of the later one says Hello."""
         *_, agent = (one.agent for one in self.hosts if one.name == host)
         assert agent is not None
-        attempts = agent.jobs.attempts._attempts.items()
+        attempts = agent.attempts._attempts.items()
         return {key for key, one in attempts if type(one.state).__name__ not in ("Reporting", "Over")}
 
     def smooth_since(self) -> float:
@@ -187,8 +187,8 @@ class World:
 
     def close(self) -> None:
         for agent in self.agents:
-            agent.jobs.attempts.discard()
-            agent.workers.lifecycle.discard()
+            agent.attempts.discard()
+            agent.workers.discard()
         for spawner in self.spawners:
             spawner.close_files()
         self.store.close()

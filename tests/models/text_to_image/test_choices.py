@@ -113,7 +113,7 @@ def bare(handler: TextToImage, pipe: Any, **more: Any) -> bytes:
     """What the library's own pipeline makes of the same."""
     import torch
 
-    asked = ImageRequest.parse(SMALL).parameters(handler.entry.defaults, seed=1)
+    asked = ImageRequest.parse(SMALL, schema_for(handler.entry)).parameters(handler.entry.defaults, seed=1)
     tokens = handler.pipeline.text_tokens  # type: ignore[attr-defined]
     arguments = {} if tokens is None else {"max_sequence_length": tokens}
     arguments |= handler.pipeline.arguments(asked)  # type: ignore[attr-defined]

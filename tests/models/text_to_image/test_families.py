@@ -19,6 +19,7 @@ from stoker.models.interface import ImageParameters
 from stoker.models.registry import pipeline
 from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image import metadata, previews
+from stoker.models.text_to_image.declaration import schema_for
 from stoker.models.text_to_image.families.networks import networks, networks_of
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.models.text_to_image.request import ImageRequest
@@ -204,7 +205,7 @@ def test_in_a_batch_an_image_is_the_same_within_one_level(handler: TextToImage) 
 
     defaults, pipeline_ = handler.entry.defaults, handler.pipeline
     images = [
-        ImageRequest.parse(SMALL | {"prompt": prompt}).parameters(defaults, seed)
+        ImageRequest.parse(SMALL | {"prompt": prompt}, schema_for(handler.entry)).parameters(defaults, seed)
         for seed, prompt in enumerate(("a fox", "a lighthouse on a cliff at dawn, seen from a boat", "x"))
     ]
     seen: list[list[torch.Tensor]] = [[], [], []]

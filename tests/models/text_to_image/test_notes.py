@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stoker.models.registry import PIPELINES
+from stoker.models.text_to_image.declaration import schema_for
 from stoker.models.text_to_image.notes import noted
 from stoker.models.text_to_image.request import ImageRequest
 
@@ -27,7 +28,7 @@ BOTH = {"guidance": 7.5, "negative_prompt": "rain"}
 def test_inputs_that_a_pipeline_takes_no_notice_of(
     name: str, job_input: dict[str, Any], ignored: list[str]
 ) -> None:
-    request = ImageRequest.parse({"prompt": "x", **job_input})
+    request = ImageRequest.parse({"prompt": "x", **job_input}, schema_for(PIPELINES[name]))
     assert request.without_effect(PIPELINES[name].defaults) == ignored
 
 

@@ -210,7 +210,7 @@ def test_the_image_is_the_one_that_diffusers_makes(model: TextToImage, paint: Pa
         width=256,
         height=256,
         num_inference_steps=2,
-        guidance_scale=3.5,
+        guidance_scale=7.5,
         max_sequence_length=128,
         generator=torch.Generator("cpu").manual_seed(1),
     ).images[0]

@@ -327,7 +327,7 @@ def test_the_image_of_dev_is_that_of_the_small_pipeline(
     loaded: Mapping[str, Loaded], model: TextToImage
 ) -> None:
     """With as long a prompt; but for a rounding, since numbers from another file lie otherwise in memory."""
-    parameters = ImageParameters("a lighthouse", 256, 256, steps=2, seed=1, guidance=3.5)
+    parameters = ImageParameters("a lighthouse", 256, 256, steps=2, seed=1, guidance=7.5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model.pipeline, "text_tokens", loaded["flux-1-dev"].handler.pipeline.text_tokens)
         known = model.pipeline.generate(parameters, lambda _: None)
