@@ -151,11 +151,13 @@ async def test_a_job_that_comes_with_the_deletion_is_not_forgotten() -> None:
     async with at_work() as (api, _):
         large = {"input": {"text": "x" * 1_100_000}}  # put aside before it is stored, which takes a while
         statuses: set[str] = set()
-        for turns in range(30):
+        turns, stored = 0, False
+        while not stored:  # until the deletion came after the answer: a thread's end is no fixed turn
             made = await api.made("/endpoints", templateId=await template(api), workersMax=0)
             coming = asyncio.create_task(api.http.post(f"{V2}/{made['id']}/run", json=large))
             for _ in range(turns):
                 await asyncio.sleep(0)
+            turns, stored = turns + 1 + turns // 4, coming.done()
             assert (await api.http.delete(f"/endpoints/{made['id']}")).status_code == 204
             answer = await coming
             statuses.add(
