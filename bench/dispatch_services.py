@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 from dispatch_load import Service
 
@@ -314,8 +314,8 @@ def ready_line(process: subprocess.Popen[str]) -> dict[str, str]:
 def wait_for(url: str, accept: str, headers: dict[str, str] | None = None) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if re.search(accept, httpx.get(url, headers=headers).text):
+        with contextlib.suppress(httpx2.HTTPError):
+            if re.search(accept, httpx2.get(url, headers=headers).text):
                 return
         time.sleep(0.05)
     raise SystemExit(f"{url} did not answer with {accept!r} in 90 s")

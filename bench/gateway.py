@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 from dispatch_load import Service, Turns, drive, in_turns
 from dispatch_services import ECHO, JOIN, KEY, ROOT, echo, family, free_port, ready_line, running, wait_for
@@ -133,7 +133,7 @@ def uploaded(service: Service) -> dict[str, Any]:
     def send(size: int) -> int:
         chunk = bytes(64 * 1024)
         chunks = (chunk for _ in range(size // len(chunk)))
-        answer = httpx.post(url, content=chunks, headers=headers, timeout=120, trust_env=False)
+        answer = httpx2.post(url, content=chunks, headers=headers, timeout=120, trust_env=False)
         return int(answer.text)
 
     send(1024 * 1024)

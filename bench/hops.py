@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import httpx
+import httpx2
 from dispatch_services import ROOT, stoker, worktree
 
 INSIDE = Path(__file__).resolve().parent / "hops_inside"
@@ -77,7 +77,7 @@ def _spans(url: str, key: str | None, body: str, counting: Path, requests: int) 
     """The times of each request and its response, in nanoseconds of the clock that all processes share."""
     spans = []
     headers = {"Authorization": key or "", "Content-Type": "application/json"}
-    with httpx.Client(headers=headers) as client, _flag(counting) as flag:
+    with httpx2.Client(headers=headers) as client, _flag(counting) as flag:
         for number in range(requests + 2):
             time.sleep(QUIET_S)
             begun = time.monotonic_ns()

@@ -41,7 +41,7 @@ PRESENT = (
     "pillow",
     "hypothesis",
     "psutil",
-    "httpx",
+    "httpx2",
 )
 
 GPU_TESTS = (

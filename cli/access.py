@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from stoker.cli.data_folder import DataFolder, read_private
 from stoker.cli.errors import CliError
@@ -62,5 +62,5 @@ def address_errors(url: str) -> Iterator[None]:
         yield
     except Unreachable as error:
         raise CliError(f"{error}; is `stoker up` running at {url}?") from error
-    except httpx.InvalidURL as error:
+    except httpx2.InvalidURL as error:
         raise CliError(f"{url} is not an address: {error}") from error

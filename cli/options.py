@@ -40,7 +40,7 @@ def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -
     """Returns the address; the default may come from `.env`. Prints once per command the warning that the
     client would print with a line of its source."""
     from stoker.client import dotenv, pasted
-    from stoker.client.httpx_adapter import KeyInTheClear, in_the_clear
+    from stoker.client.httpx2_adapter import KeyInTheClear, in_the_clear
 
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source.name == "DEFAULT":

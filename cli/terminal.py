@@ -17,7 +17,7 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
+NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx2", "uvicorn")
 """Loggers that log only warnings and errors."""
 
 

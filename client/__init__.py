@@ -1,7 +1,7 @@
 """The API client for callers' programs, with its records and errors; and `endpoint`, for apps.
 
-Names are imported when they are first used: a module of an app, which imports `endpoint`, needs no httpx on a
-worker.
+Names are imported when they are first used: a module of an app, which imports `endpoint`, needs no httpx2 on
+a worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Unavailable,
         Unreachable,
     )
-    from stoker.client.httpx_adapter import KeyInTheClear
+    from stoker.client.httpx2_adapter import KeyInTheClear
     from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
 
 _HOMES = {
@@ -36,7 +36,7 @@ _HOMES = {
     "async_api": ("AsyncClient",),
     "apps.definition": ("endpoint",),
     "apps.remote": ("Remote",),
-    "httpx_adapter": ("KeyInTheClear",),
+    "httpx2_adapter": ("KeyInTheClear",),
     "records": ("AttemptLog", "Event", "Health", "JobPage", "JobRecord"),
 }
 """The modules of the names; all others are in `errors`."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-import httpx
+import httpx2
 
-from stoker.client import calls, httpx_adapter, steps
+from stoker.client import calls, httpx2_adapter, steps
 from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
@@ -48,12 +48,12 @@ class Client:
         timeout_s: float = 10.0,
         resends: int = 3,
         ca_file: Path | str | None = None,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx2.BaseTransport | None = None,
         sleep: Callable[[float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = httpx.Client(
-            **httpx_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
+        self._http = httpx2.Client(
+            **httpx2_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
         )
         self._resends = resends
         self._sleep = sleep or time.sleep
@@ -199,22 +199,22 @@ class Client:
     def _follow(self, following: Following) -> Iterator[Event]:
         while not following.done:
             broke: ClientError | None = None
-            request = httpx_adapter.events_request(self._http, following.call())
+            request = httpx2_adapter.events_request(self._http, following.call())
             try:
                 yield from self._listen(request, following)
-            except httpx.TransportError as error:
-                broke = httpx_adapter.failure(request, error)
+            except httpx2.TransportError as error:
+                broke = httpx2_adapter.failure(request, error)
             except ApiError as error:
                 broke = error
             if not following.done:
                 self._sleep(following.broken(broke, self._clock()).seconds)
 
-    def _listen(self, request: httpx.Request, following: Following) -> Iterator[Event]:
+    def _listen(self, request: httpx2.Request, following: Following) -> Iterator[Event]:
         response = self._http.send(request, stream=True)
         try:
             if response.status_code != 200:
                 response.read()
-                raise calls.refusal(httpx_adapter.reply(response))
+                raise calls.refusal(httpx2_adapter.reply(response))
             following.opened(self._clock())
             for data in response.iter_bytes():
                 yield from following.feed(data)
@@ -232,11 +232,11 @@ class Client:
                     self._sleep(step.seconds)
                     step = next(steps_)
                     continue
-                request = httpx_adapter.request(self._http, step)
+                request = httpx2_adapter.request(self._http, step)
                 try:
-                    reply = httpx_adapter.reply(self._http.send(request))
-                except httpx.TransportError as error:
-                    step = steps_.throw(httpx_adapter.failure(request, error))
+                    reply = httpx2_adapter.reply(self._http.send(request))
+                except httpx2.TransportError as error:
+                    step = steps_.throw(httpx2_adapter.failure(request, error))
                 else:
                     step = steps_.send(reply)
         except StopIteration as end:

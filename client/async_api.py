@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-import httpx
+import httpx2
 
-from stoker.client import calls, httpx_adapter, steps
+from stoker.client import calls, httpx2_adapter, steps
 from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
@@ -40,12 +40,12 @@ class AsyncClient:
         timeout_s: float = 10.0,
         resends: int = 3,
         ca_file: Path | str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = httpx.AsyncClient(
-            **httpx_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
+        self._http = httpx2.AsyncClient(
+            **httpx2_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
         )
         self._resends = resends
         self._sleep = sleep
@@ -162,24 +162,24 @@ class AsyncClient:
     async def _follow(self, following: Following) -> AsyncGenerator[Event, None]:
         while not following.done:
             broke: ClientError | None = None
-            request = httpx_adapter.events_request(self._http, following.call())
+            request = httpx2_adapter.events_request(self._http, following.call())
             try:
                 async with aclosing(self._listen(request, following)) as events:
                     async for event in events:
                         yield event
-            except httpx.TransportError as error:
-                broke = httpx_adapter.failure(request, error)
+            except httpx2.TransportError as error:
+                broke = httpx2_adapter.failure(request, error)
             except ApiError as error:
                 broke = error
             if not following.done:
                 await self._sleep(following.broken(broke, self._clock()).seconds)
 
-    async def _listen(self, request: httpx.Request, following: Following) -> AsyncGenerator[Event, None]:
+    async def _listen(self, request: httpx2.Request, following: Following) -> AsyncGenerator[Event, None]:
         response = await self._http.send(request, stream=True)
         try:
             if response.status_code != 200:
                 await response.aread()
-                raise calls.refusal(httpx_adapter.reply(response))
+                raise calls.refusal(httpx2_adapter.reply(response))
             following.opened(self._clock())
             async for data in response.aiter_bytes():
                 for event in following.feed(data):
@@ -198,11 +198,11 @@ class AsyncClient:
                     await self._sleep(step.seconds)
                     step = next(steps_)
                     continue
-                request = httpx_adapter.request(self._http, step)
+                request = httpx2_adapter.request(self._http, step)
                 try:
-                    reply = httpx_adapter.reply(await self._http.send(request))
-                except httpx.TransportError as error:
-                    step = steps_.throw(httpx_adapter.failure(request, error))
+                    reply = httpx2_adapter.reply(await self._http.send(request))
+                except httpx2.TransportError as error:
+                    step = steps_.throw(httpx2_adapter.failure(request, error))
                 else:
                     step = steps_.send(reply)
         except StopIteration as end:

@@ -137,6 +137,6 @@ def _as_it_is(body: Any) -> Any:
 
 
 def _query(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parameters without those that are None. httpx sends a list as one parameter for each of its
-    values."""
+    """Returns the parameters without those that are None. httpx2 sends a list as one parameter for each of
+    its values."""
     return {name: value for name, value in parameters.items() if value is not None}

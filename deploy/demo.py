@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 from PIL import Image
 
@@ -106,7 +106,7 @@ def make_image(stoker: Client, job_input: dict[str, Any], out: Path) -> None:
 
 def check_and_save(record: JobRecord, job_input: dict[str, Any], out: Path, seconds: float) -> None:
     output = record.output
-    response = httpx.get(output["image_url"], timeout=60, trust_env=False)
+    response = httpx2.get(output["image_url"], timeout=60, trust_env=False)
     response.raise_for_status()
     out.write_bytes(response.content)
     with Image.open(out) as image:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import av
-import httpx
+import httpx2
 from PIL import Image, ImageDraw
 
 from stoker.client import Client, Event, JobRecord
@@ -99,7 +99,7 @@ def frames_of(video_file: Any) -> int:
 
 def check_and_save(record: JobRecord, out: Path, data: bytes, seconds: float) -> None:
     output = record.output
-    response = httpx.get(output["video_url"], timeout=60, trust_env=False)
+    response = httpx2.get(output["video_url"], timeout=60, trust_env=False)
     response.raise_for_status()
     out.write_bytes(response.content)
     frames = check(out)

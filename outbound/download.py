@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import httpx
+import httpx2
 
 from stoker.outbound.content_encoding import NotUnpacked, Unpacking, unpacking_of
 from stoker.outbound.errors import FetchFailed, TooLarge
@@ -64,7 +64,7 @@ class LocalFile:
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
-            raise FetchFailed(f"there is no {self.path}", httpx.codes.NOT_FOUND) from None
+            raise FetchFailed(f"there is no {self.path}", httpx2.codes.NOT_FOUND) from None
         with file:
             file.seek(begins_at)
             yield Rest(begins_at, iter(lambda: file.read(CHUNK_BYTES), b""))
@@ -82,40 +82,42 @@ class HttpFile:
     @contextmanager
     def rest(self, begins_at: int) -> Iterator[Rest]:
         direct = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
-        limits = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
+        limits = httpx2.Timeout(SILENCE_S, connect=CONNECT_S)
         try:
             with (
-                httpx.Client(verify=_trust(), timeout=limits, follow_redirects=True, mounts=direct) as client,
+                httpx2.Client(
+                    verify=_trust(), timeout=limits, follow_redirects=True, mounts=direct
+                ) as client,
                 closing(self._response(client, begins_at)) as response,
             ):
                 found = self._begins_at(response, begins_at)
                 yield Rest(found, _unpacked(response, unpacking_of(_encoding(response))))
-        except httpx.TimeoutException:
+        except httpx2.TimeoutException:
             raise FetchFailed(
                 f"{redacted_url(self._url)} sent nothing for too long", reason="too_slow"
             ) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             why = str(error) or type(error).__name__
             raise FetchFailed(f"{redacted_url(self._url)} cannot be reached, or broke off: {why}") from None
         except NotUnpacked as error:
             raise FetchFailed(f"{redacted_url(self._url)} {error}", reason="bad_answer") from None
 
-    def _response(self, client: httpx.Client, begins_at: int) -> httpx.Response:
+    def _response(self, client: httpx2.Client, begins_at: int) -> httpx2.Response:
         """Requests the rest of the file, or the whole of one that comes compressed: a range counts the bytes
         that are sent, not those of the file."""
         headers = {**self._headers, "Accept-Encoding": "identity", "User-Agent": "stoker"}
         part = {"Range": f"bytes={begins_at}-"} if begins_at else {}
         sent = client.build_request("GET", self._url, headers={**headers, **part})
         response = client.send(sent, stream=True)
-        if response.status_code == httpx.codes.PARTIAL_CONTENT and _is_packed(response):
+        if response.status_code == httpx2.codes.PARTIAL_CONTENT and _is_packed(response):
             response.close()
             response = client.send(client.build_request("GET", self._url, headers=headers), stream=True)
         return response
 
-    def _begins_at(self, response: httpx.Response, begins_at: int) -> int:
-        if response.status_code == httpx.codes.OK:
+    def _begins_at(self, response: httpx2.Response, begins_at: int) -> int:
+        if response.status_code == httpx2.codes.OK:
             return 0
-        if response.status_code != httpx.codes.PARTIAL_CONTENT or not begins_at:
+        if response.status_code != httpx2.codes.PARTIAL_CONTENT or not begins_at:
             raise FetchFailed(
                 f"{redacted_url(self._url)} answered {response.status_code}", response.status_code
             )
@@ -127,15 +129,15 @@ class HttpFile:
         return int(match[1])
 
 
-def _encoding(response: httpx.Response) -> str:
+def _encoding(response: httpx2.Response) -> str:
     return str(response.headers.get("content-encoding", ""))
 
 
-def _is_packed(response: httpx.Response) -> bool:
+def _is_packed(response: httpx2.Response) -> bool:
     return unpacking_of(_encoding(response)) is not None
 
 
-def _unpacked(response: httpx.Response, unpacking: Unpacking | None) -> Iterator[bytes]:
+def _unpacked(response: httpx2.Response, unpacking: Unpacking | None) -> Iterator[bytes]:
     chunks = response.iter_raw(RECEIVED_BYTES)
     if unpacking is None:
         yield from chunks
@@ -190,7 +192,7 @@ def download(
 @functools.cache
 def _trust() -> ssl.SSLContext:
     """Returns a TLS context with the system's certificates, which are slow to load."""
-    return httpx.create_ssl_context()
+    return httpx2.create_ssl_context()
 
 
 class _Writable(Protocol):

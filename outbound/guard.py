@@ -26,7 +26,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
-import httpx
+import httpx2
 
 from stoker.outbound.content_encoding import NotUnpacked, Unpacking, unpacking_of
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
@@ -164,15 +164,15 @@ class Guard:
             f"{redacted_url(url)} was not fetched: more than {most} redirects", reason="redirect"
         )
 
-    async def _vet(self, url: str, whose: Waiter) -> tuple[httpx.URL, Sequence[str]]:
+    async def _vet(self, url: str, whose: Waiter) -> tuple[httpx2.URL, Sequence[str]]:
         """Returns the parsed URL, and the only addresses that may be connected to for this URL. Raises
         UrlRefused and FetchFailed."""
         if why := malformed(url):
             raise UrlRefused(why, "malformed" if url.lower().startswith(("http:", "https:")) else "scheme")
         try:
-            parsed = httpx.URL(url)
+            parsed = httpx2.URL(url)
             host = parsed.raw_host.decode("ascii").strip("[]")
-        except (httpx.InvalidURL, ValueError):
+        except (httpx2.InvalidURL, ValueError):
             raise UrlRefused("the URL is refused: it cannot be read as one", "malformed") from None
         port = parsed.port or (443 if parsed.scheme == "https" else 80)
         try:
@@ -189,7 +189,7 @@ class Guard:
         """Returns a TLS context with the system's certificates. They are slow to load, so they are loaded
         once, when first needed."""
         if self._tls is None:
-            self._tls = httpx.create_ssl_context()
+            self._tls = httpx2.create_ssl_context()
         return self._tls
 
     @asynccontextmanager
@@ -201,25 +201,25 @@ class Guard:
         body: bytes | BinaryIO | None,
         whose: Waiter,
         silence_s: float | None = None,
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[httpx2.Response]:
         """Sends a request to a checked address and yields the response. Each request uses a new client: a
         pooled connection is found by its address only, so a second name at the same address would reuse the
         first name's TLS session."""
         parsed, addresses = await self._vet(url, whose)
         tls = self._trust() if parsed.scheme == "https" else _NO_AUTHORITIES
-        client = httpx.AsyncClient(verify=tls, trust_env=False, timeout=httpx.Timeout(None, read=silence_s))
+        client = httpx2.AsyncClient(verify=tls, trust_env=False, timeout=httpx2.Timeout(None, read=silence_s))
         async with client:
             try:
                 response = await _send_to_first(client, method, parsed, addresses, headers, body)
-            except httpx.ReadTimeout:
+            except httpx2.ReadTimeout:
                 raise _silent(url, silence_s) from None
-            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
                 raise FetchFailed(f"{redacted_url(url)} cannot be reached: {_text(error)}") from None
             try:
                 yield response
-            except httpx.ReadTimeout:
+            except httpx2.ReadTimeout:
                 raise _silent(url, silence_s) from None
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 raise FetchFailed(f"{redacted_url(url)} broke off: {_text(error)}") from None
             finally:
                 await response.aclose()
@@ -243,32 +243,32 @@ def _silent(url: str, silence_s: float | None) -> FetchFailed:
 
 
 async def _send_to_first(
-    client: httpx.AsyncClient,
+    client: httpx2.AsyncClient,
     method: str,
-    url: httpx.URL,
+    url: httpx2.URL,
     addresses: Sequence[str],
     headers: Mapping[str, str],
     body: bytes | BinaryIO | None,
-) -> httpx.Response:
+) -> httpx2.Response:
     """Sends to the first address that accepts a connection. After a connection, nothing is sent twice."""
-    failure: httpx.ConnectError | None = None
+    failure: httpx2.ConnectError | None = None
     for address in addresses[:_ADDRESSES_TRIED]:
         request = _pinned(client, method, url, address, headers, body)
         try:
             return await client.send(request, stream=True, follow_redirects=False)
-        except httpx.ConnectError as error:
+        except httpx2.ConnectError as error:
             failure = error
-    raise failure or httpx.ConnectError("it has no address")
+    raise failure or httpx2.ConnectError("it has no address")
 
 
 def _pinned(
-    client: httpx.AsyncClient,
+    client: httpx2.AsyncClient,
     method: str,
-    url: httpx.URL,
+    url: httpx2.URL,
     address: str,
     headers: Mapping[str, str],
     body: bytes | BinaryIO | None,
-) -> httpx.Request:
+) -> httpx2.Request:
     """Returns a request that goes to `address` and names the URL's host in its Host header and in TLS."""
     own = {**headers, "Host": url.netloc.decode("ascii"), "User-Agent": "stoker"}
     content: bytes | AsyncIterator[bytes] | None
@@ -290,13 +290,13 @@ async def _read(file: BinaryIO) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _head_of(url: str, hops: int, response: httpx.Response) -> ResponseHead:
+def _head_of(url: str, hops: int, response: httpx2.Response) -> ResponseHead:
     length = response.headers.get("content-length", "")
     size = int(length) if length.isdecimal() else None
     return ResponseHead(response.status_code, url, hops, size, dict(response.headers))
 
 
-async def _receive(head: ResponseHead, response: httpx.Response, request: _Request) -> Fetched:
+async def _receive(head: ResponseHead, response: httpx2.Response, request: _Request) -> Fetched:
     url, most = head.url, request.limits.size_bytes
     if head.unchanged and request.conditions:
         request.on_head(head)
@@ -320,7 +320,7 @@ async def _receive(head: ResponseHead, response: httpx.Response, request: _Reque
     return Fetched(size, media_type, digest.hexdigest(), head)
 
 
-def _unpacking(url: str, response: httpx.Response) -> Unpacking | None:
+def _unpacking(url: str, response: httpx2.Response) -> Unpacking | None:
     try:
         return unpacking_of(response.headers.get("content-encoding", ""))
     except NotUnpacked as error:
@@ -333,7 +333,7 @@ def _packed_most(most: int, unpacking: Unpacking | None) -> int:
 
 
 async def _pieces(
-    url: str, response: httpx.Response, unpacking: Unpacking | None, most: int
+    url: str, response: httpx2.Response, unpacking: Unpacking | None, most: int
 ) -> AsyncGenerator[bytes, None]:
     """Yields the body as it is to be written."""
     if unpacking is None:
@@ -354,10 +354,10 @@ async def _pieces(
         raise FetchFailed(f"{redacted_url(url)} {error}", reason="bad_answer") from None
 
 
-def _next_url(url: str, response: httpx.Response) -> str:
+def _next_url(url: str, response: httpx2.Response) -> str:
     try:
-        return str(httpx.URL(url).join(response.headers["location"]))
-    except (httpx.InvalidURL, ValueError):
+        return str(httpx2.URL(url).join(response.headers["location"]))
+    except (httpx2.InvalidURL, ValueError):
         message = f"{redacted_url(url)} redirects to something that is not a URL"
         raise FetchFailed(message, reason="redirect") from None
 

@@ -16,7 +16,7 @@ from typing import Any
 import parallel
 import profiles  # noqa: F401  # loads the quick one
 import pytest
-from httpx._transports import default as httpx_transports
+from httpx2._transports import default as httpx2_transports
 from parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -24,18 +24,18 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its han
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors, in several processes: others would spin
 os.umask(0o022)  # users that a test chooses read what it writes
 
-_create_ssl_context = httpx_transports.create_ssl_context
+_create_ssl_context = httpx2_transports.create_ssl_context
 _public_authorities = functools.cache(_create_ssl_context)
 
 
 def _shared_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
-    """Each httpx client would read the public authorities anew, for 20 ms, whatever it calls."""
+    """Each httpx2 client would read the public authorities anew, for 20 ms, whatever it calls."""
     if verify is True and cert is None and "SSL_CERT_FILE" not in os.environ:
         return _public_authorities()
     return _create_ssl_context(verify, cert, trust_env)
 
 
-httpx_transports.create_ssl_context = _shared_ssl_context
+httpx2_transports.create_ssl_context = _shared_ssl_context
 
 PR_SET_CHILD_SUBREAPER = 36
 MANY_BYTES = 2000

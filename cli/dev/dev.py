@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import typer
 
 from stoker.cli.access import RESENDS, ca_file, client_errors
@@ -30,7 +30,7 @@ from stoker.cli.dev.project import Project, checked, load
 from stoker.cli.dev.reloading import reload_after_changes
 from stoker.cli.errors import CliError
 from stoker.cli.stopping import on_first_signal
-from stoker.client import AsyncClient, httpx_adapter
+from stoker.client import AsyncClient, httpx2_adapter
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.outbound.refused_addresses import is_loopback
 
@@ -103,7 +103,7 @@ class _App:
     ) -> _App:
         stoker = await stack.enter_async_context(_client(found))
         http = await stack.enter_async_context(
-            httpx.AsyncClient(**httpx_adapter.settings(found.url, found.key, 10.0, ca_file()))
+            httpx2.AsyncClient(**httpx2_adapter.settings(found.url, found.key, 10.0, ca_file()))
         )
         provisioning = Provisioning(stoker, options.data_dir, display.say)
         stack.push_async_callback(provisioning.close)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-import httpx
+import httpx2
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -178,12 +178,12 @@ def download(url: str, out: Path, what: str) -> None:
     """Downloads to `out`, which is replaced only by a complete file. The signed URL needs no API key."""
     part = out.with_name(f".{out.name}.part")
     try:
-        with httpx.stream("GET", url, timeout=60, trust_env=False) as response, open(part, "wb") as file:
+        with httpx2.stream("GET", url, timeout=60, trust_env=False) as response, open(part, "wb") as file:
             response.raise_for_status()
             for chunk in response.iter_bytes():
                 file.write(chunk)
         os.replace(part, out)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise CliError(f"the {what} at {url} could not be downloaded: {error}") from error
     except OSError as error:
         raise CliError(f"{out} could not be written: {error.strerror}; the {what} is at {url}") from error

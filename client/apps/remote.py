@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from stoker.client.apps.bundle import bundle
 from stoker.client.apps.definition import MARK, Definition, DefinitionError
@@ -123,8 +123,8 @@ def _received(output: Any) -> Any:
 def _get(url: str) -> bytes:
     """Raises ClientError, without the URL: that is a key to what it names."""
     try:
-        response = httpx.get(url, timeout=DOWNLOAD_S, follow_redirects=True)
-    except httpx.HTTPError as error:
+        response = httpx2.get(url, timeout=DOWNLOAD_S, follow_redirects=True)
+    except httpx2.HTTPError as error:
         raise Unreachable(f"the result cannot be fetched: {error or type(error).__name__}") from None
     if not response.is_success:
         raise ClientError(

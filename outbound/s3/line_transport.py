@@ -1,38 +1,38 @@
-"""The connections of an httpx client that can be ended from another thread (`outbound.line`)."""
+"""The connections of an httpx2 client that can be ended from another thread (`outbound.line`)."""
 
 from __future__ import annotations
 
 import ssl
 from typing import Any
 
-import httpcore
-import httpx
+import httpcore2
+import httpx2
 
 from stoker.outbound.line import in_use, refuse_ended
 
 
-class LineTransport(httpx.HTTPTransport):
-    """httpx has no API for the streams of its connections: if its attributes change, this raises and nothing
+class LineTransport(httpx2.HTTPTransport):
+    """httpx2 has no API for the streams of its connections: if its attributes change, this raises and nothing
     connects."""
 
     def __init__(self, tls: ssl.SSLContext | bool) -> None:
         super().__init__(verify=tls, trust_env=False)
-        assert isinstance(self._pool, httpcore.ConnectionPool)
+        assert isinstance(self._pool, httpcore2.ConnectionPool)
         assert hasattr(self._pool, "_network_backend")
         self._pool._network_backend = _Backend()
 
 
-class _Backend(httpcore.SyncBackend):
-    def connect_tcp(self, *args: Any, **options: Any) -> httpcore.NetworkStream:
+class _Backend(httpcore2.SyncBackend):
+    def connect_tcp(self, *args: Any, **options: Any) -> httpcore2.NetworkStream:
         try:
             refuse_ended()
         except OSError as error:
-            raise httpcore.ConnectError(str(error)) from None
+            raise httpcore2.ConnectError(str(error)) from None
         return _Stream(super().connect_tcp(*args, **options))
 
 
-class _Stream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
+class _Stream(httpcore2.NetworkStream):
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -51,7 +51,7 @@ class _Stream(httpcore.NetworkStream):
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
         timeout: float | None = None,
-    ) -> httpcore.NetworkStream:
+    ) -> httpcore2.NetworkStream:
         self._note()
         return _Stream(self._stream.start_tls(ssl_context, server_hostname, timeout))
 
@@ -62,4 +62,4 @@ class _Stream(httpcore.NetworkStream):
         try:
             in_use(self.get_extra_info("socket"))
         except OSError as error:
-            raise httpcore.WriteError(str(error)) from None
+            raise httpcore2.WriteError(str(error)) from None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
-import httpx
+import httpx2
 from botocore.exceptions import ClientError
 
 from stoker.outbound.errors import FileChanged, ObjectDamaged, ObjectStoreDown, TooLarge
@@ -56,9 +56,9 @@ class SignedRequests:
     """Sends signed requests over one HTTP client, which the first request opens and `close` closes."""
 
     def __init__(self) -> None:
-        self._timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
+        self._timeout = httpx2.Timeout(SILENCE_S, connect=CONNECT_S)
         self._lock = threading.Lock()
-        self._opened: httpx.Client | None = None
+        self._opened: httpx2.Client | None = None
 
     def put(self, request: SignedRequest, data: bytes, doing: str) -> None:
         self._send("PUT", request, doing, data)
@@ -121,7 +121,7 @@ class SignedRequests:
 
     def _send(
         self, method: str, request: SignedRequest, doing: str, body: bytes | Iterator[bytes]
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         with self._response(method, request, doing, body) as response:
             response.read()
         return response
@@ -129,7 +129,7 @@ class SignedRequests:
     @contextmanager
     def _response(
         self, method: str, request: SignedRequest, doing: str, body: bytes | Iterator[bytes]
-    ) -> Iterator[httpx.Response]:
+    ) -> Iterator[httpx2.Response]:
         """Yields a successful response. A redirect counts as an error: its target was not signed."""
         headers = {"Accept-Encoding": "identity", "User-Agent": "stoker", **request.headers}
         try:
@@ -138,19 +138,19 @@ class SignedRequests:
                 if not response.is_success:
                     raise _refused(response, method, request.url, doing)
                 yield response
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
             where = urlsplit(request.url)
             store = f"{where.scheme}://{where.netloc}"
             reason = str(error) or type(error).__name__
             message = f"{doing} failed: the object store at {store} cannot be reached: {reason}"
             raise ObjectStoreDown(message[:500]) from None
 
-    def _client(self) -> httpx.Client:
+    def _client(self) -> httpx2.Client:
         with self._lock:
             if self._opened is None:
                 cafile = os.environ.get("SSL_CERT_FILE")
                 tls = ssl.create_default_context(cafile=cafile) if cafile else True
-                self._opened = httpx.Client(
+                self._opened = httpx2.Client(
                     transport=LineTransport(tls), trust_env=False, timeout=self._timeout
                 )
             return self._opened
@@ -171,7 +171,7 @@ def _checked(
         yield chunk
 
 
-def _refused(response: httpx.Response, method: str, url: str, doing: str) -> Exception:
+def _refused(response: httpx2.Response, method: str, url: str, doing: str) -> Exception:
     data = b""
     for chunk in response.iter_raw(_ERROR_MAX_BYTES):
         data += chunk

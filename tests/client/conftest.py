@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 # Tests have no packages here: the scripted service is found beside this file.
@@ -16,7 +16,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., tuple[Any,
     made: list[Any] = []
 
     def make(
-        *answers: httpx.Response | Exception, takes: float = 0.0, **settings: Any
+        *answers: httpx2.Response | Exception, takes: float = 0.0, **settings: Any
     ) -> tuple[Any, Service]:
         service = Service(*answers, takes=takes)
         kind: Any = waiting if request.param == "waits" else Awaiting

@@ -7,12 +7,12 @@ import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import httpx
+import httpx2
 
 from stoker.client import AsyncClient, Client
 
 
-class Broken(httpx.SyncByteStream, httpx.AsyncByteStream):
+class Broken(httpx2.SyncByteStream, httpx2.AsyncByteStream):
     """A body that comes piece by piece, and then ends with an error, if one is given."""
 
     def __init__(self, *chunks: str, error: Exception | None = None) -> None:
@@ -42,14 +42,14 @@ class Service:
     Its clock moves by what is slept, and by `takes` seconds at each request.
     """
 
-    def __init__(self, *answers: httpx.Response | Exception, takes: float = 0.0) -> None:
-        self.requests: list[httpx.Request] = []
+    def __init__(self, *answers: httpx2.Response | Exception, takes: float = 0.0) -> None:
+        self.requests: list[httpx2.Request] = []
         self.slept: list[float] = []
         self.now = 0.0
         self.takes = takes
         self._answers = list(answers)
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(request)
         self.now += self.takes
         answer = self._answers.pop(0)
@@ -82,7 +82,7 @@ class Awaiting:
         self._client = AsyncClient(
             url,
             key,
-            transport=httpx.MockTransport(service),
+            transport=httpx2.MockTransport(service),
             sleep=service.sleep_async,
             clock=service.clock,
             **settings,
@@ -115,16 +115,16 @@ class Awaiting:
 
 
 def waiting(url: str, key: str, service: Service, **settings: Any) -> Client:
-    transport = httpx.MockTransport(service)
+    transport = httpx2.MockTransport(service)
     return Client(url, key, transport=transport, sleep=service.sleep, clock=service.clock, **settings)
 
 
-def ok(body: object) -> httpx.Response:
-    return httpx.Response(200, json=body)
+def ok(body: object) -> httpx2.Response:
+    return httpx2.Response(200, json=body)
 
 
-def refused(status: int, error: str, **headers: str) -> httpx.Response:
-    return httpx.Response(
+def refused(status: int, error: str, **headers: str) -> httpx2.Response:
+    return httpx2.Response(
         status,
         json={"error": error},
         headers={name.replace("_", "-"): value for name, value in headers.items()},

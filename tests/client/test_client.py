@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from certificates import make_certificate
 from service import Service, ok, refused, waiting
@@ -245,14 +245,14 @@ def test_a_temporary_refusal_has_retry_after(connect: Connect, status: int, kind
 
 
 def test_an_error_that_is_not_json_is_still_reported(connect: Connect) -> None:
-    client, _ = connect(httpx.Response(502, text="<html>bad gateway</html>"))
+    client, _ = connect(httpx2.Response(502, text="<html>bad gateway</html>"))
     with pytest.raises(ApiError, match="502 Bad Gateway"):
         client.health("echo")
 
 
 @pytest.mark.parametrize("text", ["not json", "[1]", '{"status": "IN_QUEUE"}', "null"])
 def test_an_answer_of_another_shape_is_reported(connect: Connect, text: str) -> None:
-    client, _ = connect(httpx.Response(200, text=text))
+    client, _ = connect(httpx2.Response(200, text=text))
     with pytest.raises(ClientError):
         client.status("echo", "j")
 
@@ -300,12 +300,12 @@ async def test_address_and_key_are_those_of_the_environment_or_of_dotenv(
         kind()
     requested: list[tuple[str, str]] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         requested.append((str(request.url), request.headers["Authorization"]))
-        return httpx.Response(200, json={"jobs": {}, "workers": {}})
+        return httpx2.Response(200, json={"jobs": {}, "workers": {}})
 
     async def get_health(*arguments: str) -> None:
-        client = kind(*arguments, transport=httpx.MockTransport(answer))
+        client = kind(*arguments, transport=httpx2.MockTransport(answer))
         reported = client.health("echo")
         closed = (await reported, client.close())[1] if kind is AsyncClient else client.close()
         if closed is not None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from service import Broken, Service, refused
 
 from stoker.client import ClientError, Event, NotFound, Unreachable
 
 END = 'event: end\ndata: {"id": "j", "status": "COMPLETED"}\n\n'
-CUT = httpx.ReadError("connection reset")
+CUT = httpx2.ReadError("connection reset")
 
 Connect = Callable[..., tuple[Any, Service]]
 
@@ -29,8 +29,8 @@ def reset(attempt: int) -> str:
     return f'event: reset\nid: {attempt}--1\ndata: {{"attempt": {attempt}}}\n\n'
 
 
-def says(*chunks: str, error: Exception | None = None) -> httpx.Response:
-    return httpx.Response(200, stream=Broken(*chunks, error=error))
+def says(*chunks: str, error: Exception | None = None) -> httpx2.Response:
+    return httpx2.Response(200, stream=Broken(*chunks, error=error))
 
 
 def values_of(events: list[Event]) -> list[Any]:
@@ -104,7 +104,7 @@ def test_a_reset_is_passed_on_and_the_new_attempt_begins_anew(connect: Connect) 
 
 
 def test_the_tries_are_bounded_and_the_pauses_grow(connect: Connect) -> None:
-    client, service = connect(says(chunk("1-0", 0), error=CUT), *[httpx.ConnectError("refused")] * 5)
+    client, service = connect(says(chunk("1-0", 0), error=CUT), *[httpx2.ConnectError("refused")] * 5)
     events = client.events("echo", "j")
     assert next(events).kind == "chunk"
     with pytest.raises(Unreachable, match="no answer from https://stoker: refused"):
@@ -142,7 +142,7 @@ def test_a_connection_that_held_for_long_was_a_good_one(connect: Connect) -> Non
 
 
 def test_a_stream_that_never_opened_is_tried_as_often_as_any_call(connect: Connect) -> None:
-    client, service = connect(*[httpx.ReadError("reset")] * 2, resends=1)
+    client, service = connect(*[httpx2.ReadError("reset")] * 2, resends=1)
     with pytest.raises(Unreachable, match="reset"):
         list(client.events("echo", "j"))
     assert service.slept == [0.5]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,11 +28,11 @@ def called(*arguments: str) -> tuple[str, str]:
     """The address and the header of a call."""
     found: list[tuple[str, str]] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         found.append((str(request.url), request.headers["Authorization"]))
-        return httpx.Response(200, json={"jobs": {}, "workers": {}})
+        return httpx2.Response(200, json={"jobs": {}, "workers": {}})
 
-    with Client(*arguments, transport=httpx.MockTransport(answer)) as stoker:
+    with Client(*arguments, transport=httpx2.MockTransport(answer)) as stoker:
         stoker.health("echo")
     return found[0]
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from service import Service, ok, refused
 
@@ -25,7 +25,7 @@ def keys(service: Service) -> list[str | None]:
 
 @pytest.mark.parametrize("operation", ["run", "runsync"])
 def test_a_submission_goes_out_again_with_its_own_key(connect: Connect, operation: str) -> None:
-    client, service = connect(httpx.ReadError("reset"), httpx.ConnectError("refused"), ok(QUEUED))
+    client, service = connect(httpx2.ReadError("reset"), httpx2.ConnectError("refused"), ok(QUEUED))
     assert getattr(client, operation)("echo", {"x": 1}).id == "j-u1"
     (key,) = set(keys(service))
     assert key is not None
@@ -42,13 +42,13 @@ def test_each_call_draws_another_key(connect: Connect) -> None:
 
 
 def test_the_callers_own_key_is_kept(connect: Connect) -> None:
-    client, service = connect(httpx.ReadTimeout("late"), ok(QUEUED))
+    client, service = connect(httpx2.ReadTimeout("late"), ok(QUEUED))
     client.run("echo", {}, idempotency_key="order-7")
     assert keys(service) == ["order-7", "order-7"]
 
 
 def test_the_last_error_is_reported_when_the_resends_are_used_up(connect: Connect) -> None:
-    client, service = connect(*[httpx.ConnectError("Connection refused")] * 4)
+    client, service = connect(*[httpx2.ConnectError("Connection refused")] * 4)
     with pytest.raises(Unreachable, match="no answer from https://stoker: Connection refused"):
         client.run("echo", {})
     assert service.slept == [0.5, 1.0, 2.0]
@@ -99,7 +99,7 @@ def test_unavailable_without_a_time_is_reported_at_once(connect: Connect) -> Non
 def test_what_a_second_time_would_change_is_sent_once(
     connect: Connect, name: str, arguments: tuple[str, ...]
 ) -> None:
-    client, service = connect(httpx.ReadError("reset"))
+    client, service = connect(httpx2.ReadError("reset"))
     with pytest.raises(Unreachable):
         list(getattr(client, name)(*arguments))
     assert len(service.requests) == 1
@@ -118,17 +118,17 @@ def test_what_a_second_time_would_change_is_sent_once(
 def test_what_changes_nothing_is_sent_again(
     connect: Connect, name: str, arguments: tuple[str, ...], body: object
 ) -> None:
-    client, service = connect(httpx.RemoteProtocolError("gone"), ok(body))
+    client, service = connect(httpx2.RemoteProtocolError("gone"), ok(body))
     getattr(client, name)(*arguments)
     assert len(service.requests) == 2
 
 
 def test_waiting_survives_a_service_that_starts_anew(connect: Connect) -> None:
     client, service = connect(
-        httpx.RemoteProtocolError("gone"),
-        httpx.ConnectError("refused"),
+        httpx2.RemoteProtocolError("gone"),
+        httpx2.ConnectError("refused"),
         ok(QUEUED),
-        httpx.ReadError("gone"),
+        httpx2.ReadError("gone"),
         ok(DONE),
     )
     assert client.wait("echo", "j-u1").succeeded
@@ -136,7 +136,7 @@ def test_waiting_survives_a_service_that_starts_anew(connect: Connect) -> None:
 
 
 def test_an_address_that_takes_no_request_is_reported_at_once(connect: Connect) -> None:
-    client, service = connect(httpx.UnsupportedProtocol("unsupported protocol 'ftp://'"))
+    client, service = connect(httpx2.UnsupportedProtocol("unsupported protocol 'ftp://'"))
     with pytest.raises(ClientError, match=r"no request can be sent to .*: unsupported protocol"):
         client.status("echo", "j")
     assert service.slept == []

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import botocore.auth
-import httpx
+import httpx2
 import pytest
 
 from stoker.outbound.errors import (
@@ -49,8 +49,8 @@ def memory(data: bytes) -> int:
     return fd
 
 
-def download(url: str, **headers: str) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=60) as client:
+def download(url: str, **headers: str) -> httpx2.Response:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         return client.get(url, headers=headers)
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,8 +165,8 @@ def hosts_of_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
 
 
-def read(url: str) -> httpx.Response:
-    with httpx.Client(trust_env=False) as client:
+def read(url: str) -> httpx2.Response:
+    with httpx2.Client(trust_env=False) as client:
         return client.get(url)
 
 

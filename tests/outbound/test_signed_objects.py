@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import product
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from stoker.agent.jobs.uploads.objects import S3Objects
@@ -57,7 +57,7 @@ def tried_elsewhere(control: Control, config: ObjectStoreConfig, theirs: Sequenc
     tried, bucket = 0, f"/{config.bucket}"
     owns = {"put": "PUT", "part": "PUT", "start": "POST", "finish": "POST", "read": "GET", "link": "GET"}
     names = (*theirs, f"{PREFIX}../1/0-a.png", f"{PREFIX}%2e%2e/1/0-a.png", INPUT)
-    with httpx.Client(trust_env=False, timeout=60) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         for wanted, signed in zip(control.requested, control.signed, strict=True):
             assert config.access_secret not in signed.url + str(signed.headers)
             url, own = urlsplit(signed.url), owns[wanted.verb]
@@ -77,7 +77,7 @@ def tried_elsewhere(control: Control, config: ObjectStoreConfig, theirs: Sequenc
     return tried
 
 
-def sent(client: httpx.Client, method: str, url: str, headers: Mapping[str, str], body: bytes) -> int:
+def sent(client: httpx2.Client, method: str, url: str, headers: Mapping[str, str], body: bytes) -> int:
     return client.request(method, url, headers=dict(headers), content=body).status_code
 
 
@@ -147,7 +147,7 @@ async def test_an_object_of_another_size_or_type_is_refused(
 ) -> None:
     wanted = Wanted("put", f"{PREFIX}0-a.png", 4, "image/png", "a.png", "0" * 64)
     (signed,) = await control.sign(grant, [wanted])
-    with httpx.Client(trust_env=False, timeout=60) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         for body, headers in (
             (b"longer", signed.headers),
             (b"", signed.headers),
@@ -161,7 +161,7 @@ async def test_an_object_of_another_size_or_type_is_refused(
 def test_a_right_ends(config: ObjectStoreConfig, store: ObjectStore) -> None:
     """The store's clock decides."""
     url = store.presign("put_object", f"{PREFIX}a", 1, ContentLength=1)
-    with httpx.Client(trust_env=False, timeout=60) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         while sent(client, "PUT", url, {}, b"1") == 200:
             pass
         assert sent(client, "PUT", url, {}, b"1") in (400, 403)
@@ -235,7 +235,7 @@ async def test_a_file_is_stored_whole(
     assert artifact.sha256 == hashlib.sha256(data).hexdigest()
     assert store.get_bytes(key, 1 << 30, artifact.sha256) == data
     (url,) = await objects.urls(grant, [key])
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
         answer = await client.get(url)
     assert answer.content == data
     assert answer.headers["content-type"] == "image/png"

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-import httpx
+import httpx2
 from preloaded import Preloaded, executed, preloaded
 from stack import SOURCE, START_S, STOP_S, Stack, until
 
@@ -60,7 +60,7 @@ def _start(
 class DevServer:
     def __init__(self, folder: Path, process: subprocess.Popen[bytes] | Preloaded, output: Path) -> None:
         self.folder, self.process, self._output = folder, process, output
-        self.http = httpx.Client(timeout=START_S, trust_env=False)
+        self.http = httpx2.Client(timeout=START_S, trust_env=False)
 
     @property
     def printed(self) -> str:
@@ -80,9 +80,9 @@ class DevServer:
         self.shows("documentation")
         found = URL.search(self.printed)
         assert found is not None, self.printed
-        self.http.base_url = httpx.URL(found[1])
+        self.http.base_url = httpx2.URL(found[1])
 
-    def call(self, path: str, **values: Any) -> httpx.Response:
+    def call(self, path: str, **values: Any) -> httpx2.Response:
         """A queue function."""
         return self.http.post(path, json={"input": values})
 

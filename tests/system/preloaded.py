@@ -187,7 +187,7 @@ def _import() -> None:
 
     typer.main.get_command = functools.cache(typer.main.get_command)  # a tenth of a second for each command
     typer.main.get_command(stoker.cli.main.app)
-    for name in ("anyio._backends._asyncio", "httpcore"):  # what a command's first request imports
+    for name in ("anyio._backends._asyncio", "httpcore2"):  # what a command's first request imports
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

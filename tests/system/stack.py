@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 from preloaded import Preloaded, executed, preloaded
 
@@ -89,9 +89,9 @@ def until(
         late = time.monotonic() >= deadline
 
 
-def fetched(url: str) -> httpx.Response:
+def fetched(url: str) -> httpx2.Response:
     """What anybody gets at a signed URL."""
-    return httpx.get(url, trust_env=False, timeout=FETCH_S)
+    return httpx2.get(url, trust_env=False, timeout=FETCH_S)
 
 
 TINY = "flux-tiny,talk-tiny"
@@ -119,7 +119,7 @@ class Stack:
         """For tests of what the kernel shows of control and the agent, too."""
         self.control: Process
         self.agent: Process
-        self.http: httpx.Client
+        self.http: httpx2.Client
         self._ports: list[socket.socket] = []
 
     # -- processes
@@ -146,7 +146,7 @@ class Stack:
             self.http.close()
         headers = {"Authorization": f"Bearer {self.key}"}
         url = f"{self.facts['http']}/v2"
-        self.http = httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False)
+        self.http = httpx2.Client(base_url=url, headers=headers, timeout=120, trust_env=False)
 
     def start_agent(self) -> None:
         command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / "agent")]

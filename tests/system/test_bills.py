@@ -23,7 +23,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from stack import HANDLERS, STOP_S, Stack, queue_endpoint, running, until
@@ -113,7 +113,7 @@ class Callers:
 
     def submit_all(self) -> None:
         headers = {"Authorization": f"Bearer {self._stack.key}"}
-        with httpx.Client(base_url=self._url, headers=headers, timeout=30, trust_env=False) as http:
+        with httpx2.Client(base_url=self._url, headers=headers, timeout=30, trust_env=False) as http:
             while (n := self._next()) is not None:
                 once = {"Idempotency-Key": f"job-{n}"}
                 body = {"input": work(n, self._stack.folder)}
@@ -122,10 +122,10 @@ class Callers:
 
     def ends(self) -> dict[int, str]:
         headers = {"Authorization": f"Bearer {self._stack.key}"}
-        with httpx.Client(base_url=self._url, headers=headers, timeout=30, trust_env=False) as http:
+        with httpx2.Client(base_url=self._url, headers=headers, timeout=30, trust_env=False) as http:
             return {n: self._end(http, n) for n in sorted(self.accepted)}
 
-    def _end(self, http: httpx.Client, n: int) -> str:
+    def _end(self, http: httpx2.Client, n: int) -> str:
         path = f"/{endpoint_of(n)}/status-sync/{self.accepted[n]}?wait=20000"
         deadline = time.monotonic() + PATIENCE_S
         while (record := self._ask(http, "GET", path))["status"] in {"IN_QUEUE", "IN_PROGRESS"}:
@@ -137,13 +137,13 @@ class Callers:
         with self._lock:
             return next(self._left, None)
 
-    def _ask(self, http: httpx.Client, method: str, path: str, **more: Any) -> dict[str, Any]:
+    def _ask(self, http: httpx2.Client, method: str, path: str, **more: Any) -> dict[str, Any]:
         """Until it is answered: control may be dead just now, or ask for patience."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
                 answer = http.request(method, path, **more)
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 self._pause.wait(0.1)
                 continue
             if answer.status_code == 200:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from dev_server import FUNCTIONS, DevServer, at_terminal, serving, started, stoker
 from stack import START_S, Stack, running, until
@@ -203,7 +203,7 @@ def test_lines_of_routes_are_shown_with_their_response(platform: Stack, folder: 
 
 def test_a_caller_that_leaves_cancels_its_job(platform: Stack, folder: Path, tmp_path: Path) -> None:
     with serving(app(folder, slow=SLOW), stack=platform) as server:
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(httpx2.ReadTimeout):
             server.http.post("/slow/runsync", json={"input": {"until": str(tmp_path / "never")}}, timeout=3)
         server.shows("is cancelled: its caller left")
         made = endpoints(platform)["live-slow"]["id"]
@@ -261,7 +261,7 @@ def test_while_a_request_waits_the_workers_are_shown(platform: Stack, folder: Pa
 
 
 def _get(server: DevServer) -> None:
-    with contextlib.suppress(httpx.HTTPError):
+    with contextlib.suppress(httpx2.HTTPError):
         server.http.get("/lb/items/1")
 
 

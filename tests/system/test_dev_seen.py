@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from browser import CHROMIUM, in_browser
 from dev_server import FUNCTIONS, environment, serving
@@ -96,7 +96,7 @@ def test_a_terminal_shows_the_table_the_progress_and_the_error(platform: Stack, 
             assert text in screen
         (url,) = [word for word in screen.split() if word.startswith("http://localhost:")][:1]
         until_file = tmp_path / "over"
-        with httpx.Client(base_url=url, timeout=START_S, trust_env=False) as http:
+        with httpx2.Client(base_url=url, timeout=START_S, trust_env=False) as http:
             calling = subprocess.Popen(
                 ["curl", "-s", f"{url}/loud/runsync", "-d", f'{{"input": {{"until": "{until_file}"}}}}'],
                 stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from stack import HANDLERS, Stack, running, until
@@ -24,7 +24,7 @@ class Rest:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
 
-    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx2.Response:
         return self.stack.http.request(method, f"{self.stack.facts['http']}/v1{path}", json=body)
 
     def result(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import httpx
+import httpx2
 from stack import Stack, until
 
 PATIENCE_S = 60.0
@@ -33,7 +33,7 @@ class Watch:
     def _look(self) -> None:
         stack = self._stack
         headers = {"Authorization": f"Bearer {stack.key}"}
-        with httpx.Client(
+        with httpx2.Client(
             base_url=stack.facts["http"], headers=headers, timeout=PATIENCE_S, trust_env=False
         ) as http:
             while not self._over.is_set():

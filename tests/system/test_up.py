@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from stack import until
@@ -143,7 +143,7 @@ def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) 
             assert not [name for name in environment if name.startswith("STOKER_")], "to be read by nobody"
         control.kill()
         control.wait()
-        with httpx.Client(transport=httpx.HTTPTransport(retries=10)) as patient:
+        with httpx2.Client(transport=httpx2.HTTPTransport(retries=10)) as patient:
             assert patient.get(f"{one.url}/ping", timeout=60).status_code == 200, "on the port that it had"
         assert one.echo(2) == {"value": 2}
         assert one.child("agent").pid == agent.pid, "the agent was left alone"

@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from stoker.cli.dev.live_endpoints.provisioning import Provisioning
 from stoker.cli.dev.local_server.display import Display
@@ -45,7 +45,7 @@ class Calls:
     """`http` sends requests to load-balanced endpoints, with the key."""
 
     def __init__(
-        self, stoker: AsyncClient, http: httpx.AsyncClient, provisioning: Provisioning, display: Display
+        self, stoker: AsyncClient, http: httpx2.AsyncClient, provisioning: Provisioning, display: Display
     ) -> None:
         self._stoker, self._http = stoker, http
         self._provisioning, self._display = provisioning, display
@@ -184,7 +184,9 @@ class Calls:
         self._note_failure(name, error)
         self._display.line(name, f"{text} {error}", "red")
 
-    async def _execute_printing(self, name: str, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
+    async def _execute_printing(
+        self, name: str, endpoint: str, request: Mapping[str, Any]
+    ) -> httpx2.Response:
         """Shows what its workers do while the response takes long."""
         waiting = asyncio.create_task(self._show_workers(name, endpoint), name=f"workers of {name}")
         try:
@@ -207,10 +209,10 @@ class Calls:
                 self._display.line(name, text, "dim")
             printed = text
 
-    async def _execute(self, endpoint: str, request: Mapping[str, Any]) -> httpx.Response:
+    async def _execute(self, endpoint: str, request: Mapping[str, Any]) -> httpx2.Response:
         try:
             return await self._http.post(f"v2/{endpoint}/execute", json=request, timeout=ROUTE_S)
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             raise Unreachable(
                 f"no answer from {self._http.base_url}: {error or type(error).__name__}"
             ) from None

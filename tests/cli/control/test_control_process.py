@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 from certificates import make_certificate
@@ -69,7 +69,7 @@ async def test_a_certificate_in_the_file_is_used_on_both_ports(
     reported = asyncio.create_task(facts.get())
     await asyncio.wait((running, reported), return_when=asyncio.FIRST_COMPLETED)
     at = reported.result()
-    async with httpx.AsyncClient(
+    async with httpx2.AsyncClient(
         verify=ssl.create_default_context(cadata=made.pem.decode()), timeout=60
     ) as client:
         assert at["http"].startswith("https://")

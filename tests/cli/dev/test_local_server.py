@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from written_apps import BALANCED, ONE, app
 
@@ -67,8 +67,8 @@ async def test_pages_of_other_sites_get_no_answer(
     calls: Any = None
     server = LocalServer(calls, {}, callers)
     server.serve(Project(tmp_path), ())
-    transport = httpx.ASGITransport(server)
-    async with httpx.AsyncClient(transport=transport, base_url="http://local") as http:
+    transport = httpx2.ASGITransport(server)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
         assert (await http.get("/ping", headers=headers)).status_code == status
 
 
@@ -102,8 +102,8 @@ async def test_a_wrong_body_has_the_status_that_a_deployed_endpoint_gives(
     routes, _ = local_routes(project)
     server = LocalServer(calls, {}, NETWORK)
     server.serve(project, routes)
-    transport = httpx.ASGITransport(server)
-    async with httpx.AsyncClient(transport=transport, base_url="http://local") as http:
+    transport = httpx2.ASGITransport(server)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
         answer = await http.post("/one/runsync", content=body)
     assert answer.status_code == status
     assert why in answer.json()["error"]

@@ -114,8 +114,8 @@ def test_two_routes_of_one_shape_are_refused() -> None:
         api.get("/items/{name}")(len)
 
 
-def test_a_module_of_an_app_needs_no_httpx() -> None:
-    code = "import sys; sys.modules['httpx'] = None\n"
+def test_a_module_of_an_app_needs_no_httpx2() -> None:
+    code = "import sys; sys.modules['httpx2'] = None\n"
     code += "from stoker.client import endpoint; print(endpoint().definition)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"{Definition()}\n"), done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from stoker.client import ClientError, Remote
@@ -115,10 +115,10 @@ async def test_a_stored_result_is_fetched_and_compared(
 ) -> None:
     status = 200
 
-    def get(url: str, **more: Any) -> httpx.Response:
-        return httpx.Response(status, content=b'{"a": 1}', request=httpx.Request("GET", url))
+    def get(url: str, **more: Any) -> httpx2.Response:
+        return httpx2.Response(status, content=b'{"a": 1}', request=httpx2.Request("GET", url))
 
-    monkeypatch.setattr(httpx, "get", get)
+    monkeypatch.setattr(httpx2, "get", get)
     stored = {"output_url": "https://store/x?signature=secret", "size": 8}
     right = Platform(stored | {"sha256": hashlib.sha256(b'{"a": 1}').hexdigest()})
     assert await remote(app.caption, right)(b"x") == {"a": 1}

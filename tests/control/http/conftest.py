@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 
 # Tests have no packages here: the plane in memory is found beside this file.
@@ -26,8 +26,8 @@ def app(plane: FakePlane) -> ASGIApp:
 
 
 @pytest.fixture
-async def http(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+async def http(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=True)
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as client:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as client:
         yield client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from small_disk import small_disk
 from stack import Stack, fetched, queue_endpoint, running, until
@@ -17,7 +17,7 @@ OBJECTS_MIB = 300  # the embedded object store keeps 256 MiB free
 PATIENCE_S = 60.0
 
 
-def refused(answer: httpx.Response) -> str:
+def refused(answer: httpx2.Response) -> str:
     """The sentence of a 503 that says when to come back."""
     assert answer.status_code == 503, answer.text
     assert int(answer.headers["retry-after"]) > 0

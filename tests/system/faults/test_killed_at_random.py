@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from stack import Stack, queue_endpoint, running
@@ -107,17 +107,17 @@ class Callers:
         with self._lock:
             return next(self._left, None)
 
-    def client(self) -> httpx.Client:
+    def client(self) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {self._stack.key}"}
-        return httpx.Client(base_url=self._url, headers=headers, timeout=30, trust_env=False)
+        return httpx2.Client(base_url=self._url, headers=headers, timeout=30, trust_env=False)
 
-    def query(self, http: httpx.Client, method: str, path: str, **more: Any) -> dict[str, Any]:
+    def query(self, http: httpx2.Client, method: str, path: str, **more: Any) -> dict[str, Any]:
         """Until it is answered: control may be dead just now, or ask for patience."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
                 answer = http.request(method, path, **more)
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 self.again[type(error).__name__] += 1
                 self._pause.wait(0.1)
                 continue
@@ -133,7 +133,7 @@ class Callers:
         with self.client() as http:
             return {n: self._end_of(http, n) for n in numbers}
 
-    def _end_of(self, http: httpx.Client, n: int) -> dict[str, Any]:
+    def _end_of(self, http: httpx2.Client, n: int) -> dict[str, Any]:
         """Asked again as long as it is held without an end."""
         path = f"/{endpoint_of(n)}/status-sync/{self.accepted[n]}?wait=20000"
         deadline = time.monotonic() + PATIENCE_S
@@ -201,7 +201,7 @@ def disturb(stack: Stack, callers: Callers) -> Counter[str]:
 # ---- what must hold afterwards ------------------------------------------------------------------
 
 
-def check_record(n: int, record: dict[str, Any], folder: Path, files: httpx.Client) -> None:
+def check_record(n: int, record: dict[str, Any], folder: Path, files: httpx2.Client) -> None:
     kind = work(n, folder)["kind"]
     if kind == "raises":
         assert record["status"] == "FAILED", record
@@ -289,7 +289,7 @@ def test_five_thousand_jobs_outlive_kills_at_random(tmp_path: Path) -> None:
         assert killed["zygote"], killed
         ends = pool.map(callers.ends_of, [range(first, JOBS, CALLERS) for first in range(CALLERS)])
         records = {n: record for part in ends for n, record in part.items()}
-        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as files:
+        with httpx2.Client(trust_env=False, timeout=PATIENCE_S) as files:
             for n, record in records.items():
                 check_record(n, record, tmp_path, files)
         print(f"killed {dict(killed)}; asked again {dict(callers.again)}; {time.monotonic() - began:.0f} s")

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from stack import LIVING, STOP_S, Stack, queue_endpoint, until
 from test_protocol_workers import STOCK, program
@@ -69,7 +69,7 @@ class Load(threading.Thread):
     def run(self) -> None:
         headers = {"Authorization": f"Bearer {self.stack.key}"}
         url = f"{self.stack.facts['http']}/v2"
-        with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
+        with httpx2.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
             number = 0
             while not self.over.wait(self.pause):
                 number += 1
@@ -82,13 +82,13 @@ class Load(threading.Thread):
         wanted = len(self.accepted) + count
         until(lambda: len(self.accepted) >= wanted or not self.is_alive(), 60, f"{count} more jobs")
 
-    def _submit(self, http: httpx.Client, endpoint: str, number: int) -> str:
+    def _submit(self, http: httpx2.Client, endpoint: str, number: int) -> str:
         job_input = {"ms": self._rng.randint(50, 200), "runs": str(self.stack.folder / "runs")}
         while True:
             try:
                 headers = {"Idempotency-Key": f"load-{number}"}
                 answer = http.post(f"/{endpoint}/run", json={"input": job_input}, headers=headers)
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 self.refused[type(error).__name__] += 1
             else:
                 if answer.status_code == 200:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from stack import PROGRAMS, Stack, queue_endpoint, running
@@ -96,7 +96,7 @@ class Clients:
     def __init__(self, stack: Stack) -> None:
         self._threads = ThreadPoolExecutor(CLIENTS)
         self._http = [
-            httpx.Client(
+            httpx2.Client(
                 base_url=stack.http.base_url, headers=stack.http.headers, timeout=120, trust_env=False
             )
             for _ in range(CLIENTS)
@@ -105,7 +105,7 @@ class Clients:
     def run(self, case: Case, jobs: int) -> None:
         numbers = itertools.count()
 
-        def calls(http: httpx.Client) -> None:
+        def calls(http: httpx2.Client) -> None:
             while next(numbers) < jobs:
                 answer = http.post(f"/{case.endpoint}/runsync?wait=120000", json={"input": case.job_input})
                 assert answer.json()["status"] == "COMPLETED", answer.text

@@ -14,7 +14,7 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 import tiny_families
@@ -100,7 +100,7 @@ def up(tmp_path: Path, python: Path) -> Iterator[str]:
 def test_an_installed_package_is_served_checked_and_priced(tmp_path: Path, up: str) -> None:
     key = (tmp_path / ".stoker" / "api_key").read_text().strip()
     headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(
+    with httpx2.Client(
         base_url=f"{up}/v2/text-to-image", headers=headers, timeout=200, trust_env=False
     ) as http:
         made = {}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from stack import FETCH_S, Stack, files_below, queue_endpoint, running
 
@@ -50,7 +50,7 @@ def test_an_output_that_no_frame_can_hold_is_given_as_its_address(stack: Stack) 
     assert record["status"] == "COMPLETED", record
     place = record["output"]
     assert place["size"] == size + len('{"text":""}')
-    with httpx.stream("GET", place["output_url"], trust_env=False, timeout=FETCH_S) as answer:
+    with httpx2.stream("GET", place["output_url"], trust_env=False, timeout=FETCH_S) as answer:
         digest = hashlib.sha256()
         for chunk in answer.iter_bytes():
             digest.update(chunk)

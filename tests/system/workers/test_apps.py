@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import numpy
 import pytest
 from function_apps import App, write_wheel
@@ -149,7 +149,7 @@ def test_large_arguments_and_results_go_through_the_object_store(there: Deployme
     done = there.client.runsync(endpoint, request)
     assert done.error is None
     assert done.output["data"]["url"].startswith("http")
-    found = decode(done.output, lambda tagged: httpx.get(tagged["url"], trust_env=False).content)
+    found = decode(done.output, lambda tagged: httpx2.get(tagged["url"], trust_env=False).content)
     assert (found["data"], found["sum"]) == (data[::-1], 160_000)
 
 

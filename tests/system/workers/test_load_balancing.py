@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from stack import SERVERS, Stack, queue_endpoint, running, until
@@ -104,7 +104,7 @@ def test_a_fastapi_app_and_a_plain_server(stack: Stack) -> None:
     assert (answer.status_code, answer.text) == (200, "/some/path?a=b%20c")
     assert (stack.http.post("/plain/x", content=b"abc").status_code) == 201
     assert stack.http.head("/app/ping").status_code == 405  # the app's own
-    assert httpx.get(f"{stack.facts['http']}/v2/app/echo/x", trust_env=False).status_code == 401
+    assert httpx2.get(f"{stack.facts['http']}/v2/app/echo/x", trust_env=False).status_code == 401
 
 
 def test_the_first_byte_of_events_comes_before_the_last_is_made(stack: Stack, state: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_worker_that_is_killed_fails_what_it_had_with_502_and_no_more(stack: S
     pids = {one["worker"]: one["pid"] for one in echoes}
     killed, spared = pids
 
-    def held(worker: str) -> httpx.Response:
+    def held(worker: str) -> httpx2.Response:
         return stack.http.get("/app/waits", headers={"X-Runpod-Worker-Id": f"strict {worker}"}, timeout=60)
 
     have_begun: set[str] = set()
@@ -219,7 +219,7 @@ def test_a_worker_that_is_killed_fails_what_it_had_with_502_and_no_more(stack: S
         psutil.Process(pids[killed]).kill()
         lost = [one.result() for one in waiting[killed]]
         assert {(one.status_code, one.headers["x-runpod-worker-id"]) for one in lost} == {(502, killed)}
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError):
             streams[killed].result()
         (state / "go").touch()
         answered = [one.result() for one in waiting[spared]]

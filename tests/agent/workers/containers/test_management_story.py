@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from container_engine_here import IMAGE
 from docker import APIClient
@@ -203,9 +203,9 @@ def a_pod_of_the_same_image(stack: Managed) -> None:
         try:
             return (
                 at is not None
-                and httpx.get(f"http://127.0.0.1:{at}/greets.py", trust_env=False).text == GREETS
+                and httpx2.get(f"http://127.0.0.1:{at}/greets.py", trust_env=False).text == GREETS
             )
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return False
 
     until(lambda: serves(port()), START_S, "the pod's port")

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from stoker.agent.interfaces import WorkerExit
@@ -71,7 +71,7 @@ class Seat:
     """One program's seat, and the program's side of the wire."""
 
     def __init__(
-        self, server: ProtocolServer, client: httpx.AsyncClient, worker: str, late_s: float = 0.0
+        self, server: ProtocolServer, client: httpx2.AsyncClient, worker: str, late_s: float = 0.0
     ) -> None:
         self.key, self.worker, self.client = f"key of {worker}", worker, client
         self.watcher, self.child = Watcher(), Child()
@@ -80,12 +80,12 @@ class Seat:
         self.process.child = self.child  # type: ignore[assignment]
         server.register(self.key, self.process)
 
-    def get(self, call: str, *, key: str | None = None, **query: Any) -> asyncio.Task[httpx.Response]:
+    def get(self, call: str, *, key: str | None = None, **query: Any) -> asyncio.Task[httpx2.Response]:
         headers = {"authorization": self.key if key is None else key}
         url = f"/v2/e1/{call}/{self.worker}"
         return asyncio.create_task(self.client.get(url, params={"gpu": "none", **query}, headers=headers))
 
-    def post(self, call: str, job: str, body: Any) -> asyncio.Task[httpx.Response]:
+    def post(self, call: str, job: str, body: Any) -> asyncio.Task[httpx2.Response]:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         url, headers = f"/v2/e1/{call}/{self.worker}/{job}", {"authorization": self.key, **BODY}
         return asyncio.create_task(self.client.post(url, content=text, headers=headers))
@@ -118,13 +118,13 @@ async def server() -> AsyncIterator[ProtocolServer]:
 
 
 @pytest.fixture
-async def client(server: ProtocolServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.open(), trust_env=False, timeout=60) as made:
+async def client(server: ProtocolServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=server.open(), trust_env=False, timeout=60) as made:
         yield made
 
 
 @pytest.fixture
-async def seat(server: ProtocolServer, client: httpx.AsyncClient) -> Seat:
+async def seat(server: ProtocolServer, client: httpx2.AsyncClient) -> Seat:
     return Seat(server, client, "w1")
 
 
@@ -351,7 +351,7 @@ async def test_the_exit_comes_last_and_lets_everything_go(seat: Seat) -> None:
 
 
 async def test_the_end_of_a_job_waits_for_what_is_printed_late(
-    server: ProtocolServer, client: httpx.AsyncClient
+    server: ProtocolServer, client: httpx2.AsyncClient
 ) -> None:
     seat = Seat(server, client, "w1", late_s=0.1)
     await seat.open("j1")
@@ -364,7 +364,7 @@ async def test_the_end_of_a_job_waits_for_what_is_printed_late(
 
 
 async def test_what_a_dead_program_printed_is_not_waited_for(
-    server: ProtocolServer, client: httpx.AsyncClient
+    server: ProtocolServer, client: httpx2.AsyncClient
 ) -> None:
     """Its process is told to be dead when all of it has come."""
     seat = Seat(server, client, "w1", late_s=1000.0)

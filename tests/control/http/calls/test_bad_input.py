@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 from fake_plane import KEY, FakePlane
 from hypothesis import HealthCheck, given, settings
@@ -88,7 +88,7 @@ BODIES = [
 @pytest.mark.parametrize("operation", ["run", "runsync"])
 @pytest.mark.parametrize(("content", "parts"), BODIES)
 async def test_a_wrong_body_is_a_400_that_says_what_is_wrong(
-    http: httpx.AsyncClient, plane: FakePlane, operation: str, content: bytes, parts: list[str]
+    http: httpx2.AsyncClient, plane: FakePlane, operation: str, content: bytes, parts: list[str]
 ) -> None:
     response = await http.post(f"/v2/echo/{operation}", content=content)
     assert response.status_code == 400
@@ -102,7 +102,7 @@ async def test_a_wrong_body_is_a_400_that_says_what_is_wrong(
     assert plane.submitted == []
 
 
-async def test_a_secret_is_not_repeated(http: httpx.AsyncClient) -> None:
+async def test_a_secret_is_not_repeated(http: httpx2.AsyncClient) -> None:
     response = await http.post("/v2/echo/run", content=body(s3Config=S3 | {"accessSecret": ["hush"]}))
     assert response.status_code == 400
     assert "hush" not in response.text
@@ -133,7 +133,7 @@ IMAGE_INPUTS: list[tuple[dict[str, object], list[str]]] = [
 @pytest.mark.parametrize("operation", ["run", "runsync"])
 @pytest.mark.parametrize(("job_input", "parts"), IMAGE_INPUTS)
 async def test_a_hosted_models_bad_parameter_is_a_failed_record(
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
     plane: FakePlane,
     operation: str,
     job_input: dict[str, object],
@@ -152,21 +152,21 @@ async def test_a_hosted_models_bad_parameter_is_a_failed_record(
     assert plane.submitted == []
 
 
-async def test_a_hosted_models_missing_input_is_a_failed_record_too(http: httpx.AsyncClient) -> None:
+async def test_a_hosted_models_missing_input_is_a_failed_record_too(http: httpx2.AsyncClient) -> None:
     found = (await http.post("/v2/text-to-image/runsync", json={"input": 3})).json()
     assert set(found) == {"id", "status", "error"}
     assert "input must be an object; got 3" in found["error"]
 
 
 async def test_an_endpoint_of_ones_own_with_a_schema_answers_in_the_common_shape(
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
 ) -> None:
     response = await http.post("/v2/sized/runsync", json={"input": {"prompt": "x", "width": 1000}})
     assert response.status_code == 400
     assert "width must be divisible by 64" in response.json()["detail"]
 
 
-async def test_a_whole_number_written_as_a_float_is_an_integer(http: httpx.AsyncClient) -> None:
+async def test_a_whole_number_written_as_a_float_is_an_integer(http: httpx2.AsyncClient) -> None:
     response = await http.post("/v2/text-to-image/run", json={"input": {"prompt": "x", "seed": 1.0}})
     assert response.status_code == 200
 
@@ -197,16 +197,16 @@ OPERATIONS = [
 
 
 @pytest.fixture
-async def without_key(plane: FakePlane) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(make_app(plane))
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as client:
+async def without_key(plane: FakePlane) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(make_app(plane))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker") as client:
         yield client
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 @pytest.mark.parametrize(("headers", "detail"), KEYS)
 async def test_without_the_right_key_nothing_is_answered(
-    without_key: httpx.AsyncClient, method: str, path: str, headers: dict[str, str], detail: str
+    without_key: httpx2.AsyncClient, method: str, path: str, headers: dict[str, str], detail: str
 ) -> None:
     response = await without_key.request(method, path, headers=headers, content=body())
     assert response.status_code == 401
@@ -215,32 +215,32 @@ async def test_without_the_right_key_nothing_is_answered(
 
 
 @pytest.mark.parametrize("key", [f"Bearer {KEY}", f"bearer {KEY}", KEY, f"  {KEY} "])
-async def test_a_key_is_taken_with_bearer_and_bare(without_key: httpx.AsyncClient, key: str) -> None:
+async def test_a_key_is_taken_with_bearer_and_bare(without_key: httpx2.AsyncClient, key: str) -> None:
     response = await without_key.get("/v2/echo/health", headers={"Authorization": key})
     assert response.status_code == 200
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-async def test_an_unknown_endpoint_is_a_404(http: httpx.AsyncClient, method: str, path: str) -> None:
+async def test_an_unknown_endpoint_is_a_404(http: httpx2.AsyncClient, method: str, path: str) -> None:
     response = await http.request(method, path.replace("echo", "nobody"), content=body())
     assert response.status_code == 404
     assert "nobody" in response.json()["error"]
 
 
 @pytest.mark.parametrize(("method", "path"), [row for row in OPERATIONS if row[1].endswith("/x")])
-async def test_an_unknown_job_is_a_404(http: httpx.AsyncClient, method: str, path: str) -> None:
+async def test_an_unknown_job_is_a_404(http: httpx2.AsyncClient, method: str, path: str) -> None:
     response = await http.request(method, path)
     assert response.status_code == 404
     assert "x" in response.json()["error"]
 
 
-async def test_another_endpoints_job_is_a_404(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_another_endpoints_job_is_a_404(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     view = plane.add(endpoint="sized")
     assert (await http.get(f"/v2/echo/status/{view.id}")).status_code == 404
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx.AsyncClient, method: str, path: str) -> None:
+async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx2.AsyncClient, method: str, path: str) -> None:
     response = await http.request("DELETE", path)
     both = path.split("/")[3] in ("status", "status-sync", "stream")
     allowed = "GET, POST" if both else method
@@ -252,7 +252,7 @@ async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx.AsyncClient, met
     ("path", "allowed"), [("/ping", "GET, HEAD"), ("/docs", "GET, HEAD"), ("/openapi.json", "GET, HEAD")]
 )
 async def test_what_is_no_operation_reports_its_methods_too(
-    http: httpx.AsyncClient, path: str, allowed: str
+    http: httpx2.AsyncClient, path: str, allowed: str
 ) -> None:
     response = await http.delete(path)
     assert (response.status_code, response.headers["allow"]) == (405, allowed)
@@ -277,7 +277,7 @@ async def test_what_is_no_operation_reports_its_methods_too(
         "/v2/echo/run%2Fx",
     ],
 )
-async def test_an_unknown_path_is_a_404_in_our_shape(http: httpx.AsyncClient, path: str) -> None:
+async def test_an_unknown_path_is_a_404_in_our_shape(http: httpx2.AsyncClient, path: str) -> None:
     response = await http.get(path)
     assert response.status_code == 404
     assert set(response.json()) == {"error", "title", "detail"}  # a `status` would read as a job's
@@ -286,7 +286,7 @@ async def test_an_unknown_path_is_a_404_in_our_shape(http: httpx.AsyncClient, pa
 @pytest.mark.parametrize("operation", ["runsync", "status-sync/x", "stream/x"])
 @pytest.mark.parametrize("wait", ["999", "300001", "-1", "1e4", "soon", "", "1000.5", "٣٠٠٠", "9" * 5000])
 async def test_a_wait_out_of_bounds_is_a_400(
-    http: httpx.AsyncClient, plane: FakePlane, operation: str, wait: str
+    http: httpx2.AsyncClient, plane: FakePlane, operation: str, wait: str
 ) -> None:
     plane.add(id="x")
     response = await http.post(f"/v2/echo/{operation}", params={"wait": wait}, content=body())
@@ -300,7 +300,7 @@ NUMBERS = ["-1", "1e4", "soon", "", "1000.5", "٣٠٠٠", "9" * 5000, "+5", " 5"
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("ttl", ["0", "999", "604800001", *NUMBERS])
 async def test_a_ttl_out_of_bounds_is_a_400(
-    http: httpx.AsyncClient, plane: FakePlane, method: str, ttl: str
+    http: httpx2.AsyncClient, plane: FakePlane, method: str, ttl: str
 ) -> None:
     plane.add(id="x")
     response = await http.request(method, "/v2/echo/status/x", params={"ttl": ttl})
@@ -328,7 +328,7 @@ async def test_a_ttl_out_of_bounds_is_a_400(
     ],
 )
 async def test_a_listing_is_requested_within_bounds(
-    http: httpx.AsyncClient, plane: FakePlane, name: str, value: str, allowed: str
+    http: httpx2.AsyncClient, plane: FakePlane, name: str, value: str, allowed: str
 ) -> None:
     if value == "+5":  # a plus reads as a blank in a query
         value = "%2B5"
@@ -342,7 +342,7 @@ async def test_a_listing_is_requested_within_bounds(
 @pytest.mark.parametrize("operation", ["run", "runsync"])
 @pytest.mark.parametrize("key", [b"", b"x" * 256, b"two words", b"\xc3\xa9", b"a\tb", b"\x7f"])
 async def test_an_idempotency_key_that_is_none_is_a_400(
-    http: httpx.AsyncClient, plane: FakePlane, operation: str, key: bytes
+    http: httpx2.AsyncClient, plane: FakePlane, operation: str, key: bytes
 ) -> None:
     headers = [(b"idempotency-key", key)]
     response = await http.post(f"/v2/echo/{operation}", content=body(), headers=headers)
@@ -354,7 +354,7 @@ async def test_an_idempotency_key_that_is_none_is_a_400(
 # -- size
 
 
-async def test_a_length_that_no_number_holds_is_too_long(http: httpx.AsyncClient) -> None:
+async def test_a_length_that_no_number_holds_is_too_long(http: httpx2.AsyncClient) -> None:
     response = await http.post("/v2/echo/run", content=body(), headers={"Content-Length": "9" * 5_000})
     assert response.status_code == 413
     assert len(response.json()["error"]) < 200
@@ -368,7 +368,7 @@ async def parts(sent: list[int], count: int, size: int) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize(("operation", "limit"), [("run", 10 * 2**20), ("runsync", 20 * 2**20)])
 async def test_a_body_over_its_limit_is_refused_while_it_comes_in(
-    http: httpx.AsyncClient, plane: FakePlane, operation: str, limit: int
+    http: httpx2.AsyncClient, plane: FakePlane, operation: str, limit: int
 ) -> None:
     sent: list[int] = []
     response = await http.post(f"/v2/echo/{operation}", content=parts(sent, 100, 2**20))
@@ -378,7 +378,7 @@ async def test_a_body_over_its_limit_is_refused_while_it_comes_in(
     assert plane.submitted == []
 
 
-async def test_a_body_that_declares_itself_too_long_is_not_read(http: httpx.AsyncClient) -> None:
+async def test_a_body_that_declares_itself_too_long_is_not_read(http: httpx2.AsyncClient) -> None:
     sent: list[int] = []
     response = await http.post(
         "/v2/echo/run", content=parts(sent, 1, 1), headers={"Content-Length": "11000000"}
@@ -388,14 +388,14 @@ async def test_a_body_that_declares_itself_too_long_is_not_read(http: httpx.Asyn
     assert sent == []
 
 
-async def test_a_body_of_ten_megabytes_is_taken(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_a_body_of_ten_megabytes_is_taken(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     filled = json.dumps({"input": {"x": "y" * (10_000_000 - 20)}}).encode()
     response = await http.post("/v2/echo/run", content=filled)
     assert response.status_code == 200
     assert len(plane.submitted[0].input) == 10_000_000 - 20 + len('{"x":""}')
 
 
-async def test_a_body_to_a_poll_is_bounded_too(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_a_body_to_a_poll_is_bounded_too(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     plane.add(id="x")
     assert (await http.post("/v2/echo/stream/x", content=b" " * 100_000)).status_code == 413
 
@@ -444,9 +444,9 @@ def mutated(changes: list[tuple[int, int, bytes]]) -> bytes:
 )
 async def test_no_body_makes_a_server_error(content: bytes, endpoint: str) -> None:
     plane = FakePlane()
-    transport = httpx.ASGITransport(make_app(plane, ApiSettings()))
+    transport = httpx2.ASGITransport(make_app(plane, ApiSettings()))
     headers = {"Authorization": KEY}
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as client:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as client:
         response = await client.post(f"/v2/{endpoint}/run", content=content)
     assert response.status_code in (200, 400)
     assert response.json()["status"] in ("IN_QUEUE", "FAILED", 400)
@@ -457,7 +457,7 @@ async def test_no_body_makes_a_server_error(content: bytes, endpoint: str) -> No
 
 @pytest.mark.parametrize("kind", ["x" * 2_000, "image/" + "x" * 250, "image/\xe9", "image/p\tng"])
 async def test_a_content_type_that_no_object_can_have(
-    http: httpx.AsyncClient, plane: FakePlane, kind: str
+    http: httpx2.AsyncClient, plane: FakePlane, kind: str
 ) -> None:
     headers = [(b"content-type", kind.encode("latin-1"))]
     response = await http.post("/v2/echo/files", content=b"a file", headers=headers)
@@ -467,6 +467,6 @@ async def test_a_content_type_that_no_object_can_have(
 
 
 @pytest.mark.parametrize("kind", ["text/plain; charset=utf-8", "x" * 255])
-async def test_any_other_content_type_is_kept(http: httpx.AsyncClient, plane: FakePlane, kind: str) -> None:
+async def test_any_other_content_type_is_kept(http: httpx2.AsyncClient, plane: FakePlane, kind: str) -> None:
     await http.post("/v2/echo/files", content=b"a file", headers={"Content-Type": kind})
     assert [media_type for _, media_type in plane.kept.values()] == [kind]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 from fake_plane import KEY, FakePlane
 from starlette.types import ASGIApp
@@ -15,8 +15,8 @@ PAGE = "https://pictures.example.com"
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
 
 
-def client(app: ASGIApp) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://stoker")
+def client(app: ASGIApp) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://stoker")
 
 
 @pytest.fixture

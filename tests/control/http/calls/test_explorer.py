@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from browser import CHROMIUM, in_browser
 from fake_plane import IMAGE_SCHEMA, FakePlane
@@ -28,8 +28,8 @@ def addresses(page: str) -> set[str]:
 async def test_a_page_names_no_other_host_and_all_that_it_names_is_here(path: str) -> None:
     async with (
         managed() as api,
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(api.app), base_url="http://stoker"
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(api.app), base_url="http://stoker"
         ) as unauthenticated,
     ):
         page = await unauthenticated.get(path)
@@ -52,7 +52,7 @@ async def test_a_page_names_no_other_host_and_all_that_it_names_is_here(path: st
 async def test_no_other_page_frames_a_page_and_only_its_own_scripts_run(path: str) -> None:
     async with (
         managed() as api,
-        httpx.AsyncClient(transport=httpx.ASGITransport(api.app), base_url="http://stoker") as caller,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(api.app), base_url="http://stoker") as caller,
     ):
         page = await caller.get(path)
     policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
@@ -65,7 +65,7 @@ async def test_no_other_page_frames_a_page_and_only_its_own_scripts_run(path: st
 
 
 async def test_the_document_lists_the_endpoints_and_what_they_take(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     document = (await http.get("/openapi.json")).json()
     reported = document["info"]["description"]

@@ -7,7 +7,7 @@ import json
 import threading
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fake_plane import FakePlane
 from hypothesis import given, settings
@@ -30,7 +30,7 @@ MANY = {
 @pytest.mark.parametrize("path", ["run", "runsync", "openai/v1/chat/completions"])
 @pytest.mark.parametrize("of", MANY)
 async def test_a_body_of_very_many_parts_is_refused_before_it_is_read(
-    http: httpx.AsyncClient, plane: FakePlane, path: str, of: str
+    http: httpx2.AsyncClient, plane: FakePlane, path: str, of: str
 ) -> None:
     body = b'{"input":{%b}}' % MANY[of]
     refused = await http.post(f"/v2/echo/{path}", content=body)
@@ -39,13 +39,13 @@ async def test_a_body_of_very_many_parts_is_refused_before_it_is_read(
     assert plane.submitted == []
 
 
-async def test_a_form_that_is_json_likewise(http: httpx.AsyncClient) -> None:
+async def test_a_form_that_is_json_likewise(http: httpx2.AsyncClient) -> None:
     with pytest.raises(BadRequest, match="at most; it has more"):
         await calls.BodyReader().read(json.loads, b"{%b}" % MANY["keys"])
 
 
 async def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
-    http: httpx.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    http: httpx2.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[bool] = []
     parse = operations.parse_submission

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-import httpx
+import httpx2
 import pytest
 from asgi_caller import Caller
 from fake_plane import KEY, FakePlane
@@ -38,7 +38,7 @@ def app(plane: FakePlane, clock: Clock) -> ASGIApp:
     return make_app(plane, ApiSettings(now_ns=clock))
 
 
-def rate_headers(response: httpx.Response) -> tuple[dict[str, int], dict[str, int]]:
+def rate_headers(response: httpx2.Response) -> tuple[dict[str, int], dict[str, int]]:
     """`RateLimit-Policy` and `RateLimit`, read: the numbers by their letter."""
     policy, left = response.headers["ratelimit-policy"], response.headers["ratelimit"]
     name = re.match(r'"(window|concurrent)";', policy)
@@ -49,7 +49,7 @@ def rate_headers(response: httpx.Response) -> tuple[dict[str, int], dict[str, in
 
 
 async def test_a_refusal_says_the_limit_and_when_to_come_back(
-    http: httpx.AsyncClient, plane: FakePlane, clock: Clock
+    http: httpx2.AsyncClient, plane: FakePlane, clock: Clock
 ) -> None:
     for clock.ms in (0, 300):
         assert (await http.post("/v2/echo/purge-queue")).status_code == 200
@@ -68,7 +68,7 @@ async def test_a_refusal_says_the_limit_and_when_to_come_back(
 
 
 async def test_a_refused_submission_is_not_read_and_not_stored(
-    http: httpx.AsyncClient, plane: FakePlane, clock: Clock
+    http: httpx2.AsyncClient, plane: FakePlane, clock: Clock
 ) -> None:
     for _ in range(1_000):
         await http.post("/v2/echo/run", content=b'{"input":{}}')
@@ -91,7 +91,7 @@ async def test_a_refused_submission_is_not_read_and_not_stored(
     ],
 )
 async def test_unauthenticated_callers_and_wrong_paths_count_against_nobody(
-    http: httpx.AsyncClient, path: str, headers: dict[str, str], status: int
+    http: httpx2.AsyncClient, path: str, headers: dict[str, str], status: int
 ) -> None:
     for _ in range(20):
         assert (await http.post(path, headers=headers)).status_code == status
@@ -99,13 +99,13 @@ async def test_unauthenticated_callers_and_wrong_paths_count_against_nobody(
     assert [(await http.post("/v2/echo/purge-queue")).status_code for _ in range(3)] == [200, 200, 429]
 
 
-async def test_an_alias_counts_as_its_endpoint(http: httpx.AsyncClient) -> None:
+async def test_an_alias_counts_as_its_endpoint(http: httpx2.AsyncClient) -> None:
     paths = ["/v2/echo/purge-queue", "/v2/other-echo/purge-queue", "/v2/echo/purge-queue"]
     assert [(await http.post(path)).status_code for path in paths] == [200, 200, 429]
     assert (await http.post("/v2/sized/purge-queue")).status_code == 200
 
 
-async def test_workers_raise_the_limit(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_workers_raise_the_limit(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     plane.workers = 1
     assert [(await http.post("/v2/echo/purge-queue")).status_code for _ in range(50)] == [200] * 50
     refused = await http.post("/v2/echo/purge-queue")
@@ -113,9 +113,9 @@ async def test_workers_raise_the_limit(http: httpx.AsyncClient, plane: FakePlane
 
 
 async def test_limits_may_be_turned_off(plane: FakePlane) -> None:
-    transport = httpx.ASGITransport(make_app(plane, ApiSettings(rate_limits=False)))
+    transport = httpx2.ASGITransport(make_app(plane, ApiSettings(rate_limits=False)))
     headers = {"Authorization": KEY}
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as http:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as http:
         assert {(await http.post("/v2/echo/purge-queue")).status_code for _ in range(50)} == {200}
 
 
@@ -154,7 +154,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def free(http: httpx.AsyncClient, crowd: Crowd) -> bool:
+async def free(http: httpx2.AsyncClient, crowd: Crowd) -> bool:
     crowd.may_answer.set()
     status = (await http.get("/v2/echo/requests")).status_code
     assert status in (200, 429)
@@ -162,7 +162,7 @@ async def free(http: httpx.AsyncClient, crowd: Crowd) -> bool:
 
 
 async def test_a_third_at_once_is_refused_and_let_in_after_an_answer(
-    http: httpx.AsyncClient, crowd: Crowd
+    http: httpx2.AsyncClient, crowd: Crowd
 ) -> None:
     callers = crowd.come()
     await settled()
@@ -177,7 +177,7 @@ async def test_a_third_at_once_is_refused_and_let_in_after_an_answer(
     assert await free(http, crowd)
 
 
-async def test_a_place_is_taken_until_the_answer_was_written(http: httpx.AsyncClient, crowd: Crowd) -> None:
+async def test_a_place_is_taken_until_the_answer_was_written(http: httpx2.AsyncClient, crowd: Crowd) -> None:
     callers = [Caller("GET", "/v2/echo/requests") for _ in range(2)]
     for caller in callers:
         caller.may_send = asyncio.Semaphore(1)  # the head goes out, the body is held up
@@ -193,7 +193,7 @@ async def test_a_place_is_taken_until_the_answer_was_written(http: httpx.AsyncCl
 
 @pytest.mark.parametrize("error", [RuntimeError("a mistake"), Unavailable("the store is full")])
 async def test_a_mistake_gives_the_place_back(
-    http: httpx.AsyncClient, crowd: Crowd, plane: FakePlane, error: Exception
+    http: httpx2.AsyncClient, crowd: Crowd, plane: FakePlane, error: Exception
 ) -> None:
     for _ in range(2):
         callers = crowd.come()
@@ -208,7 +208,7 @@ async def test_a_mistake_gives_the_place_back(
 
 
 async def test_a_request_that_is_cancelled_gives_its_place_back(
-    http: httpx.AsyncClient, crowd: Crowd
+    http: httpx2.AsyncClient, crowd: Crowd
 ) -> None:
     callers = crowd.come()
     await settled()
@@ -316,7 +316,7 @@ async def test_a_caller_that_hangs_up_on_a_real_server_gives_its_place_up(
         await writer.drain()
         await plane.held.wait()
         plane.patience = 0.0  # whoever comes now is not held
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=server.url, headers={"Authorization": KEY}, timeout=60
         ) as caller:
             assert (await caller.get(path)).status_code == 429
@@ -367,7 +367,7 @@ async def test_a_submission_that_takes_long_to_send_is_not_watched(
 
 
 async def test_openai_routes_share_a_row_of_their_own_and_refuse_in_their_shape(
-    http: httpx.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    http: httpx2.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {**LIMITS, "openai": Limit(2, 400)}
     monkeypatch.setattr("stoker.control.auth.rate_limits.LIMITS", small)

@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
@@ -47,7 +47,7 @@ def lost() -> StreamEvent:
 
 
 async def test_a_request_is_a_job_that_holds_its_route_and_its_body(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     for event in (chunk({"old": 1}), lost(), ended(output=[{"choices": []}])):
         plane.events.put_nowait(event)
@@ -64,7 +64,7 @@ async def test_a_request_is_a_job_that_holds_its_route_and_its_body(
 
 
 async def test_what_a_generator_yielded_is_the_answer_where_there_is_no_output(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     for event in (chunk({"old": 1}), lost(), chunk({"new": 1}), ended()):
         plane.events.put_nowait(event)
@@ -83,7 +83,7 @@ async def test_what_a_generator_yielded_is_the_answer_where_there_is_no_output(
     ],
 )
 async def test_a_failure_keeps_its_message(
-    end: StreamEvent, status: int, message: str, http: httpx.AsyncClient, plane: FakePlane
+    end: StreamEvent, status: int, message: str, http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     for streams in (False, True):
         if streams and end.view is not None and end.view.state is JobState.COMPLETED:
@@ -205,7 +205,7 @@ async def test_a_refusal_has_the_shape_that_the_clients_read(
     headers: dict[str, str],
     status: int,
     message: str,
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
     plane: FakePlane,
 ) -> None:
     answer = await http.post(path, content=body, headers={"content-type": "application/json"} | headers)
@@ -215,7 +215,7 @@ async def test_a_refusal_has_the_shape_that_the_clients_read(
     assert plane.submitted == []
 
 
-async def test_a_path_without_a_route_and_other_methods_are_refused(http: httpx.AsyncClient) -> None:
+async def test_a_path_without_a_route_and_other_methods_are_refused(http: httpx2.AsyncClient) -> None:
     assert (await http.post("/v2/echo/openai", json={})).status_code == 404
     assert (await http.delete(CHAT)).status_code == 405
     assert (await http.get("/v2/echo/status/a/b")).status_code == 404, "other operations take no paths"
@@ -250,7 +250,7 @@ async def test_images_are_jobs_of_the_hosted_model(app: ASGIApp, plane: FakePlan
     assert (answer["created"], images) == (7, [(b"picture 5", 5), (b"picture 6", 6)])
 
 
-async def test_one_image_that_fails_fails_the_request(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_one_image_that_fails_fails_the_request(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     plane.events.put_nowait(ended(output={"image_url": "http://s3/a", "seed": 1}))
     assert (await http.post(IMAGES, json={"prompt": "a"})).json()["data"] == [
         {"url": "http://s3/a", "seed": 1}
@@ -261,7 +261,7 @@ async def test_one_image_that_fails_fails_the_request(http: httpx.AsyncClient, p
     assert (failed.status_code, failed.json()["error"]["message"]) == (500, "out of memory")
 
 
-async def test_the_hosted_model_is_listed(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_the_hosted_model_is_listed(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     models = (await http.get("/v2/text-to-image/openai/v1/models")).json()
     assert [model["id"] for model in models["data"]] == ["text-to-image"]
     assert plane.submitted == []

@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fake_plane import FakePlane, endpoint
 from hypothesis import given
@@ -39,7 +39,7 @@ def submitted(plane: FakePlane) -> dict[str, Any]:
 
 
 async def test_files_of_a_form_are_kept_and_their_urls_are_the_jobs_input(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     files = {"input_reference": ("i.png", b"\x89PNG\r\n--x", "image/png"), "audio": ("v.wav", b"RIFF")}
     fields = {"prompt": "ü talks", "size": "480x854", "model": "sora-2", "enable_safety_checker": "false"}
@@ -62,7 +62,7 @@ async def test_files_of_a_form_are_kept_and_their_urls_are_the_jobs_input(
 
 
 @pytest.mark.parametrize("nested", ["json", "form"])
-async def test_urls_and_data_urls(nested: str, http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_urls_and_data_urls(nested: str, http: httpx2.AsyncClient, plane: FakePlane) -> None:
     audio = "data:audio/wav;base64," + base64.b64encode(b"RIFF").decode()
     image = "https://a.test/i.png"
     if nested == "json":
@@ -98,7 +98,7 @@ async def test_urls_and_data_urls(nested: str, http: httpx.AsyncClient, plane: F
     ],
 )
 async def test_a_refusal_names_the_field(
-    fields: dict[str, Any], message: str, http: httpx.AsyncClient, plane: FakePlane
+    fields: dict[str, Any], message: str, http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     answer = await http.post(VIDEOS, json=fields)
     assert answer.status_code == 400
@@ -120,14 +120,14 @@ async def test_a_refusal_names_the_field(
     ],
 )
 async def test_a_body_that_is_no_form_is_refused(
-    body: bytes, media_type: str, http: httpx.AsyncClient
+    body: bytes, media_type: str, http: httpx2.AsyncClient
 ) -> None:
     answer = await http.post(VIDEOS, content=body, headers={"content-type": media_type})
     assert answer.status_code == 400
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-async def test_a_video_is_read_until_it_can_be_fetched(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_a_video_is_read_until_it_can_be_fetched(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     job = plane.add(endpoint="talking-video", created_at=100.5).id
     first = await http.get(f"{VIDEOS}/{job}")
     assert (first.json()["status"], first.headers["openai-poll-after-ms"]) == ("queued", "1000")
@@ -152,7 +152,7 @@ async def test_a_video_is_read_until_it_can_be_fetched(http: httpx.AsyncClient, 
     assert (await http.get(f"{VIDEOS}/{job}/content?variant=thumbnail")).status_code == 400
 
 
-async def test_a_video_that_was_not_made_says_why(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_a_video_that_was_not_made_says_why(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     job = plane.add(endpoint="talking-video", state=JobState.FAILED, error="Invalid audio: no sound").id
     video = (await http.get(f"{VIDEOS}/{job}")).json()
     assert (video["status"], video["error"]) == (
@@ -171,13 +171,13 @@ async def test_a_video_that_was_not_made_says_why(http: httpx.AsyncClient, plane
         ("GET", f"{VIDEOS}/unknown"),
     ],
 )
-async def test_what_there_is_not(method: str, path: str, http: httpx.AsyncClient) -> None:
+async def test_what_there_is_not(method: str, path: str, http: httpx2.AsyncClient) -> None:
     answer = await http.request(method, path, json={})
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
 
 
 async def test_at_a_queue_endpoint_the_route_is_its_handlers(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     view = JobView("j", "echo", JobState.COMPLETED, 7.5, output=b'{"object": "video"}')
     plane.events.put_nowait(StreamEvent("end", 1, 0, b"null", view))
@@ -186,13 +186,13 @@ async def test_at_a_queue_endpoint_the_route_is_its_handlers(
     assert submitted(plane) == {"openai_route": "/v1/videos/j"}
 
 
-async def test_a_file_of_a_strange_type_is_a_file(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_a_file_of_a_strange_type_is_a_file(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     files = {"input_reference": ("i", b"a", "text/html; x=\xff"), "audio": ("v", b"b", "audio/wav")}
     assert (await http.post(VIDEOS, data={"prompt": "a"}, files=files)).status_code == 200
     assert plane.kept == {"image": (b"a", "application/octet-stream"), "audio": (b"b", "audio/wav")}
 
 
-async def test_a_field_that_is_a_text_and_an_object_is_refused(http: httpx.AsyncClient) -> None:
+async def test_a_field_that_is_a_text_and_an_object_is_refused(http: httpx2.AsyncClient) -> None:
     both = {"input_reference": (None, "a"), "input_reference[image_url]": (None, "b")}
     answer = await http.post(VIDEOS, files=both)
     assert "input_reference and input_reference[image_url] cannot both be sent" in answer.text

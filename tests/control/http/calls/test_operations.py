@@ -4,7 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
@@ -19,7 +19,7 @@ JSON = {"Content-Type": "application/json"}
 DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')
 
 
-async def test_run_answers_with_an_id(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_run_answers_with_an_id(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     response = await http.post("/v2/echo/run", json={"input": {"x": 1}})
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
@@ -29,14 +29,14 @@ async def test_run_answers_with_an_id(http: httpx.AsyncClient, plane: FakePlane)
     assert plane.submitted[0].input == b'{"x":1}'
 
 
-async def test_the_content_type_does_not_matter(http: httpx.AsyncClient) -> None:
+async def test_the_content_type_does_not_matter(http: httpx2.AsyncClient) -> None:
     response = await http.post(
         "/v2/echo/run", content=b'{"input":{}}', headers={"Content-Type": "text/plain"}
     )
     assert response.status_code == 200
 
 
-async def test_runsync_answers_with_the_record(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_runsync_answers_with_the_record(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     plane.ends_at_once = DONE
     response = await http.post("/v2/echo/runsync", json={"input": {}})
     body = response.json()
@@ -61,7 +61,7 @@ async def test_runsync_answers_with_the_record(http: httpx.AsyncClient, plane: F
     ],
 )
 async def test_runsync_waits_as_requested(
-    http: httpx.AsyncClient, plane: FakePlane, path: str, seconds: float
+    http: httpx2.AsyncClient, plane: FakePlane, path: str, seconds: float
 ) -> None:
     plane.ends_at_once = DONE
     assert (await http.post(path, json={"input": {"prompt": "x"}})).status_code == 200
@@ -70,7 +70,7 @@ async def test_runsync_waits_as_requested(
 
 @pytest.mark.parametrize("state", [JobState.TIMED_OUT, JobState.CANCELLED, JobState.FAILED])
 async def test_a_hosted_runsync_ends_completed_or_failed(
-    http: httpx.AsyncClient, plane: FakePlane, state: JobState
+    http: httpx2.AsyncClient, plane: FakePlane, state: JobState
 ) -> None:
     plane.ends_at_once = JobView("", "", state, 0.0)
     hosted = await http.post("/v2/text-to-image/runsync", json={"input": {"prompt": "x"}})
@@ -92,7 +92,7 @@ async def test_a_hosted_runsync_ends_completed_or_failed(
     ],
 )
 async def test_a_hosted_runsync_has_an_end_when_its_wait_passes(
-    http: httpx.AsyncClient, plane: FakePlane, path: str, reported: str
+    http: httpx2.AsyncClient, plane: FakePlane, path: str, reported: str
 ) -> None:
     plane.patience = 0.0
     record = (await http.post(path, json={"input": {"prompt": "x"}})).json()
@@ -100,7 +100,7 @@ async def test_a_hosted_runsync_has_an_end_when_its_wait_passes(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_status_and_status_sync(http: httpx.AsyncClient, plane: FakePlane, method: str) -> None:
+async def test_status_and_status_sync(http: httpx2.AsyncClient, plane: FakePlane, method: str) -> None:
     job = plane.add(state=JobState.COMPLETED, output=b"7").id
     for operation in ("status", "status-sync"):
         response = await http.request(method, f"/v2/echo/{operation}/{job}?wait=1000")
@@ -108,7 +108,7 @@ async def test_status_and_status_sync(http: httpx.AsyncClient, plane: FakePlane,
     assert plane.waits == [1.0]
 
 
-async def test_status_sync_is_held_until_the_end(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_status_sync_is_held_until_the_end(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     held = asyncio.create_task(http.get(f"/v2/echo/status-sync/{job}"))
     await plane.held.wait()
@@ -119,7 +119,7 @@ async def test_status_sync_is_held_until_the_end(http: httpx.AsyncClient, plane:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"not json"])
-async def test_cancel(http: httpx.AsyncClient, plane: FakePlane, content: bytes) -> None:
+async def test_cancel(http: httpx2.AsyncClient, plane: FakePlane, content: bytes) -> None:
     job = plane.add(state=JobState.IN_PROGRESS, worker="w", delay_ms=4).id
     response = await http.post(f"/v2/echo/cancel/{job}", content=content, headers=JSON)
     assert response.status_code == 200
@@ -129,7 +129,7 @@ async def test_cancel(http: httpx.AsyncClient, plane: FakePlane, content: bytes)
 
 
 async def test_cancelling_what_has_ended_answers_with_its_record(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.COMPLETED, output=b'{"x":1}', worker="w").id
     before = (await http.get(f"/v2/echo/status/{job}")).json()
@@ -138,14 +138,14 @@ async def test_cancelling_what_has_ended_answers_with_its_record(
 
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.TIMED_OUT])
-async def test_retry(http: httpx.AsyncClient, plane: FakePlane, state: JobState) -> None:
+async def test_retry(http: httpx2.AsyncClient, plane: FakePlane, state: JobState) -> None:
     job = plane.add(state=state, error="boom").id
     response = await http.post(f"/v2/echo/retry/{job}", headers=JSON)
     assert (response.status_code, response.json()) == (200, {"id": job, "status": "IN_QUEUE"})
     assert plane.jobs[job].state is JobState.IN_QUEUE
 
 
-async def test_what_did_not_fail_cannot_be_retried(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_what_did_not_fail_cannot_be_retried(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     job = plane.add(state=JobState.COMPLETED).id
     response = await http.post(f"/v2/echo/retry/{job}")
     assert response.status_code == 400
@@ -153,7 +153,7 @@ async def test_what_did_not_fail_cannot_be_retried(http: httpx.AsyncClient, plan
 
 
 @pytest.mark.parametrize("content", [b"", b"{}"])
-async def test_purge_queue(http: httpx.AsyncClient, plane: FakePlane, content: bytes) -> None:
+async def test_purge_queue(http: httpx2.AsyncClient, plane: FakePlane, content: bytes) -> None:
     queued = [plane.add().id for _ in range(3)]
     running = plane.add(state=JobState.IN_PROGRESS).id
     response = await http.post("/v2/echo/purge-queue", content=content, headers=JSON)
@@ -170,7 +170,7 @@ async def test_purge_queue(http: httpx.AsyncClient, plane: FakePlane, content: b
     [("", None), ("?ttl=1000", 1000), ("?ttl=604800000", 604_800_000), ("?ttl=9&ttl=2000", 2000)],
 )
 async def test_status_may_shorten_a_jobs_life(
-    http: httpx.AsyncClient, plane: FakePlane, method: str, query: str, ttl: int | None
+    http: httpx2.AsyncClient, plane: FakePlane, method: str, query: str, ttl: int | None
 ) -> None:
     job = plane.add().id
     assert (await http.request(method, f"/v2/echo/status/{job}{query}")).status_code == 200
@@ -178,7 +178,7 @@ async def test_status_may_shorten_a_jobs_life(
 
 
 async def test_requests_are_listed_newest_first_a_page_at_a_time(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     jobs = [plane.add(created_at=1.5 + n, state=JobState.COMPLETED, output=b"7").id for n in range(5)]
     plane.add(endpoint="sized")
@@ -204,13 +204,13 @@ async def test_requests_are_listed_newest_first_a_page_at_a_time(
     ],
 )
 async def test_what_a_listing_asks_for(
-    http: httpx.AsyncClient, plane: FakePlane, query: str, listing: Listing
+    http: httpx2.AsyncClient, plane: FakePlane, query: str, listing: Listing
 ) -> None:
     assert (await http.get(f"/v2/echo/requests{query}")).json() == {"requests": [], "cursor": None}
     assert plane.listings == [listing]
 
 
-async def test_logs_of_each_attempt(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_logs_of_each_attempt(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     job, silent = plane.add().id, plane.add().id
     plane.written[job] = (AttemptLog(1, "w1", ("a", "b")), AttemptLog(2, "w2", ()))
     assert (await http.get(f"/v2/echo/logs/{job}")).json() == {
@@ -225,7 +225,7 @@ async def test_logs_of_each_attempt(http: httpx.AsyncClient, plane: FakePlane) -
 
 @pytest.mark.parametrize("operation", ["run", "runsync"])
 async def test_an_idempotency_key_makes_one_job(
-    http: httpx.AsyncClient, plane: FakePlane, operation: str
+    http: httpx2.AsyncClient, plane: FakePlane, operation: str
 ) -> None:
     plane.ends_at_once = DONE
     once = {"Idempotency-Key": "order-17"}
@@ -239,13 +239,13 @@ async def test_an_idempotency_key_makes_one_job(
     assert "order-17" in other.json()["error"]
 
 
-async def test_a_key_of_run_does_not_serve_runsync(http: httpx.AsyncClient) -> None:
+async def test_a_key_of_run_does_not_serve_runsync(http: httpx2.AsyncClient) -> None:
     once = {"Idempotency-Key": "!" + "~" * 254}
     assert (await http.post("/v2/echo/run", json={"input": {}}, headers=once)).status_code == 200
     assert (await http.post("/v2/echo/runsync", json={"input": {}}, headers=once)).status_code == 422
 
 
-async def test_health(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_health(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     plane.counted = EndpointHealth(completed=27, throttled=1)
     body = (await http.get("/v2/echo/health")).json()
     assert (body["jobs"]["completed"], body["workers"]["throttled"]) == (27, 1)
@@ -253,8 +253,8 @@ async def test_health(http: httpx.AsyncClient, plane: FakePlane) -> None:
 
 
 async def test_the_probe_needs_no_key(app: ASGIApp) -> None:
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as unauthenticated:
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker") as unauthenticated:
         assert (await unauthenticated.get("/ping")).json() == {"status": "ok"}
 
 
@@ -282,7 +282,7 @@ async def test_leaving_within_the_body_submits_nothing(app: ASGIApp, plane: Fake
 
 
 async def test_a_full_store_is_a_503_that_says_when_to_come_back(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     plane.raises = Unavailable("the disk of the data folder is full", retry_after=7)
     response = await http.post("/v2/echo/run", json={"input": {}})
@@ -292,7 +292,7 @@ async def test_a_full_store_is_a_503_that_says_when_to_come_back(
 
 
 async def test_what_nobody_expected_is_logged_and_named_by_an_id(
-    http: httpx.AsyncClient, plane: FakePlane, caplog: pytest.LogCaptureFixture
+    http: httpx2.AsyncClient, plane: FakePlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     plane.raises = RuntimeError("the secret detail")
     with caplog.at_level(logging.ERROR):
@@ -317,7 +317,7 @@ async def test_a_request_that_is_cancelled_by_the_server_gets_a_503(app: ASGIApp
     assert "stopping" in await caller.text()
 
 
-async def test_the_document_lists_every_answer(http: httpx.AsyncClient) -> None:
+async def test_the_document_lists_every_answer(http: httpx2.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
     paths = document["paths"]
     assert set(paths["/v2/{endpoint_id}/run"]["post"]["responses"]) == {
@@ -347,7 +347,7 @@ def test_no_middleware_that_wraps_responses(app: ASGIApp) -> None:
     assert not [file.name for file in source.glob("*.py") if "BaseHTTPMiddleware" in file.read_text()]
 
 
-async def test_a_file_is_kept_and_its_address_is_returned(http: httpx.AsyncClient) -> None:
+async def test_a_file_is_kept_and_its_address_is_returned(http: httpx2.AsyncClient) -> None:
     answer = await http.post("/v2/echo/files?name=a%20voice.wav", content=b"RIFF....")
     assert answer.status_code == 200
     kept = answer.json()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 from fake_plane import FakePlane
 
@@ -23,7 +23,7 @@ CALLS = Access("restricted", "none", {"echo": "write"})
 @pytest.mark.parametrize(("method", "path"), READS + WRITES)
 @pytest.mark.parametrize("access", [NONE, LOOKS, READ_ONLY, CALLS], ids=["none", "looks", "read", "calls"])
 async def test_a_key_does_what_it_has_a_right_to(
-    plane: FakePlane, http: httpx.AsyncClient, method: str, path: str, access: Access
+    plane: FakePlane, http: httpx2.AsyncClient, method: str, path: str, access: Access
 ) -> None:
     plane.access["sk-weak"] = access
     job = plane.add(state=JobState.FAILED).id
@@ -37,7 +37,7 @@ async def test_a_key_does_what_it_has_a_right_to(
         assert not plane.submitted
 
 
-async def test_an_alias_is_no_way_around(plane: FakePlane, http: httpx.AsyncClient) -> None:
+async def test_an_alias_is_no_way_around(plane: FakePlane, http: httpx2.AsyncClient) -> None:
     plane.access["sk-weak"] = Access("restricted", "none", {"other-echo": "write", "echo": "none"})
     answer = await http.get("/v2/other-echo/health", headers={"Authorization": "sk-weak"})
     assert answer.status_code == 401

@@ -5,7 +5,7 @@ import json
 import logging
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
@@ -29,7 +29,7 @@ def chunk(n: int, attempt: int = 1) -> StoredChunk:
 
 
 async def test_polls_drain_and_the_last_chunk_comes_with_the_end(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     await plane.emit(job, chunk(0), chunk(1))
@@ -45,7 +45,7 @@ async def test_polls_drain_and_the_last_chunk_comes_with_the_end(
 
 
 async def test_the_end_of_a_cancelled_job_is_reported_once_as_it_is_and_then_as_one_that_every_client_knows(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.CANCELLED).id
     first = await http.get(f"/v2/echo/stream/{job}")
@@ -58,7 +58,7 @@ async def test_the_end_of_a_cancelled_job_is_reported_once_as_it_is_and_then_as_
 
 
 async def test_an_end_that_nobody_received_is_reported_again(
-    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
+    http: httpx2.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.CANCELLED).id
     caller = Caller("GET", f"/v2/echo/stream/{job}")
@@ -69,7 +69,7 @@ async def test_an_end_that_nobody_received_is_reported_again(
 
 
 async def test_an_end_that_was_reported_is_not_stored_again(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.COMPLETED).id
     for _ in range(2):
@@ -78,7 +78,7 @@ async def test_an_end_that_was_reported_is_not_stored_again(
 
 
 async def test_an_empty_poll_is_held_until_there_is_something(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     held = asyncio.create_task(http.get(f"/v2/echo/stream/{job}"))
@@ -102,7 +102,7 @@ async def test_the_cursor_moves_only_after_the_answer_was_written(app: ASGIApp, 
 
 
 async def test_a_poll_that_comes_before_the_cursor_moved_is_not_given_the_same_chunks(
-    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
+    http: httpx2.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     """The first caller has its whole body, asks again, and only then the cursor is stored."""
     job = plane.add(state=JobState.IN_PROGRESS).id
@@ -120,7 +120,7 @@ async def test_a_poll_that_comes_before_the_cursor_moved_is_not_given_the_same_c
 
 
 async def test_a_poll_waits_only_so_long_for_an_answer_that_nobody_reads(
-    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    http: httpx2.AsyncClient, app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
     job = plane.add(state=JobState.IN_PROGRESS).id
@@ -135,7 +135,7 @@ async def test_a_poll_waits_only_so_long_for_an_answer_that_nobody_reads(
 
 
 async def test_a_slow_store_gives_no_chunk_twice_however_long_it_takes(
-    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    http: httpx2.AsyncClient, app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
     job, stored, advance = plane.add(state=JobState.IN_PROGRESS).id, asyncio.Event(), plane.queries.advance
@@ -166,7 +166,7 @@ async def settled() -> None:
 
 
 async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
-    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
+    http: httpx2.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     caller = Caller("GET", f"/v2/echo/stream/{job}")
@@ -181,7 +181,7 @@ async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
 
 
 async def test_a_caller_that_leaves_with_the_last_byte_has_been_given_it(
-    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
+    http: httpx2.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     """As curl and urllib do: a connection for each poll, closed as soon as the body is there."""
     job = plane.add(state=JobState.IN_PROGRESS).id
@@ -315,13 +315,13 @@ async def test_a_server_that_stops_breaks_the_stream_off(app: ASGIApp, plane: Fa
     assert plane.follow_closed.is_set() or plane.follows == []
 
 
-async def test_events_of_an_unknown_job_are_a_404(http: httpx.AsyncClient) -> None:
+async def test_events_of_an_unknown_job_are_a_404(http: httpx2.AsyncClient) -> None:
     assert (await http.get("/v2/echo/stream/x", headers=EVENTS)).status_code == 404
 
 
 @pytest.mark.parametrize("event_id", ["1", "x-1", "1-x", "1-1-1", "-1-0", "1--2", "1-9999999999"])
 async def test_an_event_id_that_is_none_is_a_400(
-    http: httpx.AsyncClient, plane: FakePlane, event_id: str
+    http: httpx2.AsyncClient, plane: FakePlane, event_id: str
 ) -> None:
     plane.add(id="x")
     response = await http.get("/v2/echo/stream/x", headers=EVENTS | {"Last-Event-ID": event_id})
@@ -356,7 +356,7 @@ async def test_a_large_output_is_not_fetched_to_find_out_whether_there_is_a_job(
 
 @pytest.mark.parametrize(("query", "headers"), [("?follow=true", {}), ("", EVENTS)])
 async def test_logs_are_events_for_whoever_follows(
-    http: httpx.AsyncClient, plane: FakePlane, query: str, headers: dict[str, str]
+    http: httpx2.AsyncClient, plane: FakePlane, query: str, headers: dict[str, str]
 ) -> None:
     job = plane.add(state=JobState.IN_PROGRESS)
     for event in (
@@ -378,7 +378,7 @@ async def test_logs_are_events_for_whoever_follows(
 
 
 async def test_logs_of_no_job_and_a_wrong_wish_are_no_stream(
-    http: httpx.AsyncClient, plane: FakePlane
+    http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
     assert (await http.get("/v2/echo/logs/x?follow=true")).status_code == 404
     refused = await http.get(f"/v2/echo/logs/{plane.add().id}?follow=yes")

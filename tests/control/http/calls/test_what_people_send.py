@@ -10,7 +10,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from fake_plane import FakePlane
 from hypothesis import given
@@ -49,7 +49,7 @@ def impatient(plane: FakePlane) -> None:
 )
 @pytest.mark.parametrize("operation", ["run", "runsync"])
 async def test_a_compressed_body_is_read(
-    http: httpx.AsyncClient, operation: str, encoding: str, body: bytes
+    http: httpx2.AsyncClient, operation: str, encoding: str, body: bytes
 ) -> None:
     plain = await http.post(f"/v2/echo/{operation}", content=BODY)
     answer = await http.post(f"/v2/echo/{operation}", content=body, headers={"Content-Encoding": encoding})
@@ -57,7 +57,7 @@ async def test_a_compressed_body_is_read(
     assert answer.json().keys() == plain.json().keys()
 
 
-async def test_another_compression_is_refused_with_what_is_taken(http: httpx.AsyncClient) -> None:
+async def test_another_compression_is_refused_with_what_is_taken(http: httpx2.AsyncClient) -> None:
     for encoding in ("br", "zstd", "gzip, gzip"):
         answer = await http.post("/v2/echo/run", content=BODY, headers={"Content-Encoding": encoding})
         assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "gzip, deflate")
@@ -76,14 +76,14 @@ async def test_another_compression_is_refused_with_what_is_taken(http: httpx.Asy
     ],
 )
 async def test_a_body_that_is_not_what_its_header_says(
-    http: httpx.AsyncClient, body: bytes, why: str
+    http: httpx2.AsyncClient, body: bytes, why: str
 ) -> None:
     answer = await http.post("/v2/echo/run", content=body, headers={"Content-Encoding": "gzip"})
     assert answer.status_code == 400
     assert why in answer.json()["error"]
 
 
-async def test_a_small_body_that_becomes_large_is_refused(plane: FakePlane, http: httpx.AsyncClient) -> None:
+async def test_a_small_body_that_becomes_large_is_refused(plane: FakePlane, http: httpx2.AsyncClient) -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     assert len(bomb) < 100_000
     answer = await http.post("/v2/echo/run", content=bomb, headers={"Content-Encoding": "gzip"})
@@ -111,7 +111,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("operation", ["run", "runsync"])
-async def test_names_without_meaning_are_listed(http: httpx.AsyncClient, operation: str) -> None:
+async def test_names_without_meaning_are_listed(http: httpx2.AsyncClient, operation: str) -> None:
     body = {
         "input": {"executionTimeoutMs": 1},
         "webhookV2": "x",
@@ -128,7 +128,7 @@ async def test_names_without_meaning_are_listed(http: httpx.AsyncClient, operati
     )
 
 
-async def test_an_answer_of_known_names_has_no_such_header(http: httpx.AsyncClient) -> None:
+async def test_an_answer_of_known_names_has_no_such_header(http: httpx2.AsyncClient) -> None:
     for body in ({"input": {"a": 1}}, {"input": {}, "policy": {"ttl": 60_000}, "webhook": None}):
         answer = await http.post("/v2/echo/run", json=body, headers={"Prefer": "handling=strict"})
         assert (answer.status_code, "stoker-ignored" in answer.headers) == (200, False)
@@ -137,7 +137,7 @@ async def test_an_answer_of_known_names_has_no_such_header(http: httpx.AsyncClie
 # ---- probes
 
 
-async def test_a_probe_may_ask_for_the_head_alone(http: httpx.AsyncClient) -> None:
+async def test_a_probe_may_ask_for_the_head_alone(http: httpx2.AsyncClient) -> None:
     assert (await http.head("/ping")).status_code == 200
     assert (await http.get("/ping")).json() == {"status": "ok"}
     assert (await http.post("/ping")).headers["allow"] == "GET, HEAD"
@@ -161,7 +161,9 @@ def test_the_sizes_that_are_documented_are_those_that_hold(plane: FakePlane) -> 
 
 
 @pytest.mark.parametrize(("operation", "limit"), [("run", 10 << 20), ("runsync", 20 << 20)])
-async def test_a_body_of_just_the_limit_is_taken(http: httpx.AsyncClient, operation: str, limit: int) -> None:
+async def test_a_body_of_just_the_limit_is_taken(
+    http: httpx2.AsyncClient, operation: str, limit: int
+) -> None:
     frame = len(b'{"input":{"x":""}}')
     for over in (0, 1):
         body = b'{"input":{"x":"%s"}}' % (b"a" * (limit - frame + over))

@@ -17,7 +17,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from load_module import load_module
 from memory_worker import app_endpoint
@@ -79,7 +79,7 @@ def gateway_to(port: NodeGateway, way: Any) -> Gateway:
 
 
 @asynccontextmanager
-async def called(folder: Path, way: str = "local") -> AsyncIterator[httpx.AsyncClient]:
+async def called(folder: Path, way: str = "local") -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a gateway before a server that misbehaves, which is a worker of a node."""
     context, certificate = make_certificate(folder) if way == "direct" else (None, b"")
     with misbehaving_server() as served:
@@ -92,7 +92,7 @@ async def called(folder: Path, way: str = "local") -> AsyncIterator[httpx.AsyncC
         try:
             async with (
                 await serve_http(gateway, LOOPBACK, 0, grace_s=1) as server,
-                httpx.AsyncClient(base_url=f"{server.url}/v2/app", trust_env=False, timeout=60) as client,
+                httpx2.AsyncClient(base_url=f"{server.url}/v2/app", trust_env=False, timeout=60) as client,
             ):
                 yield client
         finally:

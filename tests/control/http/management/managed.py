@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 from plane_world import World
 from starlette.types import ASGIApp
 
@@ -33,7 +33,7 @@ STRICT = {"Prefer": "handling=strict"}
 class Managed:
     world: World
     app: ASGIApp
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
     running: asyncio.Task[None] | None = field(default=None)
 
     @property
@@ -67,7 +67,7 @@ class Managed:
         )
         await world.plane.start(endpoints)
         self.app = make_app(world.plane, ApiSettings(rate_limits=False), make_management_app(world.plane))
-        self.http._transport = httpx.ASGITransport(self.app, raise_app_exceptions=True)
+        self.http._transport = httpx2.ASGITransport(self.app, raise_app_exceptions=True)
 
 
 @asynccontextmanager
@@ -78,9 +78,9 @@ async def managed(*endpoints: Endpoint, settings: PlaneSettings | None = None) -
     await world.open(*endpoints)
     app = make_app(world.plane, ApiSettings(rate_limits=False), make_management_app(world.plane))
     headers = {"Authorization": f"Bearer {world.key}"}
-    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=True)
     try:
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             transport=transport, base_url="http://stoker/v1", headers=headers
         ) as http:
             made = Managed(world, app, http)

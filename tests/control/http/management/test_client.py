@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from managed import Managed
 from scripted_agent import CPU
@@ -18,7 +18,7 @@ FACTS = {"containers": "docker 28.0.1", "vcpus": "16"}
 
 
 def client(api: Managed, key: str | None = None) -> AsyncClient:
-    transport = httpx.ASGITransport(api.app)
+    transport = httpx2.ASGITransport(api.app)
     return AsyncClient("https://stoker", key or api.world.key, transport=transport, resends=0)
 
 
@@ -98,12 +98,12 @@ async def test_a_refusal_is_the_message_of_the_api(api: Managed) -> None:
 def test_what_is_safe_to_send_twice_is_sent_again() -> None:
     requests: list[str] = []
 
-    def service(request: httpx.Request) -> httpx.Response:
+    def service(request: httpx2.Request) -> httpx2.Response:
         requests.append(f"{request.method} {request.url.raw_path.decode()}")
-        return httpx.Response(503, headers={"Retry-After": "1"}, json={"error": "full"})
+        return httpx2.Response(503, headers={"Retry-After": "1"}, json={"error": "full"})
 
     with Client(
-        "https://stoker/v2", "sk-1", transport=httpx.MockTransport(service), resends=1, sleep=lambda _: None
+        "https://stoker/v2", "sk-1", transport=httpx2.MockTransport(service), resends=1, sleep=lambda _: None
     ) as stoker:
         pods = stoker.manage.pods
         calls = [

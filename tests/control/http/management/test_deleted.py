@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 from managed import Managed
 from pod_world import joined, once
@@ -17,7 +17,7 @@ MADE = {
 }
 
 
-def check(answer: httpx.Response) -> None:
+def check(answer: httpx2.Response) -> None:
     assert (answer.status_code, answer.content) == (204, b"")
     assert {"content-type", "content-length"}.isdisjoint(answer.headers)
 

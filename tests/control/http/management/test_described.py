@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from described import CHECKS, Described
 from managed import Managed, managed
@@ -87,7 +87,7 @@ class Known:
         return str(made["id"])
 
 
-def checks(case: Any, response: httpx.Response) -> list[Any]:
+def checks(case: Any, response: httpx2.Response) -> list[Any]:
     """What fits the document may be refused all the same, for what it names or for what there is already."""
     if "/../" in f"{response.request.url.path}/" or not response.request.url.path.startswith("/v1/"):
         return [not_a_server_error]  # an id like ".." leads elsewhere

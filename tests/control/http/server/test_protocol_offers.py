@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
+import httpx2
 import pytest
 from certificates import make_certificate
 from fake_plane import KEY
@@ -247,7 +247,7 @@ async def test_operations_run_as_if_nothing_had_been_offered(app: ASGIApp, proto
     """Some HTTP clients offer HTTP/2 with each first request."""
     async with (
         await serve_http(app, "127.0.0.1", 0, upgrade=cast(UpgradeProtocol, Taken)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=60) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=60) as client,
     ):
         headers = {"Authorization": KEY, "Connection": "Upgrade", "Upgrade": protocol}
         response = await client.post("/v2/echo/run", json={"input": {"a": 1}}, headers=headers)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from certificates import make_certificate
 from cryptography.hazmat.primitives import serialization
@@ -36,12 +36,12 @@ async def server(app: ASGIApp) -> AsyncIterator[HttpServer]:
 
 
 @pytest.fixture
-async def caller(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=60) as client:
+async def caller(server: HttpServer) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=server.url, headers=HEADERS, timeout=60) as client:
         yield client
 
 
-async def test_a_job_through_a_real_server(caller: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_a_job_through_a_real_server(caller: httpx2.AsyncClient, plane: FakePlane) -> None:
     response = await caller.post("/v2/echo/run", json={"input": {"x": 1}})
     job = response.json()["id"]
     await plane.emit(job, StoredChunk(1, 0, b"1"))
@@ -125,7 +125,7 @@ async def _send_much(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0)
 
 
-async def test_large_bodies_and_many_requests_are_no_large_head(caller: httpx.AsyncClient) -> None:
+async def test_large_bodies_and_many_requests_are_no_large_head(caller: httpx2.AsyncClient) -> None:
     large = {"input": {"text": "x" * 300_000}}
     for _ in range(3):
         assert (await caller.post("/v2/echo/run", json=large)).status_code == 200
@@ -149,13 +149,13 @@ async def test_a_head_has_a_time_limit(app: ASGIApp, monkeypatch: pytest.MonkeyP
             one.close()
 
 
-async def test_eleven_megabytes_get_a_413_and_the_connection_lives(caller: httpx.AsyncClient) -> None:
+async def test_eleven_megabytes_get_a_413_and_the_connection_lives(caller: httpx2.AsyncClient) -> None:
     response = await caller.post("/v2/echo/run", content=b"x" * 11_000_000)
     assert response.status_code == 413
     assert (await caller.get("/v2/echo/health")).status_code == 200
 
 
-async def test_events_through_a_real_server(caller: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_events_through_a_real_server(caller: httpx2.AsyncClient, plane: FakePlane) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     async with caller.stream(
         "GET", f"/v2/echo/stream/{job}", headers={"Accept": "text/event-stream"}
@@ -172,7 +172,9 @@ async def test_events_through_a_real_server(caller: httpx.AsyncClient, plane: Fa
         assert "event: end" in [line async for line in lines]
 
 
-async def test_a_reader_that_hangs_up_ends_the_following(caller: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_a_reader_that_hangs_up_ends_the_following(
+    caller: httpx2.AsyncClient, plane: FakePlane
+) -> None:
     job = plane.add().id
     path = f"/v2/echo/stream/{job}"
     async with caller.stream("GET", path, headers={"Accept": "text/event-stream"}) as response:
@@ -183,7 +185,7 @@ async def test_a_reader_that_hangs_up_ends_the_following(caller: httpx.AsyncClie
 async def test_what_is_held_when_the_server_stops_must_come_back(app: ASGIApp, plane: FakePlane) -> None:
     plane.add(id="x")
     server = await serve_http(app, "127.0.0.1", 0, grace_s=0)
-    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=server.url, headers=HEADERS, timeout=60) as client:
         held = asyncio.create_task(client.get("/v2/echo/status-sync/x"))
         await plane.held.wait()
         await server.stop()
@@ -236,9 +238,9 @@ async def test_callers_are_served_over_tls(app: ASGIApp, tmp_path: Path) -> None
     trusted = ssl.create_default_context(cafile=str(made.files.cert))
     async with await serve_http(app, "127.0.0.1", 0, tls=made.files) as server:
         assert server.url == f"https://127.0.0.1:{server.port}"
-        async with httpx.AsyncClient(verify=trusted, headers=HEADERS, timeout=60) as client:
+        async with httpx2.AsyncClient(verify=trusted, headers=HEADERS, timeout=60) as client:
             assert (await client.get(f"{server.url}/v2/echo/health")).status_code == 200
-            with pytest.raises(httpx.RemoteProtocolError):
+            with pytest.raises(httpx2.RemoteProtocolError):
                 await client.get(f"http://127.0.0.1:{server.port}/ping")
 
 
@@ -283,7 +285,7 @@ async def test_forwarded_headers_are_believed_from_proxies_only(
     headers = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9, 198.51.100.7, 10.0.0.5"}
     async with (
         await serve_http(_show_client, "127.0.0.1", 0, proxies=proxies) as server,
-        httpx.AsyncClient(headers=headers, timeout=60) as client,
+        httpx2.AsyncClient(headers=headers, timeout=60) as client,
     ):
         assert (await client.get(server.url)).json() == expected
 
@@ -291,7 +293,7 @@ async def test_forwarded_headers_are_believed_from_proxies_only(
 async def test_a_proxy_in_front_may_come_from_beyond_loopback(app: ASGIApp) -> None:
     async with (
         await serve_http(app, "0.0.0.0", 0, proxies=Proxies()) as server,
-        httpx.AsyncClient(headers=HEADERS, timeout=60) as client,
+        httpx2.AsyncClient(headers=HEADERS, timeout=60) as client,
     ):
         assert (await client.get(f"http://127.0.0.1:{server.port}/v2/echo/health")).status_code == 200
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from container_engine_here import IMAGE
 from docker import APIClient
@@ -64,9 +64,9 @@ class Pods(Stack):
         if port is None:
             return None
         try:
-            answer = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False, timeout=5)
+            answer = httpx2.get(f"http://127.0.0.1:{port}/", trust_env=False, timeout=5)
             return dict(answer.json())
-        except (httpx.TransportError, ValueError):  # half a page: it is just being stopped
+        except (httpx2.TransportError, ValueError):  # half a page: it is just being stopped
             return None
 
     def until_it_says(self, pod: str, **wanted: Any) -> None:
@@ -141,8 +141,8 @@ def its_neighbours_are_killed(stack: Pods, pod: str) -> None:
 
 def it_ends_by_itself(stack: Pods, pod: str) -> None:
     port = stack.manage("GET", f"/{pod}")["portMappings"]["8000"]
-    with pytest.raises(httpx.TransportError):
-        httpx.get(f"http://127.0.0.1:{port}/end", trust_env=False, timeout=60)
+    with pytest.raises(httpx2.TransportError):
+        httpx2.get(f"http://127.0.0.1:{port}/end", trust_env=False, timeout=60)
     ended = stack.until_it_reads(pod, "EXITED", "EXITED")
     assert ended["exitCode"] == 7
     stack.manage("POST", f"/{pod}/start")

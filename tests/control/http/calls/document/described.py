@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import httpx
+import httpx2
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
@@ -38,11 +38,11 @@ CHECKS = [
 URL_CHARACTERS = 60_000
 """What the client sends at most."""
 
-Ask = Callable[[Coroutine[Any, Any, httpx.Response]], httpx.Response]
-Checks = Callable[[Any, httpx.Response], list[Any]]
+Ask = Callable[[Coroutine[Any, Any, httpx2.Response]], httpx2.Response]
+Checks = Callable[[Any, httpx2.Response], list[Any]]
 
 
-def checks_of(case: Any, response: httpx.Response) -> list[Any]:
+def checks_of(case: Any, response: httpx2.Response) -> list[Any]:
     """What fits may be refused all the same: by an endpoint's schema, for a job's state, for a key's past."""
     refusable = case.path_parameters.get("endpoint_id") != "echo" or "/retry/" in case.operation.label
     if refusable or response.status_code == 422:
@@ -65,8 +65,8 @@ class Described:
     ) -> None:
         """`base` is what the paths stand below; `checks` chooses, from a request and its answer."""
         self._base, self._checks = base, checks
-        self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app),
+        self._client = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app),
             base_url=base,
             headers={"Authorization": f"Bearer {key}"},
         )
@@ -103,7 +103,7 @@ class Described:
         ask()
         return statuses
 
-    def _send(self, case: Any) -> httpx.Response:
+    def _send(self, case: Any) -> httpx2.Response:
         sent = requests.Request(**_for_requests(case, self._base)).prepare()
         assert sent.url is not None
         assume(len(sent.url) < URL_CHARACTERS)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from managed import Managed, managed
 
@@ -260,7 +260,7 @@ async def test_bills_are_summed_up_alongside_the_calls(api: Managed, monkeypatch
 
 
 async def test_a_bill_is_for_who_may_see_it(api: Managed) -> None:
-    transport = httpx.ASGITransport(api.app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker/v1") as unauthenticated:
+    transport = httpx2.ASGITransport(api.app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker/v1") as unauthenticated:
         for kind in ("pods", "endpoints", "networkvolumes"):
             assert (await unauthenticated.get(f"/billing/{kind}")).status_code == 401

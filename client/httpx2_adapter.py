@@ -1,5 +1,5 @@
-"""The conversion of calls to httpx requests and of responses to replies, for httpx's synchronous and asyncio
-clients."""
+"""The conversion of calls to httpx2 requests and of responses to replies, for httpx2's synchronous and
+asyncio clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from stoker.client import dotenv, pasted
 from stoker.client.calls import Call, Reply
@@ -70,7 +70,7 @@ def in_the_clear(base_url: str) -> bool:
 
 def _trusting(ca_file: Path | str) -> ssl.SSLContext:
     """Trusts the public authorities and those of this file."""
-    context = httpx.create_ssl_context(trust_env=False)
+    context = httpx2.create_ssl_context(trust_env=False)
     try:
         context.load_verify_locations(ca_file)
     except OSError as error:  # ssl.SSLError is one
@@ -78,9 +78,9 @@ def _trusting(ca_file: Path | str) -> ssl.SSLContext:
     return context
 
 
-def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
+def request(http: httpx2.Client | httpx2.AsyncClient, call: Call[Any]) -> httpx2.Request:
     timeout: Any = (
-        call.longest_wait_ms / 1000 + _SLACK_S if call.longest_wait_ms else httpx.USE_CLIENT_DEFAULT
+        call.longest_wait_ms / 1000 + _SLACK_S if call.longest_wait_ms else httpx2.USE_CLIENT_DEFAULT
     )
     return http.build_request(
         call.method,
@@ -93,28 +93,28 @@ def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Re
     )
 
 
-def events_request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
+def events_request(http: httpx2.Client | httpx2.AsyncClient, call: Call[Any]) -> httpx2.Request:
     """Builds a request whose response arrives in chunks, for as long as the job lives."""
-    timeout = httpx.Timeout(http.timeout.connect, read=SILENCE_S)
+    timeout = httpx2.Timeout(http.timeout.connect, read=SILENCE_S)
     return http.build_request(call.method, f"{call.under}/{call.path}", headers=call.headers, timeout=timeout)
 
 
-def reply(response: httpx.Response) -> Reply:
+def reply(response: httpx2.Response) -> Reply:
     retry_after = response.headers.get("Retry-After", "")
     return Reply(response.status_code, response.reason_phrase, response.text, retry_after)
 
 
-def failure(request: httpx.Request, error: httpx.TransportError) -> ClientError:
+def failure(request: httpx2.Request, error: httpx2.TransportError) -> ClientError:
     """Returns Unreachable, or ClientError for a request that can never be sent."""
-    if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
+    if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
         return ClientError(f"no request can be sent to {request.url}: {error}")
     address = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
     return Unreachable(f"no answer from {address}: {_why(error)}")
 
 
 def _why(error: BaseException) -> str:
-    """Returns the message of the operating system's error, if there is one: httpx's asyncio client hides that
-    error."""
+    """Returns the message of the operating system's error, if there is one: httpx2's asyncio client hides
+    that error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionError) and cause.errno is not None:
