@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import random
 from pathlib import Path
@@ -31,6 +32,9 @@ def tensor_bytes() -> int:
 
 
 def resident_bytes() -> int:
+    """Of the process, after the allocator gave back what is free: its pieces differ from machine to machine."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) << 10
 
 
@@ -58,15 +62,21 @@ def make(model: Any, draw: random.Random) -> None:
     assert (job.error is None) == (fate > 1), job.error
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
-def test_memory_is_flat_over_jobs_of_mixed_sizes(model: Any, count: int) -> None:
-    draw = random.Random(count)
-    for _ in range(max(10, count // 5)):  # the allocator and the libraries keep what sizes need, once
-        make(model, draw)
-    make(model, random.Random(7))
-    tensors, resident = tensor_bytes(), resident_bytes()
+def make_many(model: Any, draw: random.Random, count: int) -> None:
     for _ in range(count):
         make(model, draw)
     make(model, random.Random(7))  # the same before each measurement: the scheduler keeps its last times
-    assert tensor_bytes() - tensors < 1024, "less than the latents of one job"
-    assert resident_bytes() - resident < 64 << 20
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_memory_is_flat_over_jobs_of_mixed_sizes(model: Any, count: int) -> None:
+    """A leak grows in each round; what the libraries keep once for each shape does not."""
+    draw = random.Random(count)
+    make_many(model, draw, max(10, count // 5))
+    tensors, resident, grown = tensor_bytes(), [resident_bytes()], 1 << 40
+    while len(resident) < 6 and grown > 16 << 20:
+        make_many(model, draw, count)
+        resident.append(resident_bytes())
+        grown = resident[-1] - resident[-2]
+        assert tensor_bytes() - tensors < 1024, "less than the latents of one job"
+    assert grown <= 16 << 20, resident

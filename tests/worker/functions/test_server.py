@@ -375,10 +375,13 @@ FIRST_LINES = (
 
 @pytest.mark.parametrize("first", FIRST_LINES)
 def test_a_connection_without_the_proof_gets_nothing_run(live: Server, first: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", live.server_port), 60) as neighbour:
+    with (
+        socket.create_connection(("127.0.0.1", live.server_port), 60) as neighbour,
+        contextlib.suppress(OSError),  # the server resets a connection whose first line is too long
+    ):
         neighbour.sendall(first)
         neighbour.shutdown(socket.SHUT_WR)
-        with neighbour.makefile("rb") as answered, contextlib.suppress(ConnectionResetError):
+        with neighbour.makefile("rb") as answered:
             assert answered.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
             assert answered.read().endswith(
                 b'{"error": "this server takes connections from its agent alone"}'
