@@ -24,12 +24,12 @@ from typing import Any
 
 import httpx2
 
+from stoker.app_values import decode
 from stoker.client.apps.bundle import bundle
 from stoker.client.apps.definition import MARK, Definition, DefinitionError
 from stoker.client.apps.requests import function_request
 from stoker.client.apps.scanned import Endpoint
 from stoker.client.apps.source import scan_source
-from stoker.client.apps.values import decode
 from stoker.client.async_api import AsyncClient
 from stoker.client.errors import ClientError, Unreachable
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.app_values import encode
 from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.scanned import Endpoint
-from stoker.client.apps.values import encode
 
 PACKED_MAX = 512 << 10
 """Characters of a packed bundle that are sent inside a request; a larger one is uploaded, if it can be."""

@@ -32,7 +32,7 @@ def tensor_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Of the process, after the allocator gave back what is free: its pieces differ from machine to machine."""
+    """Returns what the process holds after the allocator gave back what is free, which differs by machine."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) << 10

@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from stoker.app_values import encode
 from stoker.worker.between_jobs.open_files import OpenFiles
 from stoker.worker.errors import Cancelled, HandlerError
 from stoker.worker.functions.messages import HEAD, length, pack, unpack
@@ -35,7 +36,6 @@ from stoker.worker.functions.printed import Copied, PrintedLines, printed
 from stoker.worker.functions.progress import reports
 from stoker.worker.functions.routing import bind_request
 from stoker.worker.functions.targets import Targets, arguments, error_of, result
-from stoker.worker.functions.values import encode
 
 
 class Calls:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from stoker.app_values import TAG
 from stoker.worker.functions.code import (
     PACKED_MAX,
     Code,
@@ -25,7 +26,6 @@ from stoker.worker.functions.code import (
     version_content,
 )
 from stoker.worker.functions.runner import Runner
-from stoker.worker.functions.values import TAG
 from stoker.worker.job.job import Job
 from stoker.worker.sdk import Device, File
 

@@ -19,8 +19,8 @@ from email.policy import HTTP
 from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote
 
+from stoker.app_values import ValueRefused, decode
 from stoker.worker.errors import HandlerError
-from stoker.worker.functions.values import ValueRefused, decode
 
 _NAME = re.compile(r"\{(\w+)\}")
 

@@ -34,6 +34,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from stoker.app_values import TAG
 from stoker.worker import connection_proof as proof
 from stoker.worker.errors import HandlerError, describe
 from stoker.worker.functions import routing
@@ -42,7 +43,6 @@ from stoker.worker.functions.install import Log
 from stoker.worker.functions.interpreter import CallFailed
 from stoker.worker.functions.routing import BadCall, Request, Route
 from stoker.worker.functions.runner import Runner
-from stoker.worker.functions.values import TAG
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stoker.app_values import ValueRefused, decode, encode
 from stoker.worker.errors import HandlerError, describe
 from stoker.worker.functions.routing import BadCall
-from stoker.worker.functions.values import ValueRefused, decode, encode
 
 RAISED = 500
 

@@ -165,9 +165,10 @@ class ContainerSpawner:
         self._folder.mkdir(mode=0o700)
         package = self._folder / "package" / "stoker"
         package.mkdir(parents=True)
-        shutil.copy(Path(stoker.__file__), package)
-        source = Path(stoker.__file__).parent / "worker"
-        shutil.copytree(source, package / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+        source = Path(stoker.__file__).parent
+        for module in ("__init__.py", "app_values.py"):
+            shutil.copy(source / module, package)
+        shutil.copytree(source / "worker", package / "worker", ignore=shutil.ignore_patterns("__pycache__"))
 
     async def close(self) -> None:
         """Kills and removes all containers. When this returns, every watcher's `on_exit` was called."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from stoker.app_values import ValueRefused, decode
 from stoker.client.apps.scanned import Function
-from stoker.client.apps.values import ValueRefused, decode
 
 NAMED = 10
 """How many missing or unknown parameters a message names."""

@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
+from stoker.app_values import ValueRefused
 from stoker.cli.dev.local_server import openapi
 from stoker.cli.dev.local_server.callers import Callers
 from stoker.cli.dev.local_server.calls import Calls
@@ -37,7 +38,6 @@ from stoker.cli.errors import CliError
 from stoker.cli.jobs import text as job_text
 from stoker.client import ClientError, Unreachable
 from stoker.client.apps.resources import LIVE_PREFIX
-from stoker.client.apps.values import ValueRefused
 from stoker.control.http.calls.explorer import ASSETS, assets
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client.apps.values import INLINE_MAX, TAG, ValueRefused, decode, encode
+from stoker.app_values import INLINE_MAX, TAG, ValueRefused, decode, encode
 
 KEYS = st.text(max_size=5) | st.just(TAG)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -6,15 +6,12 @@ import base64
 import hashlib
 import json
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import stoker.client.apps.values as sent
-import stoker.worker.functions.values as received
 from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.resources import version_env
@@ -32,10 +29,6 @@ from stoker.worker.functions.code import (
 
 PATHS = st.from_regex(r"[a-z0-9_]{1,5}(/[a-z_]{1,5}){0,2}\.py", fullmatch=True)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-
-
-def test_both_sides_have_the_same_values() -> None:
-    assert Path(sent.__file__).read_bytes() == Path(received.__file__).read_bytes()
 
 
 @given(st.dictionaries(PATHS, TEXTS))

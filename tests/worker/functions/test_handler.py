@@ -16,9 +16,9 @@ import numpy
 import pytest
 from function_apps import App, run
 
+from stoker.app_values import decode, encode
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.resources import version_env
-from stoker.client.apps.values import decode, encode
 from stoker.worker.errors import Cancelled
 from stoker.worker.functions import child, messages
 from stoker.worker.functions.handler import Functions

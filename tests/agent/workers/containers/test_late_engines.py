@@ -87,7 +87,7 @@ async def test_its_containers_start_once_the_engine_is_there(tmp_path: Path, lat
     worker = host.python("outputs/echo")
     await asyncio.to_thread(fake_engine.until, "/start")
     package = node.folder / "data" / "containers" / "package" / "stoker"
-    assert {path.name for path in package.iterdir()} == {"__init__.py", "worker"}
+    assert {path.name for path in package.iterdir()} == {"__init__.py", "app_values.py", "worker"}
     worker.process.kill()
     await worker.exited()
     await host.spawner.close()

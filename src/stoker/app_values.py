@@ -4,8 +4,8 @@
     numpy array    {"$stoker": "array", "dtype": "<f4", "shape": [2, 3], "data": base64}        the same
     a dict that has the key "$stoker" itself     {"$stoker": "object", "value": {...}}
 
-`client/apps/values.py` and `worker/functions/values.py` are the same file: the one is installed where there
-is no worker, and the other must not import the client. A test compares them.
+The client's apps and the worker's functions both import this module; neither imports the other. It needs the
+standard library only.
 """
 
 from __future__ import annotations
