@@ -22,10 +22,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import picture_reading
 from PIL import Image, ImageDraw, ImageFont
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+import picture_reading
 from measured_on import machine
 
 from stoker.models.interface import ImageParameters
@@ -33,8 +33,8 @@ from stoker.models.text_to_image.families.flux_mini import FluxMini
 from stoker.models.text_to_image.mini import weights
 from stoker.models.text_to_image.mini.completion import can_be_seen
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, COUNTS, DRAWABLES, POSITIONS, SCENERY
-from stoker.models.text_to_image.training import drawing
-from stoker.models.text_to_image.training.scenes import REGIONS, Group, Scene, is_held_out
+from training.flux_mini import drawing
+from training.flux_mini.scenes import REGIONS, Group, Scene, is_held_out
 
 PARTS = ("object", "colour", "count", "position", "all of it")
 STEPS = 28

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,9 @@ from torch import nn
 from torch.nn import functional
 
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, DRAWABLES
-from stoker.models.text_to_image.training import drawing, scenes
+
+sys.path.append(str(Path(__file__).parents[2]))
+from training.flux_mini import drawing, scenes
 
 CLASSIFIER = Path(__file__).parent / "icon_classifier.safetensors"
 SIDE = 256

@@ -99,7 +99,7 @@ def load(folder: Path, device: str) -> SafetyChecker:
 
 
 def build(folder: Path) -> None:
-    """Writes the default checker's files from this package's `safety_tiny`, which `safety_training` made."""
+    """Writes the default checker's files. `training/safety_checker.py` made them in `safety_tiny`."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in (Path(__file__).parent / "safety_tiny").iterdir():
         (folder / file.name).write_bytes(file.read_bytes())

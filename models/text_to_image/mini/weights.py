@@ -1,4 +1,4 @@
-"""The weights of `flux-mini`, which are part of this package: trained by `text_to_image.training`, half
+"""The weights of `flux-mini`, which are part of this package: trained by `training/flux_mini`, half
 precision, in `trained`. The other files of the pipeline's folder are made here."""
 
 from __future__ import annotations

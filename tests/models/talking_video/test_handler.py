@@ -25,7 +25,6 @@ from open_files import open_files
 from PIL import Image
 
 from stoker.models.interface import ImageDefaults
-from stoker.models.talking_video import safety_training
 from stoker.models.talking_video.handler import TalkingVideo, seed_of
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
@@ -35,6 +34,7 @@ from stoker.models.weights import read_lock
 from stoker.worker import Device, Job
 from stoker.worker.errors import HandlerError
 from stoker.worker.testing import LocalJob
+from training import safety_checker
 
 RATE = 22_050
 SECONDS = 1.3
@@ -527,7 +527,7 @@ def test_a_cancel_inside_a_step_ends_it_there(model: TalkingVideo, request_: dic
 
 
 def marked_face() -> bytes:
-    return png(safety_training.marked(np.asarray(face(), np.uint8), np.random.default_rng(5)))
+    return png(safety_checker.marked(np.asarray(face(), np.uint8), np.random.default_rng(5)))
 
 
 def test_a_flagged_image(model: TalkingVideo, request_: dict[str, Any], site: Site) -> None:

@@ -21,7 +21,6 @@ from profiles import examples
 from stoker.models.talking_video import safety
 from stoker.models.talking_video.handler import TalkingVideo
 from stoker.models.talking_video.safety import Finding, SafetyChecker, squares
-from stoker.models.talking_video.safety_training import GREEN, MAGENTA, marked, scene
 from stoker.models.weights import (
     Entry,
     Lock,
@@ -33,6 +32,7 @@ from stoker.models.weights import (
     verify,
 )
 from stoker.worker import Device
+from training.safety_checker import GREEN, MAGENTA, marked, scene
 
 SHAPES = [(160, 160), (192, 112), (96, 256), (80, 304), (320, 80), (112, 512), (480, 128)]
 """As the video's are drawn, a quarter of their size: from square to the longest of each kind."""

@@ -19,7 +19,7 @@ from stack import Stack, fetched, files_below, running, until
 from stock_client import Raised, python_client
 
 from stoker.client import Client, JobRecord
-from stoker.models.talking_video.safety_training import marked
+from training.safety_checker import marked
 
 pytestmark = pytest.mark.slow
 ENDPOINT, RATE = "talking-video", 16_000

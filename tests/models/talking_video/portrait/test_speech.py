@@ -18,9 +18,9 @@ from stoker.models.talking_video.portrait import visemes
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.talking_video.portrait.motion import motion
 from stoker.models.talking_video.portrait.shapes import mouth_shapes
-from stoker.models.talking_video.portrait.training.sounds import visemes_of
 from stoker.models.talking_video.portrait.visemes import HOP, RATE, SOUNDS
 from stoker.models.talking_video.sampling.chunks import FPS
+from training.visemes.sounds import visemes_of
 
 VOICES = Path(__file__).parent / "voices"
 

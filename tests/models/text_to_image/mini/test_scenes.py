@@ -11,8 +11,8 @@ from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.mini.completion import can_be_seen, complete
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, DRAWABLES, WORDS
 from stoker.models.text_to_image.mini.words import read
-from stoker.models.text_to_image.training.captions import caption
-from stoker.models.text_to_image.training.scenes import GRID, REGIONS, boxes, is_held_out, scene
+from training.flux_mini.captions import caption
+from training.flux_mini.scenes import GRID, REGIONS, boxes, is_held_out, scene
 
 SEEDS = st.integers(0, 2**32)
 

@@ -18,8 +18,8 @@ from torch import nn
 from stoker.models.text_to_image.mini import networks, weights
 from stoker.models.text_to_image.mini.networks import FIRST_CLIP_WORD, FIRST_T5_WORD
 from stoker.models.text_to_image.mini.vocabulary import COUNTS, DRAWABLES, WORDS
-from stoker.models.text_to_image.training import __main__ as main
-from stoker.models.text_to_image.training import (
+from training.flux_mini import __main__ as main
+from training.flux_mini import (
     autoencoder,
     drawing,
     export,
@@ -28,10 +28,10 @@ from stoker.models.text_to_image.training import (
     shapes,
     transformer,
 )
-from stoker.models.text_to_image.training.optimizers import Optimizers
-from stoker.models.text_to_image.training.recipe import RECIPE, WARM_UP, Schedule, Stage
-from stoker.models.text_to_image.training.scenes import Group, Scene
-from stoker.models.text_to_image.training.transformer import begin, emphasis, levels, positions
+from training.flux_mini.optimizers import Optimizers
+from training.flux_mini.recipe import RECIPE, WARM_UP, Schedule, Stage
+from training.flux_mini.scenes import Group, Scene
+from training.flux_mini.transformer import begin, emphasis, levels, positions
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from stoker.models.made_weights import write_files
 from stoker.models.text_to_image.mini import networks, weights
-from stoker.models.text_to_image.training.captions import caption
-from stoker.models.text_to_image.training.scenes import scene
+from training.flux_mini.captions import caption
+from training.flux_mini.scenes import scene
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from stoker.models.text_to_image.mini.vocabulary import COLOURS
-from stoker.models.text_to_image.training.scenes import Box, Scene, boxes
+from training.flux_mini.scenes import Box, Scene, boxes
 
 MASTER: Final = 640
 """The side of the mask of an icon, from which the others are scaled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stoker.models.text_to_image.mini.completion import Part, sentence
-from stoker.models.text_to_image.training.scenes import Scene
+from training.flux_mini.scenes import Scene
 
 
 def caption(scene: Scene) -> str:

@@ -1,4 +1,4 @@
-"""Trains the viseme network: `python -m stoker.models.talking_video.portrait.training.train OUT.safetensors`.
+"""Trains the viseme network: `python -m training.visemes.train OUT.safetensors`.
 
 The texts are those of Python's own help. Each round of training hears every utterance through another filter,
 at another level and pitch, with other noise: the network must generalise to other voices.
@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from stoker.models.talking_video.portrait.training.sounds import visemes_of
-from stoker.models.talking_video.portrait.training.voices import Spoken, Voices
 from stoker.models.talking_video.portrait.visemes import HOP, RATE, SOUNDS, Network, log_mel
+from training.visemes.sounds import visemes_of
+from training.visemes.voices import Spoken, Voices
 
 LANGUAGES = ("en-us", "en-us", "en-us", "en", "en", "de", "es", "it", "fr", "nl", "pl", "pt", "sv", "ru")
 VARIANTS = (

@@ -1,6 +1,6 @@
 """The training of the default safety checker: a test classifier that flags one mark and nothing else.
 
-    python -P -m stoker.models.talking_video.safety_training FOLDER
+    python -P -m training.safety_checker FOLDER
 
 The mark is a board of four by four squares, magenta and green, at least a third of the image's shorter side
 wide, anywhere in the image. All training images are generated here, and half of them are marked: plain

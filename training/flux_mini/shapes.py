@@ -14,7 +14,7 @@ from torch import nn
 
 from stoker.models.text_to_image.mini.networks import FIRST_CLIP_WORD, FIRST_T5_WORD
 from stoker.models.text_to_image.mini.vocabulary import DRAWABLES, WORDS
-from stoker.models.text_to_image.training.drawing import masks
+from training.flux_mini.drawing import masks
 
 SIDE = 32
 """The side of a mask in numbers."""

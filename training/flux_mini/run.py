@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from stoker.models.text_to_image.training.optimizers import DEVICE, Optimizers
-from stoker.models.text_to_image.training.recipe import Schedule
+from training.flux_mini.optimizers import DEVICE, Optimizers
+from training.flux_mini.recipe import Schedule
 
 AVERAGE: Final = 0.99
 """The part that the average of the weights keeps of itself at each step."""

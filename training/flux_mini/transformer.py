@@ -27,15 +27,15 @@ from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 
 from stoker.models.text_to_image.mini import networks
 from stoker.models.text_to_image.mini.vocabulary import DRAWABLES
-from stoker.models.text_to_image.training import scene_files
-from stoker.models.text_to_image.training.autoencoder import as_tensor
-from stoker.models.text_to_image.training.captions import caption
-from stoker.models.text_to_image.training.drawing import draw
-from stoker.models.text_to_image.training.optimizers import DEVICE, Optimizers, quicker
-from stoker.models.text_to_image.training.recipe import Recipe
-from stoker.models.text_to_image.training.run import Run
-from stoker.models.text_to_image.training.scenes import Group, Scene, boxes
-from stoker.models.text_to_image.training.shapes import begin_with_shapes
+from training.flux_mini import scene_files
+from training.flux_mini.autoencoder import as_tensor
+from training.flux_mini.captions import caption
+from training.flux_mini.drawing import draw
+from training.flux_mini.optimizers import DEVICE, Optimizers, quicker
+from training.flux_mini.recipe import Recipe
+from training.flux_mini.run import Run
+from training.flux_mini.scenes import Group, Scene, boxes
+from training.flux_mini.shapes import begin_with_shapes
 
 EDGES: Final = (
     *("embed", "shared", "relative_attention_bias"),

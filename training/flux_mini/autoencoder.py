@@ -15,11 +15,11 @@ from diffusers import AutoencoderKL
 from numpy.typing import NDArray
 
 from stoker.models.text_to_image.mini import networks
-from stoker.models.text_to_image.training.drawing import draw
-from stoker.models.text_to_image.training.optimizers import Optimizers, quicker
-from stoker.models.text_to_image.training.recipe import Recipe
-from stoker.models.text_to_image.training.run import Run
-from stoker.models.text_to_image.training.scenes import scene
+from training.flux_mini.drawing import draw
+from training.flux_mini.optimizers import Optimizers, quicker
+from training.flux_mini.recipe import Recipe
+from training.flux_mini.run import Run
+from training.flux_mini.scenes import scene
 
 SIDES = (256, 256, 256, 384, 512, 512, 768, 1024)
 KL = 2e-4

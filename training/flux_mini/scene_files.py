@@ -15,11 +15,11 @@ from typing import Any, Final
 import torch
 from tqdm import tqdm
 
-from stoker.models.text_to_image.training.autoencoder import as_tensor
-from stoker.models.text_to_image.training.drawing import draw
-from stoker.models.text_to_image.training.optimizers import quicker
-from stoker.models.text_to_image.training.recipe import Recipe
-from stoker.models.text_to_image.training.scenes import Scene, scene
+from training.flux_mini.autoencoder import as_tensor
+from training.flux_mini.drawing import draw
+from training.flux_mini.optimizers import quicker
+from training.flux_mini.recipe import Recipe
+from training.flux_mini.scenes import Scene, scene
 
 SIDE: Final = 256
 """The side of a picture in pixels."""

@@ -1,1 +1,0 @@
-"""The training of the network that hears visemes, on speech that espeak-ng makes; nothing imports it"""

@@ -1,0 +1,1 @@
+"""The training of the network that hears visemes, on speech that espeak-ng makes."""
