@@ -183,6 +183,7 @@ def test_lines_and_progress_are_shown_as_they_happen(platform: Stack, folder: Pa
     assert answers == ["over"]
 
 
+@pytest.mark.slow
 def test_lines_of_routes_are_shown_with_their_response(platform: Stack, folder: Path) -> None:
     with serving(app(folder, lb=LOUD), stack=platform) as server:
         assert server.http.get("/lb/items/2").json() == {"id": 2}
@@ -201,6 +202,7 @@ def test_lines_of_routes_are_shown_with_their_response(platform: Stack, folder: 
         assert states["live-shop"].startswith("failed: the dependencies")
 
 
+@pytest.mark.slow
 def test_a_caller_that_leaves_cancels_its_job(platform: Stack, folder: Path, tmp_path: Path) -> None:
     with serving(app(folder, slow=SLOW), stack=platform) as server:
         with pytest.raises(httpx2.ReadTimeout):
@@ -232,6 +234,7 @@ def test_errors_of_the_worker_are_shown_with_their_lines(platform: Stack, folder
         assert server.output("/wrong/fine/runsync") == 1
 
 
+@pytest.mark.slow
 def test_a_platform_that_allows_no_apps_or_is_gone_is_told(tmp_path: Path) -> None:
     (tmp_path / "platform").mkdir()
     with (
@@ -250,6 +253,7 @@ def test_a_platform_that_allows_no_apps_or_is_gone_is_told(tmp_path: Path) -> No
         stack.start_control()
 
 
+@pytest.mark.slow
 def test_while_a_request_waits_the_workers_are_shown(platform: Stack, folder: Path) -> None:
     wants_a_gpu = BALANCED.replace("cpu=True", 'gpu="NVIDIA L4"')
     with serving(app(folder, lb=wants_a_gpu), stack=platform) as server:
@@ -344,6 +348,7 @@ def test_the_question_is_answered_at_a_terminal(
         assert len(endpoints(platform)) == (created or 0)
 
 
+@pytest.mark.slow
 def test_they_are_reused_updated_and_deleted(platform: Stack, folder: Path) -> None:
     app(folder, one=ONE)
     with serving(folder, "--auto-provision", stack=platform) as server:
@@ -372,6 +377,7 @@ def test_they_are_reused_updated_and_deleted(platform: Stack, folder: Path) -> N
     assert "there is no live endpoint" in stoker(folder, "dev", "clean", stack=platform).stdout
 
 
+@pytest.mark.slow
 def test_one_that_is_gone_is_created_again(platform: Stack, folder: Path) -> None:
     """As after a day without a call, when the platform has deleted it."""
     url = f"{platform.facts['http']}/v1/endpoints"

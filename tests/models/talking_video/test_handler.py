@@ -301,6 +301,7 @@ def test_another_prompt_makes_another_video(model: TalkingVideo, short: dict[str
     ("kind", "rate", "channels", "gain"),
     [("wav", 8_000, 1, 0.0), ("flac", 192_000, 2, 0.3), ("ogg", 48_000, 2, 1.0), ("m4a", 44_100, 1, 0.3)],
 )
+@pytest.mark.slow
 def test_unusual_inputs_are_converted(
     model: TalkingVideo,
     request_: dict[str, Any],

@@ -212,6 +212,7 @@ def test_a_lora_makes_what_the_library_makes_with_it(family: Family) -> None:
     assert differ.max() <= 1
 
 
+@pytest.mark.slow
 def test_switching_loras_compiles_nothing_anew(family: Family) -> None:
     import torch
 

@@ -94,6 +94,7 @@ def test_a_full_data_folder_refuses_new_jobs_and_loses_none(tmp_path: Path) -> N
         assert "Traceback" not in stack.log("control")
 
 
+@pytest.mark.slow
 def test_a_host_without_room_takes_no_job_until_there_is_some(tmp_path: Path) -> None:
     with small_disk(tmp_path / "agent", 80) as disk, running(tmp_path, ECHO) as stack:
         assert stack.runsync("echo", {"x": 0})["status"] == "COMPLETED"

@@ -18,6 +18,7 @@ OUTCOMES = [pytest.param([], id="while the job runs"), pytest.param([DONE], id="
 
 
 @pytest.mark.parametrize("then", OUTCOMES)
+@pytest.mark.slow
 def test_a_chunk_without_end_fails_its_job_and_the_agent_stops_at_sigterm(
     tmp_path: Path, then: list[dict[str, str]]
 ) -> None:

@@ -51,6 +51,7 @@ def begun(stack: Stack, folder: Path) -> str:
     return job
 
 
+@pytest.mark.slow
 def test_records_of_every_end(stack: Stack) -> None:
     record = stack.runsync("mixed", {"do": "return", "value": {"a": 1.5}})
     assert (record["status"], record["output"]) == ("COMPLETED", {"a": 1.5})
@@ -90,6 +91,7 @@ def test_the_sdk_uploads_to_the_callers_bucket(stack: Stack) -> None:
     assert fetched(record["output"]["url"]).content == b"for the caller"
 
 
+@pytest.mark.slow
 def test_tokens_of_several_jobs_at_once(stack: Stack) -> None:
     jobs = [stack.run("tokens", {"tokens": 5, "pause": 0.05}) for _ in range(4)]
 

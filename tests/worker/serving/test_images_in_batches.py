@@ -72,6 +72,7 @@ def pixels(worker: Any, job: str) -> tuple[Any, dict[str, Any]]:
         return np.asarray(image, int), made
 
 
+@pytest.mark.slow
 def test_jobs_are_made_together_and_one_that_is_cancelled_harms_no_other(worker: Any) -> None:
     """Four jobs in a batch, of which one is cancelled in the middle; then each of the others alone."""
     jobs = ("fox", "boat", "lighthouse", "flower")

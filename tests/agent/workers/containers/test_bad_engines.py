@@ -145,7 +145,7 @@ async def test_each_step_may_fail_and_the_worker_ends_with_a_reason(
 ) -> None:
     if failure == "hangs":
         for module in (container_connect, container_engine):
-            monkeypatch.setattr(module, "CALL_S", 1.5)
+            monkeypatch.setattr(module, "CALL_S", 0.7)
     fake_engine.script[step] = {
         "refuses": fake_engine.refuse("no space left on device"),
         "dies": dies,
@@ -352,8 +352,8 @@ async def test_who_asks_for_an_image_that_is_being_pulled_waits_for_that(
 async def test_podman_stores_in_silence_what_it_has_read(
     host: Host, fake_engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "QUIET_S", 2.0)
-    stored_s = 4.0 if host.engine.facts.name == "podman" else 60.0
+    monkeypatch.setattr(pull, "QUIET_S", 0.6)
+    stored_s = 1.2 if host.engine.facts.name == "podman" else 60.0
 
     def stores(call: Call) -> None:
         call.steps({"status": "Downloading"}, {"status": "Download complete"})
@@ -364,7 +364,7 @@ async def test_podman_stores_in_silence_what_it_has_read(
     if host.engine.facts.name == "podman":
         await host.engine.pull("a/b:1")
         return
-    with pytest.raises(EngineError, match="its registry has been silent for 2 s"):
+    with pytest.raises(EngineError, match="its registry has been silent for"):
         await host.engine.pull("a/b:1")
 
 

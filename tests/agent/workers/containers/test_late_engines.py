@@ -136,6 +136,7 @@ class Early(Stack):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_the_nodes_record_shows_it(tmp_path: Path) -> None:
     stack = Early(tmp_path)
     try:

@@ -79,6 +79,7 @@ async def test_the_job_as_the_handler_gets_it(many: Any) -> None:
     assert (await many.output({}))["echo"] == {}, "an empty input arrives"
 
 
+@pytest.mark.slow
 async def test_large_outputs(many: Any) -> None:
     assert len((await many.output({"do": "large", "size": 24_000_000}))["blob"]) == 24_000_000
     error = await many.error({"do": "large", "size": 70_000_000})
@@ -254,6 +255,7 @@ async def test_a_generator_that_yields_an_error(programs: dict[str, Any]) -> Non
 # ---- ends
 
 
+@pytest.mark.slow
 async def test_refresh_worker_by_what_is_returned_and_by_configuration(host: Any) -> None:
     refreshing, config = host.start("one_job_each.py"), host.start("one_job_each.py", BY_CONFIG="yes")
     for program, job_input in ((refreshing, {"asks": True}), (config, {})):

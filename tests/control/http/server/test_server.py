@@ -135,6 +135,7 @@ async def test_large_bodies_and_many_requests_are_no_large_head(caller: httpx2.A
 async def test_a_head_has_a_time_limit(app: ASGIApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first one, from the connection on, and one on a kept connection; not a request under way."""
     monkeypatch.setattr("stoker.control.http.server.connection.HEAD_S", 0.2)
+    monkeypatch.setattr("stoker.control.http.server.connection.FIRST_HEAD_S", 1.0)
     async with await serve_http(app, "127.0.0.1", 0, grace_s=1) as server:
         silent, other = await asyncio.open_connection("127.0.0.1", server.port)
         slow, writer = await asyncio.open_connection("127.0.0.1", server.port)
