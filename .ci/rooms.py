@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("worker", "models", "wire", "outbound", "client", "agent", "control", "cli", "testing")
+PARTS = ("worker", "models", "wire", "outbound", "client", "page", "agent", "control", "cli", "testing")
 NO_RING = ("agent", "control", "models", "worker")
 """Parts whose folders import each other in one direction only. A module beside other folders stands for
 itself."""

@@ -13,7 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("worker", "models", "wire", "outbound", "client", "agent", "control", "cli", "testing", "training")
+PARTS = (
+    "worker",
+    "models",
+    "wire",
+    "outbound",
+    "client",
+    "page",
+    "agent",
+    "control",
+    "cli",
+    "testing",
+    "training",
+)
 REFUSED = {"What", "How", "Whether", "Of", "One", "Those", "Its", "By", "As", "At", "In", "To"}
 """First words of a clause, after which a reader still asks: of what?"""
 

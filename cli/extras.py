@@ -23,6 +23,7 @@ NEEDS = {
     "agent": ("agent",),
     "key": ("control",),
     "dev": ("control",),
+    "page": ("client", "page"),
     "run": ("control",),
     "model": ("client", "models"),
     "weights": ("client", "models"),
@@ -35,6 +36,11 @@ NAMES = {"PIL": "pillow", "google": "protobuf", "grpc": "grpcio", "pynvml": "nvi
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra == [\"']([^\"']+)[\"']")
+
+
+def has(distribution: str) -> bool:
+    """Returns whether a distribution is installed."""
+    return _installed(distribution)
 
 
 def check(extras: Sequence[str], otherwise: str = "") -> None:

@@ -124,6 +124,7 @@ def up(
         bool, typer.Option("--reload", help="Apply changes of stoker.toml and of handlers' source at once.")
     ] = False,
     worker_users: WorkerUsers = None,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Start no page for browsers.")] = False,
     ready_fd: ReadyFd = None,
 ) -> None:
     """Runs control, agent, object store and hosted endpoints on this machine. Ctrl-C stops all of them."""
@@ -148,11 +149,47 @@ def up(
         volume_root=volume_root,
         reload=reload,
         worker_users=worker_users,
+        page=not no_page and extras.has("nicegui"),
         ready_fd=ready_fd,
     )
     if reload and options.config is None:
         raise CliError("--reload watches stoker.toml and the handlers that it names, and there is none here")
     raise typer.Exit(run(options))
+
+
+@app.command(epilog=examples("stoker page --url https://control.example.com --port 8080"))
+def page(
+    url: Url = URL,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="A host name under which browsers reach the page; may be repeated."),
+    ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    behind_proxy: BehindProxy = False,
+    ready_fd: ReadyFd = None,
+) -> None:
+    """Serves a page that shows the service to browsers, and prints a link that signs in once."""
+    end_with_parent(os.environ)
+    log_to_stderr(logging.WARNING)
+    extras.check(("page",))
+    if (tls_cert is None) != (tls_key is None):
+        raise CliError("--tls-cert and --tls-key belong together: give both, or neither")
+    from stoker.cli.page import PageOptions, run
+
+    options = PageOptions(
+        url=url,
+        host=host,
+        port=port,
+        names=tuple(name or ()),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        behind_proxy=behind_proxy,
+        ready_fd=ready_fd,
+    )
+    run(options)
 
 
 @app.command(

@@ -175,6 +175,10 @@ class Client:
     def health(self, endpoint: str) -> Health:
         return self._call(calls.health(endpoint))
 
+    def input_schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        """Returns the JSON Schema of the input of each endpoint that declares one, by the endpoint's id."""
+        return self._call(calls.input_schemas())
+
     def stream(self, endpoint: str, job: str, *, wait_ms: int = 8_000) -> Iterator[Any]:
         """Yields the job's partial outputs, past and new, by polling until the job has ended.
 

@@ -144,6 +144,9 @@ class AsyncClient:
     async def health(self, endpoint: str) -> Health:
         return await self._call(calls.health(endpoint))
 
+    async def input_schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        return await self._call(calls.input_schemas())
+
     async def stream(self, endpoint: str, job: str, *, wait_ms: int = 8_000) -> AsyncGenerator[Any, None]:
         while True:
             poll = await self._call(calls.poll(endpoint, job, wait_ms))

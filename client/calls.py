@@ -143,6 +143,16 @@ def health(endpoint: str) -> Call[Health]:
     return Call("GET", _path(endpoint, "health"), read, idempotent=True)
 
 
+def input_schemas() -> Call[Mapping[str, Mapping[str, Any]]]:
+    def read(body: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+        schemas: Mapping[str, Any] = body["components"]["schemas"]
+        return {
+            name.removesuffix(".input"): schema for name, schema in schemas.items() if name.endswith(".input")
+        }
+
+    return Call("GET", "openapi.json", read, idempotent=True, under="")
+
+
 def poll(endpoint: str, job: str, wait_ms: int) -> Call[Poll]:
     """Returns a call that is sent once: the outputs of a lost response count as read."""
     return Call(

@@ -122,10 +122,15 @@ class Management:
         self.secrets = SecretValues(send, "secrets")
         self._bills = Resource(send, "billing")
         self._audit = Resource(send, "audit")
+        self._self = Resource(send, "self")
 
     def bills(self, kind: str, **query: Any) -> Any:
         """Returns the cost of `endpoints`, `pods` or `networkvolumes`, by period."""
         return self._bills.get(kind, **query)
+
+    def whoami(self) -> Any:
+        """Returns the id and the rights of the client's own key."""
+        return self._self.list()
 
     def audit(self, **query: Any) -> Any:
         """Returns the audit log: who changed what, and who was refused, newest first."""

@@ -32,6 +32,7 @@ from stoker.cli.tables import print_table
 from stoker.cli.terminal import plain_console
 from stoker.cli.up.children import AllFacts, Children, Launch
 from stoker.cli.up.crash_loops import CrashLoops
+from stoker.cli.up.page import PAGE, PageChild
 from stoker.client import dotenv
 from stoker.client.pasted import secret
 from stoker.control.config.config import load_config
@@ -62,6 +63,7 @@ class UpOptions:
     volume_root: Path | None = None
     reload: bool = False
     worker_users: str | None = None
+    page: bool = False
     ready_fd: int | None = None
 
     def http_options(self) -> list[str]:
@@ -72,6 +74,18 @@ class UpOptions:
         if self.tls_key is not None:
             options += ["--tls-key", str(self.tls_key.absolute())]
         return [*options, "--behind-proxy"] if self.behind_proxy else options
+
+    def page_options(self) -> tuple[str, ...]:
+        """Returns the page's options for serving browsers: as control serves callers."""
+        options = ["--host", self.host]
+        if self.tls_cert is not None and self.tls_key is not None:
+            options += [
+                "--tls-cert",
+                str(self.tls_cert.absolute()),
+                "--tls-key",
+                str(self.tls_key.absolute()),
+            ]
+        return (*options, *(["--behind-proxy"] if self.behind_proxy else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +143,16 @@ class _Up:
         self._children = Children(
             (CONTROL, AGENT), self._launch, self._print, self._all_ready, self._on_report
         )
+        self._page = PageChild(
+            stoker_command(), options.page_options(), tokens.api_key, folder.logs / "page.log", self._print
+        )
         self._crash_loops = CrashLoops()
-        for name in (CONTROL, AGENT):
+        for name in (CONTROL, AGENT, PAGE):
             _rotate(folder.logs / f"{name}.log")
 
     async def run(self) -> int:
         with on_signals(self._stop):
-            async with self._reloading():
+            async with self._reloading(), self._page.running():
                 return await self._children.run()
 
     @asynccontextmanager
@@ -230,6 +247,8 @@ class _Up:
         if warning := facts[AGENT].get("warning"):
             self._print(f"warning: {warning}")
         self._print("ready; Ctrl-C stops all of it")
+        if self._options.page:
+            self._page.begin(facts[CONTROL]["http"])
         if self._options.ready_fd is not None:
             announce(facts[CONTROL], self._options.ready_fd)
 

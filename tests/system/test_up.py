@@ -22,7 +22,7 @@ from stoker.client import Client
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
 SOURCE = Path(__file__).parents[2] / "src"
-COMMAND = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--no-hosted"]
+COMMAND = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--no-hosted", "--no-page"]
 
 
 class Up:

@@ -30,6 +30,7 @@ from stoker.control.http.management.operations import (
     endpoints,
     keys,
     nodes,
+    own_key,
     pods,
     registries,
     secrets,
@@ -123,6 +124,7 @@ def routes() -> Routes:
     app.include_router(pods.router)
     app.include_router(billing.router)
     app.include_router(keys.router)
+    app.include_router(own_key.router)
     app.include_router(audit.router)
     app.include_router(registries.router)
     app.include_router(nodes.router)

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 OPEN = ("/openapi.json", "/docs")
 """The paths that need no key: the documentation."""
 
+OWN = "/self"
+"""The path that every key may read: its own rights."""
+
 
 class Audited:
     def __init__(self, plane: Plane, inside: ASGIApp) -> None:
@@ -52,6 +55,8 @@ class Audited:
 
 def _check_right(caller: Caller, method: str, path: str) -> None:
     writes = method not in READING
+    if path == OWN and not writes:
+        return
     if caller.access.scope == "pod":
         if not caller.access.is_own_pod(method, path):
             raise Unauthorized(f"this key is of pod {caller.access.pod}: it may read and stop that, no more")

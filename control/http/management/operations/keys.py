@@ -162,7 +162,7 @@ def _at(time: float | None) -> datetime | None:
     return None if time is None else datetime.fromtimestamp(time, UTC)
 
 
-def _access(access: Access) -> AccessResponse:
+def access_of(access: Access) -> AccessResponse:
     if access.scope != "restricted":
         return AccessResponse(scope=access.scope, pod=access.pod or None)
     rights = {name: str(right) for name, right in access.endpoints.items()}
@@ -174,7 +174,7 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
         "id": record.id,
         "name": record.name,
         "kind": record.kind,
-        "access": _access(record.access) if record.kind == "key" else None,
+        "access": access_of(record.access) if record.kind == "key" else None,
         "usesLeft": record.uses_left,
         "createdAt": _at(record.created_at),
         "expiresAt": _at(record.expires_at),

@@ -201,3 +201,12 @@ async def test_when_a_key_was_used_is_stored_once_a_minute_alongside_the_calls()
         assert "lastUsedAt" not in (await api.http.get(f"/keys/{key['id']}")).json(), "the store was full"
         await asyncio.sleep(60)
         assert "lastUsedAt" in (await api.http.get(f"/keys/{key['id']}")).json()
+
+
+@pytest.mark.parametrize("access", [{"scope": "all"}, {"scope": "read"}, RESTRICTED])
+async def test_every_key_may_read_its_own_rights(api: Managed, access: dict[str, Any]) -> None:
+    made = await api.made("/keys", name="ci", access=access)
+    answer = await api.http.get("/self", headers=by(made))
+    assert (answer.status_code, answer.json()) == (200, {"id": made["id"], "access": access})
+    assert (await api.http.get("/self", headers={"Authorization": "Bearer wrong"})).status_code == 401
+    assert (await api.http.post("/self", headers=by(made))).status_code in (401, 405)

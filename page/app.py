@@ -1,0 +1,112 @@
+"""The page as an ASGI application: its routes, behind the guard."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+from nicegui import ui
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
+
+from stoker.page import billing, endpoints, fleet, jobs, playground, resources
+from stoker.page.connections import Connection, Connections
+from stoker.page.film import film
+from stoker.page.guard import Guard, token_of
+from stoker.page.sessions import Sessions
+from stoker.page.signing_in import add_signing_in
+
+
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """`url`: control's address. `names`: host names under which browsers reach the page, besides loopback.
+    `secure`: browsers reach it over TLS."""
+
+    url: str
+    ca_file: Path | None = None
+    names: frozenset[str] = frozenset()
+    secure: bool = False
+
+
+class Page:
+    """The page of one control. One of them lives in a process, since NiceGUI keeps its routes globally."""
+
+    def __init__(self, settings: PageSettings, clock: Callable[[], float] = time.time) -> None:
+        self._settings, self._clock = settings, clock
+        self._sessions = Sessions()
+        self._connections = Connections(settings.url, settings.ca_file)
+        self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=self._lifespan)
+        add_signing_in(self._app, self._sessions, self._connections, secure=settings.secure, clock=clock)
+        self._add_pages()
+        ui.run_with(
+            self._app,
+            title="Stoker",
+            dark=None,
+            gzip_middleware_factory=None,
+            show_welcome_message=False,
+            storage_secret=None,
+        )
+
+    @property
+    def asgi(self) -> ASGIApp:
+        return GZipMiddleware(Guard(self._app, self._is_signed_in, self._settings.names))
+
+    def link_token(self, key: str) -> str:
+        """Returns a new one-time token for the path `/sign-in?token=…`, which signs in with this key."""
+        token = secrets.token_urlsafe(32)
+        self._sessions.offer_link(key, token, self._clock())
+        return token
+
+    @asynccontextmanager
+    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await self._connections.close()
+
+    def _is_signed_in(self, token: str) -> bool:
+        return self._sessions.key_of(token, self._clock()) is not None
+
+    async def _connection(self, request: Request) -> Connection:
+        """Returns the connection of the request's session, which the guard has seen."""
+        key = self._sessions.key_of(token_of(request.headers), self._clock())
+        assert key is not None
+        return self._connections.of(key)
+
+    def _add_pages(self) -> None:
+        @ui.page("/")
+        async def _(request: Request, endpoint: str = "") -> None:
+            await playground.show(await self._connection(request), endpoint)
+
+        @ui.page("/jobs")
+        async def _(request: Request, endpoint: str = "") -> None:
+            await jobs.show_list(await self._connection(request), endpoint)
+
+        @ui.page("/jobs/{endpoint}/{job}")
+        async def _(request: Request, endpoint: str, job: str) -> None:
+            await jobs.show_one(await self._connection(request), endpoint, job)
+
+        @ui.page("/endpoints")
+        async def _(request: Request) -> None:
+            await endpoints.show(await self._connection(request))
+
+        @ui.page("/fleet")
+        async def _(request: Request) -> None:
+            await fleet.show(await self._connection(request))
+
+        @ui.page("/billing")
+        async def _(request: Request) -> None:
+            await billing.show(await self._connection(request))
+
+        @ui.page("/resources")
+        async def _(request: Request, kind: str = "") -> None:
+            await resources.show(await self._connection(request), kind)
+
+        @self._app.get("/film/{endpoint}/{job}")
+        async def _(request: Request, endpoint: str, job: str) -> StreamingResponse:
+            connection = await self._connection(request)
+            return StreamingResponse(film(connection.client, endpoint, job), media_type="video/mp4")

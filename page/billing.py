@@ -1,0 +1,95 @@
+"""The bills: cost by day as a chart, by endpoint as a table, and as a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nicegui import ui
+
+from stoker.page.connections import Connection
+from stoker.page.frame import attempt, empty, frame
+
+Row = Mapping[str, Any]
+
+KINDS = {"endpoints": "endpointId", "pods": "podId", "networkvolumes": ""}
+
+
+async def show(connection: Connection) -> None:
+    with frame("/billing", "Billing"):
+        if not connection.rights.looks:
+            empty("Your key may not look at bills.")
+            return
+        kind = ui.select(list(KINDS), value="endpoints", label="Of")
+        place = ui.column().classes("w-full gap-4")
+
+        async def draw() -> None:
+            rows = await attempt(lambda: connection.client.manage.bills(kind.value))
+            place.clear()
+            with place:
+                if rows:
+                    _draw(rows, KINDS[kind.value])
+                else:
+                    empty("Nothing was billed yet. A job's cost appears here within a minute of its end.")
+
+        kind.on_value_change(draw)
+        await draw()
+
+
+def _draw(rows: list[Row], name: str) -> None:
+    days, series = by_day(rows, name)
+    ui.echart(
+        {
+            "tooltip": {"trigger": "axis"},
+            "legend": {},
+            "xAxis": {"type": "category", "data": days},
+            "yAxis": {"type": "value", "name": "USD"},
+            "series": [
+                {"name": title, "type": "bar", "stack": "cost", "data": values}
+                for title, values in series.items()
+            ],
+        }
+    ).classes("w-full h-64")
+    columns = [
+        {"name": "name", "label": "Name", "field": "name", "align": "left"},
+        {"name": "amount", "label": "USD", "field": "amount", "align": "right"},
+    ]
+    totals = [{"name": title, "amount": f"{sum(values):.6f}"} for title, values in series.items()]
+    ui.table(rows=totals, columns=columns, row_key="name").classes("w-full").props("dense flat")
+    ui.button(
+        "CSV",
+        icon="download",
+        on_click=lambda: ui.download.content(as_csv(rows), "stoker-bills.csv", "text/csv"),
+    ).props("flat no-caps")
+
+
+def by_day(rows: Iterable[Row], name: str) -> tuple[list[str], dict[str, list[float]]]:
+    """Returns the days, in order, and for each name its cost of each day in US dollars."""
+    rows = list(rows)
+    days = sorted({str(row.get("time", ""))[:10] for row in rows})
+    series: dict[str, list[float]] = {}
+    for row in rows:
+        values = series.setdefault(str(row.get(name) or "all"), [0.0] * len(days))
+        values[days.index(str(row.get("time", ""))[:10])] += float(row.get("amount") or 0)
+    return days, dict(sorted(series.items()))
+
+
+def as_csv(rows: Iterable[Row]) -> str:
+    """Returns the rows as CSV. An apostrophe stands before what a spreadsheet takes for a formula."""
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names)
+    writer.writeheader()
+    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def _harmless(value: Any) -> Any:
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )

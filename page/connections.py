@@ -1,0 +1,106 @@
+"""The connections of signed-in browsers to control: one client for each key, made when it is needed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stoker.client import AsyncClient
+
+RESULTS_KEPT = 40
+"""The results that the gallery of a key keeps, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished job in the gallery: its endpoint, its input and its record's output."""
+
+    endpoint: str
+    job: str
+    job_input: Mapping[str, Any]
+    output: Any
+    execution_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The rights of a key, by what control says of the key itself."""
+
+    scope: str = "all"
+    management: str = "none"
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def manages(self) -> bool:
+        """True if the key may change resources."""
+        return self.scope == "all" or (self.scope == "restricted" and self.management == "write")
+
+    @property
+    def looks(self) -> bool:
+        """True if the key may see resources."""
+        return self.scope in ("all", "read") or (self.scope == "restricted" and self.management != "none")
+
+    def runs(self, endpoint: str) -> bool:
+        """Returns whether the key may submit and change jobs of this endpoint."""
+        if self.scope != "restricted":
+            return self.scope == "all"
+        return self.endpoints.get(endpoint, self.endpoints.get("*", "none")) == "write"
+
+
+@dataclass(slots=True)
+class Connection:
+    """The client of one key, with what the page remembers for that key."""
+
+    client: AsyncClient
+    url: str
+    rights: Rights = Rights()
+    results: list[Result] = field(default_factory=list)
+
+    async def learn(self) -> None:
+        """Reads the rights of the key. Raises Unauthorized where control does not know the key."""
+        access = (await self.client.manage.whoami())["access"]
+        self.rights = Rights(
+            access["scope"], access.get("management") or "none", access.get("endpoints") or {}
+        )
+
+    async def endpoints(self) -> list[Mapping[str, Any]]:
+        """Returns the endpoints that this key may see, hosted ones first."""
+        if self.rights.looks:
+            found: list[Mapping[str, Any]] = await self.client.manage.endpoints.list(includeWorkers=True)
+            return sorted(found, key=lambda one: (not one.get("hosted"), one["id"]))
+        named = [name for name, right in self.rights.endpoints.items() if name != "*" and right != "none"]
+        return [{"id": name, "name": name, "type": "QUEUE", "workers": []} for name in sorted(named)]
+
+    def keep(self, result: Result) -> None:
+        self.results.insert(0, result)
+        del self.results[RESULTS_KEPT:]
+
+
+class Connections:
+    """All connections, by the digest of their key."""
+
+    def __init__(self, url: str, ca_file: Path | None = None) -> None:
+        self.url = url
+        self._ca_file = ca_file
+        self._by_key: dict[str, Connection] = {}
+
+    def of(self, key: str) -> Connection:
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        if digest not in self._by_key:
+            client = AsyncClient(self.url, key, ca_file=self._ca_file, resends=1)
+            self._by_key[digest] = Connection(client, self.url)
+        return self._by_key[digest]
+
+    async def forget(self, key: str) -> None:
+        """Closes the connection of a key that control refused."""
+        connection = self._by_key.pop(hashlib.sha256(key.encode()).hexdigest(), None)
+        if connection is not None:
+            await connection.client.close()
+
+    async def close(self) -> None:
+        for connection in self._by_key.values():
+            await connection.client.close()
+        self._by_key.clear()

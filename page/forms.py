@@ -1,0 +1,155 @@
+"""The fields of a form, from the JSON Schema of an endpoint's input; the input, from what was typed. Pure.
+
+string ──> text, or "long" for a prompt     enum ──> choice           format: uri ──> file (upload or URL)
+integer, number, boolean                    everything else, and an endpoint without a schema ──> json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["text", "long", "integer", "number", "boolean", "choice", "file", "json"]
+
+LONG = ("prompt", "text", "negative_prompt", "messages")
+"""Names whose values are usually more than a line."""
+
+WHOLE = "input"
+"""The name of the one field of an endpoint that declares no schema: the whole input, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a form. `step`: what a number is a multiple of."""
+
+    name: str
+    kind: Kind
+    about: str = ""
+    default: Any = None
+    required: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    step: float | None = None
+    choices: tuple[Any, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.name.replace("_", " ").capitalize()
+
+
+class InputRefused(ValueError):
+    """A value that cannot be sent; the message says of which field, and what is allowed."""
+
+
+def fields_of(schema: Mapping[str, Any] | None) -> tuple[Field, ...]:
+    """Returns the fields in the schema's order, those that are required first."""
+    properties = (schema or {}).get("properties")
+    if not isinstance(properties, Mapping) or not properties:
+        return (Field(WHOLE, "json", "The input of the job, a JSON object.", default={}, required=True),)
+    needed = (schema or {}).get("required", ())
+    found = [_field(name, part, name in needed) for name, part in properties.items()]
+    return tuple(sorted(found, key=lambda field: not field.required))
+
+
+def _field(name: str, part: Any, required: bool) -> Field:
+    part = part if isinstance(part, Mapping) else {}
+    choices = part.get("enum")
+    return Field(
+        name,
+        _kind(name, part),
+        str(part.get("description", "")),
+        part.get("default"),
+        required,
+        _number(part.get("minimum")),
+        _number(part.get("maximum")),
+        _number(part.get("multipleOf")),
+        tuple(choices) if isinstance(choices, Sequence) and not isinstance(choices, str) else (),
+    )
+
+
+def _kind(name: str, part: Mapping[str, Any]) -> Kind:
+    if isinstance(part.get("enum"), list):
+        return "choice"
+    match part.get("type"):
+        case "string" if part.get("format") == "uri":
+            return "file"
+        case "string":
+            return "long" if name in LONG else "text"
+        case "integer":
+            return "integer"
+        case "number":
+            return "number"
+        case "boolean":
+            return "boolean"
+    return "json"
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def input_of(fields: Sequence[Field], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the input that the typed values mean. What is empty is left out. Raises InputRefused."""
+    found = {
+        field.name: value for field in fields if (value := _value(field, typed.get(field.name))) is not None
+    }
+    if [field.name for field in fields] == [WHOLE] and fields[0].kind == "json":
+        whole = found.get(WHOLE, {})
+        if not isinstance(whole, dict):
+            raise InputRefused("the input must be a JSON object")
+        return whole
+    for field in fields:
+        if field.required and field.name not in found:
+            raise InputRefused(f"{field.label} is needed")
+    return found
+
+
+def _value(field: Field, typed: Any) -> Any:
+    if typed is None or (isinstance(typed, str) and not typed.strip()):
+        return None
+    match field.kind:
+        case "integer" | "number":
+            return _typed_number(field, typed)
+        case "json" if isinstance(typed, str):
+            try:
+                return json.loads(typed)
+            except ValueError as error:
+                raise InputRefused(f"{field.label} must be JSON: {error}") from None
+    return typed
+
+
+def _typed_number(field: Field, typed: Any) -> float:
+    try:
+        value = float(typed)
+    except (TypeError, ValueError):
+        raise InputRefused(f"{field.label} must be a number, got {typed!r:.50}") from None
+    if field.kind == "integer" and (isinstance(typed, int) or value.is_integer()):
+        value = int(typed) if isinstance(typed, int) else int(value)
+    elif field.kind == "integer":
+        raise InputRefused(f"{field.label} must be a whole number, got {typed!r:.50}")
+    if not _low(field) <= value <= _high(field):  # also refuses NaN
+        raise InputRefused(f"{field.label} must be {bounds(field)}, got {typed!r:.50}")
+    return value
+
+
+def _low(field: Field) -> float:
+    return float("-inf") if field.minimum is None else field.minimum
+
+
+def _high(field: Field) -> float:
+    return float("inf") if field.maximum is None else field.maximum
+
+
+def bounds(field: Field) -> str:
+    """Returns the bounds of a number as words, or an empty text."""
+    match (field.minimum, field.maximum):
+        case (None, None):
+            return ""
+        case (low, None):
+            return f"at least {low:g}"
+        case (None, high):
+            return f"at most {high:g}"
+        case (low, high):
+            return f"{low:g} to {high:.19g}"

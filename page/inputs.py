@@ -1,0 +1,95 @@
+"""The widgets of a form's fields: each knows its typed value, and files are uploaded when they are chosen."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nicegui import events, ui
+from nicegui.elements.mixins.value_element import ValueElement
+
+from stoker.page.connections import Connection
+from stoker.page.forms import Field, bounds, input_of
+from stoker.page.frame import attempt
+
+UPLOAD_MOST = 200 << 20
+
+
+class InputForm:
+    """The form of one endpoint. `values` are shown in place of the schema's defaults."""
+
+    def __init__(
+        self, connection: Connection, endpoint: str, fields: Sequence[Field], values: Mapping[str, Any]
+    ) -> None:
+        self._connection, self._endpoint, self._fields = connection, endpoint, fields
+        self._widgets: dict[str, ValueElement[Any]] = {}
+        needed = [field for field in fields if field.required]
+        for field in needed or fields:
+            self._add(field, values)
+        if needed and len(needed) < len(fields):
+            with ui.expansion("More choices", icon="tune").classes("w-full"):
+                for field in fields:
+                    if not field.required:
+                        self._add(field, values)
+
+    def job_input(self) -> dict[str, Any]:
+        """Returns the input that the form means. Raises InputRefused."""
+        return input_of(self._fields, {name: widget.value for name, widget in self._widgets.items()})
+
+    def _add(self, field: Field, values: Mapping[str, Any]) -> None:
+        value = values.get(field.name, field.default)
+        widget = self._widget(field, value)
+        widget.classes("w-full").props(f'aria-label="{field.label}"')
+        self._widgets[field.name] = widget
+        if field.about:
+            ui.label(field.about).classes("text-xs text-slate-600 dark:text-slate-400 -mt-2 mb-2")
+
+    def _widget(self, field: Field, value: Any) -> ValueElement[Any]:
+        match field.kind:
+            case "boolean":
+                return ui.switch(field.label, value=bool(value))
+            case "choice":
+                return ui.select(
+                    list(field.choices), label=field.label, value=value, clearable=not field.required
+                )
+            case "integer" | "number":
+                label = f"{field.label} ({bounds(field)})" if bounds(field) else field.label
+                return ui.number(label, value=value, step=field.step)
+            case "long":
+                return ui.textarea(field.label, value=value or "").props("autogrow outlined")
+            case "json":
+                text = (
+                    value if isinstance(value, str) else json.dumps({} if value is None else value, indent=2)
+                )
+                return ui.textarea(field.label, value=text).props("autogrow outlined").classes("font-mono")
+            case "file":
+                return self._file(field, value)
+            case "text":
+                return ui.input(field.label, value=value or "").props("outlined")
+
+    def _file(self, field: Field, value: Any) -> ValueElement[Any]:
+        url = ui.input(f"{field.label}: an address, or choose a file", value=value or "").props("outlined")
+
+        async def upload(chosen: events.UploadEventArguments) -> None:
+            address = await attempt(lambda: self._upload(chosen), f"{chosen.file.name} is there")
+            if address is not None:
+                url.value = address
+
+        ui.upload(
+            label=f"Choose a file: {field.label}",
+            auto_upload=True,
+            max_file_size=UPLOAD_MOST,
+            on_upload=upload,
+        ).props(f'flat bordered aria-label="Choose a file: {field.label}"').classes("w-full").mark(
+            f"upload {field.name}"
+        )
+        return url
+
+    async def _upload(self, chosen: events.UploadEventArguments) -> str:
+        with tempfile.TemporaryDirectory(prefix="stoker-page-") as folder:
+            path = Path(folder) / (Path(chosen.file.name).name or "file")
+            await chosen.file.save(path)
+            return await self._connection.client.upload(self._endpoint, path, chosen.file.content_type)

@@ -1,0 +1,229 @@
+"""The jobs of an endpoint, page by page; and the page of one job, followed while it runs."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+from nicegui import events, ui
+
+from stoker.client import JobPage, JobRecord
+from stoker.client.errors import ClientError
+from stoker.page import media, words
+from stoker.page.connections import Connection
+from stoker.page.frame import LIVE_S, attempt, empty, frame
+from stoker.page.outputs import show_output, show_text
+from stoker.page.timeline import timeline
+
+STATES = ("any", "IN_QUEUE", "IN_PROGRESS", "COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED")
+PAGE = 50
+COLUMNS = [
+    {"name": "id", "label": "Job", "field": "id", "align": "left"},
+    {"name": "status", "label": "Status", "field": "status", "align": "left"},
+    {"name": "created", "label": "Created (UTC)", "field": "created", "align": "left"},
+    {"name": "waited", "label": "Waited", "field": "waited", "align": "right"},
+    {"name": "ran", "label": "Ran", "field": "ran", "align": "right"},
+    {"name": "retries", "label": "Retries", "field": "retries", "align": "right"},
+    {"name": "worker", "label": "Worker", "field": "worker", "align": "left"},
+]
+LOG_LINES_MOST = 5000
+
+
+async def show_list(connection: Connection, chosen: str = "") -> None:
+    """Draws the list of jobs."""
+    with frame("/jobs", "Jobs"):
+        names = [one["id"] for one in await attempt(connection.endpoints) or []]
+        if not names:
+            empty("There is no endpoint yet, so there are no jobs.\nMake one on the page Endpoints.")
+            return
+        await JobList(connection, names).draw(chosen if chosen in names else names[0])
+
+
+class JobList:
+    """The list of one endpoint's jobs. `cursors` are those of the pages up to the one that is shown."""
+
+    def __init__(self, connection: Connection, names: list[str]) -> None:
+        self._connection, self._names = connection, names
+        self._cursors: list[str | None] = [None]
+        self._next: str | None = None
+
+    async def draw(self, endpoint: str) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            self._endpoint = ui.select(self._names, value=endpoint, label="Endpoint", on_change=self._first)
+            self._status = ui.select(list(STATES), value="any", label="Status", on_change=self._first)
+            self._search = ui.input("Job id").props("clearable").on("keydown.enter", self._open_typed)
+            ui.button("Open", on_click=self._open_typed).props("flat no-caps")
+        self._table = ui.table(rows=[], columns=COLUMNS, row_key="id").classes("w-full")
+        self._table.on("rowClick", self._open_row)
+        with ui.row():
+            self._newer = ui.button("Newer", on_click=self._back).props("flat no-caps")
+            self._older = ui.button("Older", on_click=self._on).props("flat no-caps")
+        await self._load()
+        ui.timer(LIVE_S, self._look)
+
+    async def _look(self) -> None:
+        """Reads the newest page again; older pages stand still."""
+        if len(self._cursors) == 1:
+            await self._load()
+
+    async def _first(self) -> None:
+        self._cursors = [None]
+        await self._load()
+
+    async def _back(self) -> None:
+        if len(self._cursors) > 1:
+            self._cursors.pop()
+        await self._load()
+
+    async def _on(self) -> None:
+        if self._next is not None:
+            self._cursors.append(self._next)
+        await self._load()
+
+    async def _load(self) -> None:
+        status = None if self._status.value == "any" else self._status.value
+        endpoint, cursor = self._endpoint.value, self._cursors[-1]
+        found = await attempt(
+            lambda: self._connection.client.requests(endpoint, status=status, limit=PAGE, cursor=cursor)
+        )
+        if found is not None:
+            self._show(found)
+
+    def _show(self, found: JobPage) -> None:
+        self._table.rows = [row_of(job) for job in found.jobs]
+        self._next = found.cursor
+        self._newer.set_enabled(len(self._cursors) > 1)
+        self._older.set_enabled(found.cursor is not None)
+
+    def _open_row(self, event: events.GenericEventArguments) -> None:
+        ui.navigate.to(f"/jobs/{self._endpoint.value}/{event.args[1]['id']}")
+
+    def _open_typed(self) -> None:
+        if typed := (self._search.value or "").strip():
+            ui.navigate.to(f"/jobs/{self._endpoint.value}/{typed}")
+
+
+def row_of(job: JobRecord) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "status": job.status,
+        "created": words.moment(job.created_at),
+        "waited": words.duration(job.delay_time),
+        "ran": words.duration(job.execution_time),
+        "retries": job.retries,
+        "worker": job.worker_id or "",
+    }
+
+
+async def show_one(connection: Connection, endpoint: str, job: str) -> None:
+    """Draws the page of one job, and follows the job until it ends."""
+    with frame("/jobs", f"Job {job}"):
+        record = await attempt(lambda: connection.client.status(endpoint, job))
+        if record is None:
+            empty(f"Endpoint {endpoint} has no job {job}, or your key may not see it.")
+            return
+        await JobView(connection, endpoint, record).draw()
+
+
+class JobView:
+    def __init__(self, connection: Connection, endpoint: str, record: JobRecord) -> None:
+        self._connection, self._endpoint, self._record = connection, endpoint, record
+
+    async def draw(self) -> None:
+        with ui.row().classes("items-center gap-3"):
+            ui.link(self._endpoint, f"/jobs?endpoint={self._endpoint}")
+            self._badge = ui.badge(self._record.status).props("outline")
+            self._cancel = ui.button("Cancel", on_click=self._do_cancel).props("outline no-caps")
+            self._retry = ui.button("Retry", on_click=self._do_retry).props("outline no-caps")
+        self._progress = ui.linear_progress(0, show_value=False).props('aria-label="Progress"')
+        with ui.grid().classes("w-full grid-cols-1 md:grid-cols-2 gap-4"):
+            with ui.card().classes("w-full"):
+                ui.label("Timeline").classes("font-semibold").props("role=heading aria-level=2")
+                self._timeline = ui.column().classes("w-full")
+            with ui.card().classes("w-full"):
+                ui.label("Output").classes("font-semibold").props("role=heading aria-level=2")
+                self._preview = ui.image().classes("w-full rounded").props('alt="Preview"')
+                self._output = ui.column().classes("w-full")
+        self._preview.set_visibility(False)
+        ui.label("Log").classes("font-semibold").props("role=heading aria-level=2")
+        self._log = ui.log(max_lines=LOG_LINES_MOST).classes("w-full h-64")
+        await self._show()
+        if self._record.ended:
+            for lines in await self._attempts():
+                self._push(lines.lines)
+        else:
+            ui.timer(0.1, self._follow, once=True)
+            ui.timer(0.1, self._follow_logs, once=True)
+            ui.timer(LIVE_S, self._look)
+
+    async def _attempts(self) -> Any:
+        return await attempt(lambda: self._connection.client.logs(self._endpoint, self._record.id)) or ()
+
+    def _push(self, lines: Any) -> None:
+        for line in lines:
+            self._log.push(line)
+
+    async def _show(self) -> None:
+        record, runs = self._record, self._connection.rights.runs(self._endpoint)
+        self._badge.set_text(record.status)
+        self._badge.props(f"color={words.COLOURS.get(record.status, 'grey-7')}")
+        self._cancel.set_visibility(runs and not record.ended)
+        self._retry.set_visibility(runs and record.status in ("FAILED", "TIMED_OUT"))
+        self._progress.set_visibility(not record.ended)
+        happened = timeline(record, await self._attempts() if record.retries else ())
+        self._timeline.clear()
+        with self._timeline, ui.timeline(side="right").classes("w-full"):
+            for moment in happened:
+                ui.timeline_entry(moment.about, title=moment.title, icon=moment.icon, color=moment.colour)
+        self._output.clear()
+        with self._output:
+            if record.error:
+                show_text(record.error)
+            if record.output is not None:
+                show_output(record.output)
+
+    async def _look(self) -> None:
+        if self._record.ended:
+            return
+        record = await attempt(lambda: self._connection.client.status(self._endpoint, self._record.id))
+        if record is not None and record != self._record:
+            self._record = record
+            await self._show()
+
+    async def _follow(self) -> None:
+        try:
+            async with aclosing(self._connection.client.events(self._endpoint, self._record.id)) as happened:
+                async for event in happened:
+                    if event.kind == "end":
+                        self._record = JobRecord.read(event.value)
+                        self._preview.set_visibility(False)
+                        await self._show()
+                        return
+                    self._show_partial(event.value.get("output"))
+        except ClientError as error:
+            ui.notify(str(error), type="negative")
+
+    def _show_partial(self, partial: Any) -> None:
+        if progress := media.progress_of(partial):
+            self._progress.value = progress[0]
+        if preview := media.preview_of(partial):
+            self._preview.set_source(preview)
+            self._preview.set_visibility(True)
+
+    async def _follow_logs(self) -> None:
+        try:
+            lines = self._connection.client.logs(self._endpoint, self._record.id, follow=True)
+            async with aclosing(lines) as happened:
+                async for event in happened:
+                    if event.kind == "log":
+                        self._log.push(str(event.value["line"]))
+        except ClientError as error:
+            self._log.push(f"the log cannot be followed: {error}")
+
+    async def _do_cancel(self) -> None:
+        await attempt(lambda: self._connection.client.cancel(self._endpoint, self._record.id), "Cancelled")
+        await self._look()
+
+    async def _do_retry(self) -> None:
+        if await attempt(lambda: self._connection.client.retry(self._endpoint, self._record.id)):
+            ui.navigate.to(f"/jobs/{self._endpoint}/{self._record.id}")

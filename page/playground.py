@@ -1,0 +1,219 @@
+"""The playground, the opening page: a form from an endpoint's schema, the run as it goes, the results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any
+
+from nicegui import ui
+
+from stoker.client import JobRecord
+from stoker.client.errors import ClientError
+from stoker.page import media, words
+from stoker.page.connections import Connection, Result
+from stoker.page.forms import InputRefused, fields_of
+from stoker.page.frame import attempt, empty, frame
+from stoker.page.inputs import InputForm
+from stoker.page.outputs import show_output
+from stoker.page.samples import samples
+
+PREFERRED = ("text-to-image", "talking-video")
+
+
+async def show(connection: Connection, chosen: str = "") -> None:
+    """Draws the page with the chosen endpoint, or the first that the key may use."""
+    with frame("/", "Playground"):
+        endpoints = await attempt(connection.endpoints) or []
+        names = [one["id"] for one in endpoints if one.get("type", "QUEUE") == "QUEUE"]
+        names.sort(key=lambda name: PREFERRED.index(name) if name in PREFERRED else len(PREFERRED))
+        if not names:
+            empty(
+                "There is no endpoint yet.\nDeclare one in stoker.toml, or create one on the page Endpoints."
+            )
+            return
+        schemas = await attempt(connection.client.input_schemas) or {}
+        await Playground(connection, names, schemas).draw(chosen if chosen in names else names[0])
+
+
+class Playground:
+    def __init__(
+        self, connection: Connection, names: list[str], schemas: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._connection, self._names, self._schemas = connection, names, schemas
+        self._endpoint = names[0]
+        self._job: str | None = None
+
+    async def draw(self, endpoint: str) -> None:
+        with ui.row().classes("w-full items-center gap-2"):
+            self._chooser = ui.select(
+                self._names,
+                value=endpoint,
+                label="Endpoint",
+                on_change=lambda event: self._choose(event.value),
+            )
+            self._chooser.classes("min-w-64").props('aria-label="Endpoint"')
+        with ui.grid().classes("w-full grid-cols-1 md:grid-cols-2 gap-4"):
+            with ui.card().classes("w-full"):
+                self._form_place = ui.column().classes("w-full gap-2")
+                with ui.row().classes("gap-2"):
+                    self._run_button = ui.button("Run", icon="play_arrow", on_click=self._run).props(
+                        "no-caps"
+                    )
+                    self._cancel_button = ui.button("Cancel", on_click=self._cancel).props("no-caps outline")
+                    ui.button("Code", icon="code", on_click=self._show_code).props("no-caps flat")
+            with ui.card().classes("w-full").props("aria-live=polite"):
+                self._status = ui.label("The result appears here.").classes("font-medium").mark("status")
+                self._progress = ui.linear_progress(0, show_value=False).props('aria-label="Progress"')
+                self._preview = ui.image().classes("w-full rounded").mark("preview").props('alt="Preview"')
+                self._result = ui.column().classes("w-full")
+        self._cancel_button.set_visibility(False)
+        self._progress.set_visibility(False)
+        self._preview.set_visibility(False)
+        ui.label("Results").classes("text-xl font-semibold").props("role=heading aria-level=2")
+        self._gallery = ui.grid().classes("w-full grid-cols-1 sm:grid-cols-2 md:grid-cols-3 gap-4")
+        self._choose(endpoint)
+        self._draw_gallery()
+
+    def _choose(self, endpoint: str, values: Mapping[str, Any] | None = None) -> None:
+        self._endpoint = endpoint
+        self._form_place.clear()
+        fields = fields_of(self._schemas.get(endpoint))
+        if values is not None and [field.name for field in fields] == ["input"]:
+            values = {"input": dict(values)}
+        with self._form_place:
+            self._form = InputForm(self._connection, endpoint, fields, values or {})
+        self._run_button.set_enabled(self._connection.rights.runs(endpoint))
+        if not self._connection.rights.runs(endpoint):
+            with self._form_place:
+                ui.label("Your key may look at this endpoint, and may not run it.").classes("text-amber-700")
+
+    def _again(self, result: Result) -> None:
+        self._chooser.value = result.endpoint
+        self._choose(result.endpoint, result.job_input)
+        ui.run_javascript("window.scrollTo({top: 0, behavior: 'smooth'})")
+
+    async def _run(self) -> None:
+        try:
+            job_input = self._form.job_input()
+        except InputRefused as refused:
+            ui.notify(str(refused), type="warning")
+            return
+        endpoint, client = self._endpoint, self._connection.client
+        record = await attempt(lambda: client.run(endpoint, job_input))
+        if record is None:
+            return
+        self._begin(record)
+        try:
+            await self._follow(endpoint, record.id, job_input)
+        except ClientError as error:
+            self._status.text = str(error)
+        finally:
+            self._end()
+
+    def _begin(self, record: JobRecord) -> None:
+        self._job = record.id
+        self._result.clear()
+        self._preview.set_visibility(False)
+        self._progress.value = 0
+        self._progress.set_visibility(True)
+        self._cancel_button.set_visibility(True)
+        self._run_button.disable()
+        self._status.text = "Queued"
+
+    def _end(self) -> None:
+        self._job = None
+        self._progress.set_visibility(False)
+        self._cancel_button.set_visibility(False)
+        self._run_button.enable()
+
+    async def _follow(self, endpoint: str, job: str, job_input: Mapping[str, Any]) -> None:
+        film = False
+        async with aclosing(self._connection.client.events(endpoint, job)) as happened:
+            async for event in happened:
+                if event.kind == "end":
+                    self._finish(JobRecord.read(event.value), endpoint, job_input, film)
+                    return
+                partial = event.value.get("output") if isinstance(event.value, Mapping) else None
+                film = self._show_partial(endpoint, job, partial, film)
+
+    def _show_partial(self, endpoint: str, job: str, partial: Any, film: bool) -> bool:
+        """Shows a partial output. Returns whether a film is being shown."""
+        if progress := media.progress_of(partial):
+            self._progress.value, self._status.text = progress
+        if preview := media.preview_of(partial):
+            self._preview.set_source(preview)
+            self._preview.set_visibility(True)
+        if not film and media.film_of(partial) is not None:
+            film = True
+            with self._result:
+                ui.video(f"/film/{endpoint}/{job}", autoplay=True).classes("w-full").mark("film")
+        return film
+
+    def _finish(self, record: JobRecord, endpoint: str, job_input: Mapping[str, Any], film: bool) -> None:
+        took = words.duration(record.execution_time)
+        cost = words.cost_of(record.output)
+        self._status.text = " · ".join(filter(None, (record.status.capitalize(), took, cost)))
+        if not record.succeeded:
+            with self._result:
+                ui.label(record.error or record.status).classes("text-red-700 dark:text-red-300")
+            return
+        if media.media_of(record.output):
+            self._preview.set_visibility(False)
+        if not film:
+            with self._result:
+                show_output(record.output)
+        self._connection.keep(
+            Result(endpoint, record.id, dict(job_input), record.output, record.execution_time)
+        )
+        self._draw_gallery()
+
+    async def _cancel(self) -> None:
+        job = self._job
+        if job is not None:
+            await attempt(lambda: self._connection.client.cancel(self._endpoint, job))
+
+    def _show_code(self) -> None:
+        try:
+            job_input = self._form.job_input()
+        except InputRefused as refused:
+            ui.notify(str(refused), type="warning")
+            return
+        with ui.dialog() as dialog, ui.card().classes("w-full max-w-3xl"):
+            found = samples(self._connection.url, self._endpoint, job_input)
+            with ui.tabs().props("no-caps") as tabs:
+                for name in found:
+                    ui.tab(name)
+            with ui.tab_panels(tabs, value="curl").classes("w-full"):
+                for name, text in found.items():
+                    with ui.tab_panel(name):
+                        ui.code(text, language=name.lower()).classes("w-full")
+            ui.button("Close", on_click=dialog.close).props("flat no-caps")
+        dialog.open()
+
+    def _draw_gallery(self) -> None:
+        self._gallery.clear()
+        with self._gallery:
+            for result in self._connection.results:
+                self._draw_result(result)
+            if not self._connection.results:
+                ui.label("Nothing yet: what you run is kept here until the page's process ends.").classes(
+                    "text-slate-600 dark:text-slate-400"
+                )
+
+    def _draw_result(self, result: Result) -> None:
+        with ui.card().classes("w-full gap-1"):
+            show_output(result.output, small=True)
+            prompt = result.job_input.get("prompt", json.dumps(result.job_input))
+            ui.label(str(prompt)[:200]).classes("font-medium break-words")
+            seed = result.output.get("seed") if isinstance(result.output, Mapping) else None
+            facts = [words.duration(result.execution_time), words.cost_of(result.output)]
+            facts += [f"seed {seed}"] if seed is not None else []
+            ui.label(" · ".join(filter(None, facts))).classes("text-sm text-slate-600 dark:text-slate-400")
+            with ui.row().classes("gap-1"):
+                ui.button(
+                    "Again with changes",
+                    on_click=lambda: self._again(result),
+                ).props("flat dense no-caps")
+                ui.link("Job", f"/jobs/{result.endpoint}/{result.job}")

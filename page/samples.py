@@ -1,0 +1,71 @@
+"""The same call as code that can be copied: curl, Python, JavaScript, and the OpenAI client. Pure.
+
+No sample contains a key: each reads `STOKER_API_KEY` from the environment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def samples(url: str, endpoint: str, job_input: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the call in each language, by the language's name."""
+    found = {
+        "curl": _curl(url, endpoint, job_input),
+        "Python": _python(url, endpoint, job_input),
+        "JavaScript": _javascript(url, endpoint, job_input),
+    }
+    if "prompt" in job_input and "audio" not in job_input:
+        found["OpenAI"] = _openai(url, endpoint, job_input)
+    return found
+
+
+def _curl(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
+    body = json.dumps({"input": job_input}, ensure_ascii=False).replace("'", "'\\''")
+    return f"""curl {url}/v2/{endpoint}/runsync \\
+  -H "Authorization: Bearer $STOKER_API_KEY" \\
+  -H "Content-Type: application/json" \\
+  -d '{body}'"""
+
+
+def _python(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
+    return f"""from stoker.client import Client
+
+with Client({url!r}) as stoker:  # the key is in STOKER_API_KEY
+    job = stoker.run({endpoint!r}, {dict(job_input)!r})
+    print(stoker.wait({endpoint!r}, job.id).output)"""
+
+
+def _javascript(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
+    return f"""const answer = await fetch({json.dumps(f"{url}/v2/{endpoint}/runsync")}, {{
+  method: "POST",
+  headers: {{
+    Authorization: `Bearer ${{process.env.STOKER_API_KEY}}`,
+    "Content-Type": "application/json",
+  }},
+  body: JSON.stringify({json.dumps({"input": job_input}, ensure_ascii=False)}),
+}});
+console.log((await answer.json()).output);"""
+
+
+def _openai(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
+    size = f"{job_input.get('width', 1024)}x{job_input.get('height', 1024)}"
+    rest = {
+        name: value
+        for name, value in job_input.items()
+        if name not in ("prompt", "width", "height", "num_images")
+    }
+    extra = f",\n    extra_body={rest!r}" if rest else ""
+    return f"""import os
+from openai import OpenAI
+
+client = OpenAI(base_url={f"{url}/v2/{endpoint}/openai/v1"!r}, api_key=os.environ["STOKER_API_KEY"])
+made = client.images.generate(
+    model={endpoint!r},
+    prompt={job_input["prompt"]!r},
+    size={size!r},
+    n={job_input.get("num_images", 1)!r}{extra}
+)
+print(made.data[0].url)"""

@@ -1,0 +1,48 @@
+"""The timeline of a job: what happened, from its submission to its end. Pure.
+
+queued ──delay──> started ──execution──> ended        each attempt before the last: lost, with its worker
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stoker.client import AttemptLog, JobRecord
+from stoker.page.words import duration
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An entry of a timeline. `icon` is a name of the Material icons."""
+
+    title: str
+    about: str = ""
+    icon: str = "circle"
+    colour: str = "primary"
+
+
+def timeline(job: JobRecord, attempts: Sequence[AttemptLog]) -> tuple[Moment, ...]:
+    """Returns what is known to have happened to the job, in order."""
+    found = [Moment("Queued", icon="inbox")]
+    found += [
+        Moment(f"Attempt {lost.attempt} was lost", f"on worker {lost.worker}", "replay", "warning")
+        for lost in attempts[: job.retries]
+    ]
+    if job.delay_time is not None:
+        where = f" on worker {job.worker_id}" if job.worker_id else ""
+        found.append(Moment("Started", f"after {duration(job.delay_time)}{where}", "play_arrow"))
+    if job.ended:
+        good = job.succeeded
+        about = f"after {duration(job.execution_time)} of work" if job.execution_time is not None else ""
+        found.append(
+            Moment(
+                job.status.replace("_", " ").capitalize(),
+                about,
+                "check_circle" if good else "error",
+                "positive" if good else "negative",
+            )
+        )
+    elif job.reason:
+        found.append(Moment("Waits", job.reason, "hourglass_empty", "warning"))
+    return tuple(found)

@@ -1,0 +1,55 @@
+"""The code that can be copied is code: it says the same input in each language, and contains no key."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.page.samples import samples
+
+URL = "https://control.example.com"
+INPUTS = st.dictionaries(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+    max_size=4,
+)
+
+
+@given(INPUTS)
+def test_each_says_the_same_input(job_input: dict[str, Any]) -> None:
+    found = samples(URL, "my-endpoint", job_input)
+    words = shlex.split(found["curl"])
+    assert json.loads(words[words.index("-d") + 1]) == {"input": job_input}
+    [call] = [
+        node
+        for node in ast.walk(ast.parse(found["Python"]))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "run"
+    ]
+    assert ast.literal_eval(call.args[1]) == job_input
+    assert json.dumps({"input": job_input}, ensure_ascii=False) in found["JavaScript"]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.integers(1, 10))
+def test_the_openai_client_is_shown_where_a_prompt_makes_an_image(prompt: str, number: int) -> None:
+    job_input = {"prompt": prompt, "width": 512, "height": 256, "num_images": number, "seed": 3}
+    ast.parse(found := samples(URL, "text-to-image", job_input)["OpenAI"])
+    assert repr(prompt) in found
+    assert "'512x256'" in found
+    assert "extra_body={'seed': 3}" in found
+    assert "OpenAI" not in samples(URL, "talking-video", {"prompt": "x", "audio": "y"})
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_the_javascript_can_be_parsed(tmp_path: Path) -> None:
+    file = tmp_path / "sample.mjs"
+    file.write_text(samples(URL, "e", {"prompt": "`${1}` </script> \u2028"})["JavaScript"])
+    subprocess.run(["node", "--check", file], check=True, capture_output=True)

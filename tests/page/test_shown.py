@@ -1,0 +1,117 @@
+"""What the pages show of records, as pure functions of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.client import AttemptLog, Health, JobRecord
+from stoker.page import words
+from stoker.page.billing import as_csv, by_day
+from stoker.page.connections import Rights
+from stoker.page.endpoints import facts_of, worker_row
+from stoker.page.fleet import about, device_row, state_of
+from stoker.page.resources import KINDS, row_of
+from stoker.page.timeline import timeline
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (None, "–"),
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1500, "1.5 s"),
+        (61_000, "1 min 1 s"),
+        (3_660_000, "1 h 1 min"),
+    ],
+)
+def test_durations(milliseconds: float | None, text: str) -> None:
+    assert words.duration(milliseconds) == text
+
+
+@given(st.integers(-(1 << 70), 1 << 70))
+def test_any_number_is_a_text(number: int) -> None:
+    assert words.size(number)
+    assert words.moment(number)
+    assert words.duration(abs(number))
+
+
+def test_sizes_costs_and_counts() -> None:
+    assert (words.size(1536), words.size(None), words.size(1 << 40)) == ("1.5 KiB", "–", "1.0 TiB")
+    assert words.cost_of({"cost": 0.02097152}) == "$0.020972"
+    assert words.cost_of({"cost": "free"}) == ""
+    assert words.counted({"idle": 1, "running": 2, "other": 3}, "running", "idle") == "2 running, 1 idle"
+    assert words.counted({"idle": 0}) == "none"
+
+
+def test_a_timeline_tells_lost_attempts_before_the_last_one() -> None:
+    job = JobRecord("j", "FAILED", error="x", delay_time=1500, execution_time=20, worker_id="w2", retries=1)
+    attempts = (AttemptLog(1, "w1", ()), AttemptLog(2, "w2", ()))
+    found = timeline(job, attempts)
+    assert [one.title for one in found] == ["Queued", "Attempt 1 was lost", "Started", "Failed"]
+    assert found[2].about == "after 1.5 s on worker w2"
+    waits = timeline(JobRecord("j", "IN_QUEUE", reason="no node has a free GPU"), ())
+    assert (waits[-1].title, waits[-1].about) == ("Waits", "no node has a free GPU")
+
+
+def test_a_card_of_an_endpoint() -> None:
+    health = Health({"inQueue": 2, "inProgress": 0}, {"running": 1, "unhealthy": 1})
+    facts = dict(facts_of({"workersMax": 3, "version": 2, "computeType": "GPU"}, health))
+    assert facts["Queue"] == "2 inQueue"
+    assert facts["Workers"] == "1 running, 1 unhealthy"
+    assert facts["Bounds"] == "0 to 3"
+    assert facts_of({}, None) == (("State", "not known"),)
+    worker = {"id": "w", "status": "THROTTLED", "reason": "no node has a free GPU", "version": 2}
+    assert worker_row(worker)["why"] == "no node has a free GPU"
+
+
+def test_a_card_of_a_node() -> None:
+    node = {
+        "state": "connected",
+        "facts": {"vcpus": "2", "memory_bytes": str(1 << 30)},
+        "labels": {"zone": "a"},
+    }
+    assert state_of(node) == "connected"
+    assert state_of(node | {"drained": True}) == "drained"
+    assert state_of(node | {"drained": True, "revoked": True}) == "revoked"
+    assert about(node).endswith("2 virtual CPUs · 1.0 GiB · zone=a")
+    device = {"id": "g", "memoryInBytes": 1 << 30, "utilization": 0, "withheld": "an Xid 79"}
+    row = device_row(device)
+    assert (row["memory"], row["utilization"], row["health"]) == ("– of 1.0 GiB", "0 %", "an Xid 79")
+
+
+def test_bills_by_day_and_as_csv() -> None:
+    rows = [
+        {"time": "2026-11-26T01:00:00Z", "endpointId": "b", "amount": 1.0},
+        {"time": "2026-11-25T01:00:00Z", "endpointId": "a", "amount": 2.0},
+        {"time": "2026-11-26T02:00:00Z", "endpointId": "b", "amount": 3.0},
+    ]
+    assert by_day(rows, "endpointId") == (["2026-11-25", "2026-11-26"], {"a": [2.0, 0.0], "b": [0.0, 4.0]})
+    assert list(csv.DictReader(io.StringIO(as_csv(rows))))[1]["endpointId"] == "a"
+
+
+@given(st.sampled_from("=+-@\t\r"), st.text(st.characters(exclude_categories=["Cs"])))
+def test_no_cell_is_a_formula(first: str, rest: str) -> None:
+    [row] = csv.DictReader(io.StringIO(as_csv([{"name": first + rest}]), newline=""))
+    assert row["name"].startswith("'")
+
+
+def test_rows_of_resources_are_text() -> None:
+    keys = next(kind for kind in KINDS if kind.title == "Keys")
+    row = row_of({"id": "k", "name": "<b>", "access": {"scope": "all"}}, keys.columns, 4)
+    assert (row["row"], row["name"], row["access"], row["expiresAt"]) == (4, "<b>", '{"scope": "all"}', "")
+
+
+def test_rights_say_what_is_shown() -> None:
+    everything, reader = Rights("all"), Rights("read")
+    one = Rights("restricted", "none", {"a": "write", "b": "read"})
+    assert (everything.manages, everything.looks, everything.runs("a")) == (True, True, True)
+    assert (reader.manages, reader.looks, reader.runs("a")) == (False, True, False)
+    assert (one.manages, one.looks) == (False, False)
+    assert [one.runs(name) for name in ("a", "b", "c")] == [True, False, False]
+    assert Rights("restricted", "write", {"*": "write"}).runs("any")
