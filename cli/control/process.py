@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
@@ -47,6 +48,8 @@ from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.gateway.gateway import Gateway
 from stoker.control.http.gateway.reaching import Reaching
 from stoker.control.http.gateway.upgrades import Upgrades
+from stoker.control.http.health.checks import EMBEDDED_BEYOND, Readiness, checks_of, warnings_of
+from stoker.control.http.health.probes import probes
 from stoker.control.http.management.app import make_management_app
 from stoker.control.http.server.forwarded import Proxies
 from stoker.control.http.server.server import HttpServer, serve_http
@@ -60,6 +63,7 @@ from stoker.control.store.database.commits import Commits, Committer
 from stoker.control.store.database.opening import Store, StoreError
 from stoker.control.store.resources import keys
 from stoker.outbound.guard import Guard
+from stoker.outbound.refused_addresses import is_loopback
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStoreConfig
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
@@ -129,7 +133,9 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         commits = Committer(store)
         stack.push_async_callback(commits.close)
         await adopt_tokens(commits, variables)
-        artifacts = S3Artifacts(await _object_store(stack, config, variables, folder))
+        s3 = s3_settings.from_config(config) or s3_settings.from_environment(variables)
+        embedded_beyond = s3 is None and not is_loopback(options.grpc_host)
+        artifacts = S3Artifacts(s3 or await _embedded_store(stack, folder, beyond=embedded_beyond))
         stack.push_async_callback(artifacts.close)
         await artifacts.start()
         settings = PlaneSettings(
@@ -173,7 +179,13 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             stack.callback(gateways[0].connections.close)
             return gateways[0]
 
-        app = make_app(plane, _api_settings(config, folder), make_management_app(plane), gateway)
+        readiness = Readiness(
+            checks_of(commits, artifacts, folder.root, tls),
+            lambda: warnings_of(tls, datetime.now(UTC), embedded_beyond=embedded_beyond),
+            time.monotonic,
+        )
+        probed = probes(readiness)
+        app = make_app(plane, _api_settings(config, folder), make_management_app(plane), gateway, probed)
         behind_proxy = options.behind_proxy or config.behind_proxy
         proxies = Proxies.parse(config.trusted_proxies) if behind_proxy else None
         http = await serve_http(
@@ -250,14 +262,11 @@ async def adopt_tokens(commits: Commits, variables: Mapping[str, str]) -> None:
             raise CliError(source.revoked)
 
 
-async def _object_store(
-    stack: AsyncExitStack, config: Config, variables: Mapping[str, str], folder: DataFolder
-) -> ObjectStoreConfig:
-    found = s3_settings.from_config(config) or s3_settings.from_environment(variables)
-    if found is None:
-        embedded = await stack.enter_async_context(LocalS3(folder.root))
-        found = embedded.config
-    return found
+async def _embedded_store(stack: AsyncExitStack, folder: DataFolder, *, beyond: bool) -> ObjectStoreConfig:
+    if beyond:
+        log.warning("%s", EMBEDDED_BEYOND)
+    embedded = await stack.enter_async_context(LocalS3(folder.root))
+    return embedded.config
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import orjson
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -76,6 +76,7 @@ def make_app(
     settings: ApiSettings | None = None,
     management: ASGIApp | None = None,
     gateway: GatewayMaker | None = None,
+    probes: APIRouter | None = None,
 ) -> ASGIApp:
     """Returns the router of operations, behind the CORS middleware where browsers may call. `management`,
     where given, answers below /v1."""
@@ -92,6 +93,8 @@ def make_app(
         for method in () if operation.takes_path else operation.methods:
             app.router.routes.append(_documented(router, name, method, operation))
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
+    if probes is not None:
+        app.include_router(probes)
     app.router.routes.append(assets())
     add_explorer(app, "/openapi.json")
     if management is not None:

@@ -277,6 +277,12 @@ def _check_version(conn: Conn, database: Database) -> None:
     conn.execute(version.values(value=wanted.encode()))
 
 
+def schema_problem(conn: Conn) -> str:
+    """Returns why the tables are not this version's, or an empty text."""
+    found, wanted = _meta(conn, "schema_version").decode(), str(schema.SCHEMA_VERSION)
+    return "" if found == wanted else f"the schema has version {found or 'none'}, and not {wanted}"
+
+
 def _check_key(conn: Conn) -> None:
     if conn.secrets.open(_meta(conn, "secret_check")) != _CHECK:
         raise SecretKeyError(f"{conn.secrets.origin} does not open the secrets in the database")

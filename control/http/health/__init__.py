@@ -1,0 +1,1 @@
+"""The probes: `/healthz`, for supervisors, and `/ready`, for load balancers."""

@@ -1,0 +1,190 @@
+"""`/healthz` and `/ready`: each outage is told by its name, once in the log, and is over when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+from certificates import make_certificate
+from fake_plane import FakePlane
+
+from stoker.control.http.calls.app import make_app
+from stoker.control.http.health import checks
+from stoker.control.http.health.checks import FREE_LEAST, Readiness, checks_of, warnings_of
+from stoker.control.http.health.probes import probes
+from stoker.control.store.database.commits import Committer
+from stoker.control.store.database.opening import open_store
+from stoker.testing.memory_artifacts import MemoryArtifacts
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+class World:
+    """Control's checks over a real store, with what can break them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now, self.looks, self.free = 0.0, 0, FREE_LEAST
+        self.warned: tuple[str, ...] = ()
+        self.folder, self.artifacts = folder, MemoryArtifacts()
+        self.store = open_store(folder / "stoker.db")
+        self.commits = Committer(self.store)
+        made = make_certificate(folder)
+        self.tls = made.files
+        self.readiness = Readiness(
+            checks_of(self.commits, self.artifacts, folder, self.tls), self._warnings, lambda: self.now
+        )
+        app = make_app(FakePlane(), probes=probes(self.readiness))
+        self.http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://stoker")
+
+    def _warnings(self) -> tuple[str, ...]:
+        self.looks += 1
+        return self.warned
+
+    async def ready(self) -> tuple[int, dict[str, Any]]:
+        self.now += checks.FRESH_S
+        answer = await self.http.get("/ready")
+        return answer.status_code, answer.json()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(1, 1, made.free))
+    yield made
+    await made.http.aclose()
+    await made.commits.close()
+    made.store.close()
+
+
+async def test_it_is_alive_and_ready_without_a_key(world: World) -> None:
+    answer = await world.http.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    status, body = await world.ready()
+    assert status == 200
+    assert body["status"] == "ready"
+    assert set(body["checks"]) == {"database", "migrations", "objectStore", "disk", "certificate"}
+    assert set(body["checks"].values()) == {"ok"}
+    assert (await world.http.head("/ready")).status_code == 200
+
+
+async def broken_database(world: World) -> Any:
+    async def fails(fn: Any) -> Any:
+        raise RuntimeError("the database at db.example.com went away")
+
+    world.commits.read = fails  # type: ignore[method-assign]
+    return lambda: delattr(world.commits, "read")
+
+
+async def other_schema(world: World) -> Any:
+    def set_to(value: bytes) -> Any:
+        def write(conn: Any) -> None:
+            conn.run("UPDATE meta SET value = :value WHERE name = 'schema_version'", {"value": value})
+
+        return world.commits.commit(write)
+
+    stored = await world.commits.read(
+        lambda conn: conn.run("SELECT value FROM meta WHERE name = 'schema_version'", {}).fetchone()[0]
+    )
+    await set_to(b"999")
+    return lambda: set_to(stored)
+
+
+async def store_away(world: World) -> Any:
+    world.artifacts.down = True
+    return lambda: setattr(world.artifacts, "down", False)
+
+
+async def full_disk(world: World) -> Any:
+    world.free = FREE_LEAST - 1
+    return lambda: setattr(world, "free", FREE_LEAST)
+
+
+async def damaged_certificate(world: World) -> Any:
+    whole = world.tls.cert.read_bytes()
+    world.tls.cert.write_bytes(b"damaged")
+    return lambda: world.tls.cert.write_bytes(whole) and None
+
+
+@pytest.mark.parametrize(
+    ("breaks", "names"),
+    [
+        (broken_database, {"database", "migrations"}),
+        (other_schema, {"migrations"}),
+        (store_away, {"objectStore"}),
+        (full_disk, {"disk"}),
+        (damaged_certificate, {"certificate"}),
+    ],
+)
+async def test_each_outage_is_told_and_is_over_when_it_is(
+    world: World, breaks: Any, names: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "stoker.control.http.health.checks")
+    assert (await world.ready())[0] == 200
+    mend = await breaks(world)
+    for _ in range(3):
+        status, body = await world.ready()
+        assert status == 503
+        assert body["status"] == "not ready"
+        assert {name for name, said in body["checks"].items() if said != "ok"} == names
+        assert "example.com" not in str(body), "addresses are for the log"
+        assert str(world.folder) not in str(body)
+    mended = mend()
+    if asyncio.iscoroutine(mended):
+        await mended
+    assert (await world.ready())[0] == 200
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if line.startswith("not ready: ")]) == len(names), lines
+    assert sorted(line for line in lines if line.startswith("ready again: ")) == [
+        f"ready again: {name}" for name in sorted(names)
+    ]
+    assert (await world.http.get("/healthz")).status_code == 200
+
+
+async def test_callers_without_a_key_cause_one_look_in_a_time(world: World) -> None:
+    world.now = 100.0
+    await asyncio.gather(*(world.http.get("/ready") for _ in range(20)))
+    assert world.looks == 1
+    world.now += checks.FRESH_S
+    await world.http.get("/ready")
+    assert world.looks == 2
+
+
+async def test_a_check_without_an_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "WITHIN_S", 0.01)
+
+    async def hangs() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    [outcome], _ = await Readiness({"database": hangs}, tuple, lambda: 0.0).look()
+    assert not outcome.passed
+
+
+async def test_warnings_are_told_and_fail_nothing(world: World) -> None:
+    world.warned = ("the TLS certificate expires soon",)
+    status, body = await world.ready()
+    assert (status, body["warnings"]) == (200, ["the TLS certificate expires soon"])
+
+
+def test_what_is_warned_of(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path, timedelta(days=20))
+    tls, now = made.files, datetime.now(UTC)
+    assert warnings_of(tls, now, embedded_beyond=False) == ()
+    [soon] = warnings_of(tls, now + timedelta(days=10), embedded_beyond=False)
+    assert soon.startswith("the TLS certificate expires on ")
+    assert str(tmp_path) not in soon
+    assert warnings_of(tls, now + timedelta(days=30), embedded_beyond=False) == (), "that is a failure"
+    assert checks.certificate_problem(tls, now + timedelta(days=30)).startswith("expired on ")
+    assert checks.certificate_problem(tls, now) == ""
+    [embedded] = warnings_of(None, now, embedded_beyond=True)
+    assert "[s3]" in embedded
