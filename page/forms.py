@@ -148,8 +148,12 @@ def bounds(field: Field) -> str:
         case (None, None):
             return ""
         case (low, None):
-            return f"at least {low:g}"
+            return f"at least {_exact(low)}"
         case (None, high):
-            return f"at most {high:g}"
+            return f"at most {_exact(high)}"
         case (low, high):
-            return f"{low:g} to {high:.19g}"
+            return f"{_exact(low)} to {_exact(high)}"
+
+
+def _exact(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"

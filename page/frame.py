@@ -49,7 +49,7 @@ def frame(path: str, title: str) -> Iterator[None]:
         )
         with ui.element("form").props('method="post" action="/sign-out"'):
             ui.button("Sign out").props("flat color=white type=submit no-caps")
-    with ui.column().classes("w-full max-w-6xl mx-auto p-4 gap-4").props("role=main"):
+    with ui.column().classes("w-full max-w-6xl mx-auto p-4 gap-4"):
         ui.label(title).classes("text-2xl font-semibold").props("role=heading aria-level=1")
         yield
 

@@ -115,7 +115,7 @@ class _Answer:
         headers["Content-Security-Policy"] = policy(self._nonce)
         headers["X-Content-Type-Options"] = "nosniff"
         headers["X-Frame-Options"] = "DENY"
-        headers["Referrer-Policy"] = "no-referrer"
+        headers["Referrer-Policy"] = "same-origin"  # with "no-referrer" a form sends `Origin: null`
         headers["Cross-Origin-Opener-Policy"] = "same-origin"
         if headers.get("content-type", "").startswith("text/html"):
             headers["Cache-Control"] = "no-store"

@@ -21,7 +21,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from stoker.control.config.endpoints import Endpoints
-from stoker.control.http.calls import documents, schemas
+from stoker.control.http.calls import documents, schemas, welcome
 from stoker.control.http.calls.answers import error_body, unexpected
 from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.operations import Operation, Operations
@@ -93,6 +93,7 @@ def make_app(
         for method in () if operation.takes_path else operation.methods:
             app.router.routes.append(_documented(router, name, method, operation))
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
+    app.include_router(welcome.router)
     if probes is not None:
         app.include_router(probes)
     app.router.routes.append(assets())

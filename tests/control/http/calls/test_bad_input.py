@@ -262,7 +262,6 @@ async def test_what_is_no_operation_reports_its_methods_too(
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v2",
         "/v2/echo",
         "/v2/echo/",

@@ -77,6 +77,14 @@ async def test_it_is_alive_and_ready_without_a_key(world: World) -> None:
     assert (await world.http.head("/ready")).status_code == 200
 
 
+async def test_the_address_itself_says_what_this_is(world: World) -> None:
+    answer = await world.http.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert 'href="/docs"' in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
 async def broken_database(world: World) -> Any:
     async def fails(fn: Any) -> Any:
         raise RuntimeError("the database at db.example.com went away")

@@ -163,6 +163,9 @@ TINY = replace(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore:Mismatch dtype between input and weight:UserWarning"
+)  # where bfloat16 is quick
 def test_one_command_makes_everything_and_nothing_twice(
     icons: dict[str, Image.Image], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
