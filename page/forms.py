@@ -144,15 +144,12 @@ def _high(field: Field) -> float:
 
 def bounds(field: Field) -> str:
     """Returns the bounds of a number as words, or an empty text."""
-    match (field.minimum, field.maximum):
-        case (None, None):
-            return ""
-        case (low, None):
-            return f"at least {_exact(low)}"
-        case (None, high):
-            return f"at most {_exact(high)}"
-        case (low, high):
-            return f"{_exact(low)} to {_exact(high)}"
+    low, high = field.minimum, field.maximum
+    if low is not None and high is not None:
+        return f"{_exact(low)} to {_exact(high)}"
+    if low is not None:
+        return f"at least {_exact(low)}"
+    return "" if high is None else f"at most {_exact(high)}"
 
 
 def _exact(number: float) -> str:

@@ -212,8 +212,13 @@ def _why(status: int, log: Path) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Returns the last line that is not blank; reads only the end of the file."""
-    with open(log, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-        lines = file.read().decode(errors="replace").splitlines()
+    """Returns the last line that is not blank, or an empty text if the file cannot be read: somebody may have
+    moved the file, and what only explains an exit must not stop the restart. Reads only the end of the
+    file."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -8,7 +8,7 @@ One child:
     waiting ──all before it ready──> starting ──ready──> running
        ^  ^                             │                  │ exited
        │  └─ended─ restarting <─requested─┴────────────────┤
-       └────────────── backing off <────┴── exited, had been ready once
+       └────────────── backing off <────┴── exited, had been ready once; without a pause after a calm run
 
 If a child ends before it was ever ready, `stoker up` ends: the cause (a port in use, a bad option) does not
 go away by itself. Children are stopped from the last to the first, one at a time: SIGTERM, and SIGKILL after
@@ -29,7 +29,7 @@ STOP_PATIENCE_S = 20.0
 FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 30.0
 CALM_S = 60.0
-"""After running this long, a child's back-off starts from the beginning."""
+"""A child that ran this long before it ended is started again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,10 @@ def _exited(state: SupervisorState, name: str, why: str, at: float) -> tuple[Sup
         state = replace(_put(state, replace(child, phase=Gone())), code=1)
         state, commands = _begin_stop(state, at)
         return state, (Print(f"{name} did not start: {why}"), *commands)
-    tries = _tries_after(child.phase, at)
+    if isinstance(child.phase, Running) and at - child.phase.since >= CALM_S:
+        state, commands = _start_next(_put(state, replace(child, phase=Waiting())), at)
+        return state, (Print(f"{name} ended unexpectedly: {why}; it starts again at once"), *commands)
+    tries = _tries_after(child.phase)
     pause = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(tries - 1, 10))
     state = _put(state, replace(child, phase=BackingOff(tries, at + pause)))
     return state, (Print(f"{name} ended unexpectedly: {why}; it starts again in {pause:g} s"),)
@@ -257,11 +260,9 @@ def _restart(state: SupervisorState, name: str, at: float) -> tuple[SupervisorSt
             return state, ()
 
 
-def _tries_after(phase: Phase, at: float) -> int:
+def _tries_after(phase: Phase) -> int:
     match phase:
-        case Running(tries, since):
-            return 1 if at - since >= CALM_S else tries + 1
-        case Starting(tries, _):
+        case Running(tries, _) | Starting(tries, _):
             return tries + 1
         case _:
             return 1

@@ -194,8 +194,11 @@ class _Up:
         log_file = ""
         if notice.log is not None:
             log = self._folder.logs / f"worker-{quote(notice.endpoint, safe='')}.log"
-            log.write_text(notice.log, encoding="utf-8")
-            log_file = f"; its last lines: {log}"
+            try:
+                log.write_text(notice.log, encoding="utf-8")
+                log_file = f"; its last lines: {log}"
+            except OSError as error:
+                log_file = f"; its last lines cannot be written to {log}: {error.strerror}"
         self._print(notice.text + log_file)
 
     def _launch(self, name: str, facts: AllFacts) -> Launch:

@@ -122,6 +122,25 @@ async def test_one_that_dies_is_started_again_and_its_last_line_is_printed(
     assert await running == 0
 
 
+@pytest.mark.parametrize("moved", ["control.log.old", None])
+async def test_one_whose_log_was_moved_is_started_again_and_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: str | None
+) -> None:
+    """As by logrotate."""
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_S", 0.001)
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    log = next(tmp_path.rglob("control.log"))
+    log.rename(log.with_name(moved)) if moved else log.unlink()
+    os.kill(int(facts["control"]["pid"]), signal.SIGKILL)
+    again = await story.ready.get()
+    assert again["agent"]["pid"] == facts["agent"]["pid"]
+    assert story.lines[0].startswith("control ended unexpectedly: killed by SIGKILL; it starts again in ")
+    story.children.stop()
+    assert await running == 0
+
+
 async def test_one_that_never_starts_ends_all_with_its_last_line(tmp_path: Path) -> None:
     story = Story(tmp_path, agent=FAILS)
     assert await story.children.run() == 1

@@ -106,7 +106,7 @@ def test_a_child_that_dies_starts_again_after_a_pause_and_the_others_stay() -> N
     assert commands == [AllReady()]
 
 
-def test_the_pause_doubles_and_a_calm_minute_resets_it() -> None:
+def test_the_pause_doubles_and_after_a_calm_minute_there_is_none() -> None:
     state = all_running()
     pauses = []
     at = 10.0
@@ -118,8 +118,10 @@ def test_the_pause_doubles_and_a_calm_minute_resets_it() -> None:
         state, _ = play(state, Tick(due), BecameReady(due, "agent"))
         at = due + 1
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    state, _ = play(state, Exited(at + sv.CALM_S, "agent", "1"))
-    assert wake_at(state) == at + sv.CALM_S + 0.5
+    state, commands = play(state, Exited(at + sv.CALM_S, "agent", "1"))
+    assert commands == [Print("agent ended unexpectedly: 1; it starts again at once"), Start("agent")]
+    state, _ = play(state, BecameReady(at + sv.CALM_S + 1, "agent"), Exited(at + sv.CALM_S + 2, "agent", "1"))
+    assert wake_at(state) == at + sv.CALM_S + 2.5
 
 
 def test_the_first_dead_child_is_started_before_those_after_it() -> None:
