@@ -141,3 +141,28 @@ def test_a_wrong_key_is_the_runtime_error_that_the_sdk_has_for_it(python: StockC
         python.ask("run", endpoint="echo", key="sk_wrong", given={"n": 1})
     assert raised.value.kind == "RuntimeError"
     assert raised.value.text == "401 Unauthorized | Make sure Runpod API key is set and valid."
+
+
+POD = {"name": "p", "image_name": "a/b:1", "gpu_type_id": "NVIDIA A40"}
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        ("terminate_pod", {"pod_id": "xedezhzb9la3ye"}),
+        ("stop_pod", {"pod_id": "xedezhzb9la3ye"}),
+        ("resume_pod", {"pod_id": "xedezhzb9la3ye", "gpu_count": 1}),
+        ("get_pods", {}),
+        ("create_pod", POD),
+        ("get_user", {}),
+    ],
+)
+def test_what_is_not_served_never_reads_as_done(
+    python: StockClient, stack: Stack, function: str, given: dict[str, Any]
+) -> None:
+    """A pod that is thought deleted costs money."""
+    manage = {"function": function, "given": given}
+    with pytest.raises(Raised, match="GraphQL is not served here, and nothing was changed"):
+        python.ask("manage", key=stack.key, **manage)
+    with pytest.raises(Raised, match=r"(?i)unauthorized|API key"):
+        python.ask("manage", key="wrong", **manage)

@@ -27,6 +27,7 @@ from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.operations import Operation, Operations
 from stoker.control.http.calls.router import PREFIX, OperationRouter, method_not_allowed
 from stoker.control.http.calls.settings import ApiSettings
+from stoker.control.http.calls.unserved import unserved
 from stoker.control.plane import Plane
 
 NO_PATH = "there is nothing at this path; operations are at /v2/{endpoint_id}/{operation}, see /docs"
@@ -94,6 +95,7 @@ def make_app(
             app.router.routes.append(_documented(router, name, method, operation))
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
     app.include_router(welcome.router)
+    app.include_router(unserved(plane.callers))
     if probes is not None:
         app.include_router(probes)
     app.router.routes.append(assets())

@@ -51,6 +51,12 @@ def purge_queue(endpoint: str, key: str) -> Any:
     return runpod.Endpoint(endpoint, api_key=key).purge_queue(timeout=PATIENCE_S)
 
 
+def manage(key: str, function: str, given: dict[str, Any]) -> Any:
+    """One of the SDK's functions for pods, endpoints and templates."""
+    runpod.api_key = key
+    return getattr(runpod, function)(**given)
+
+
 def _job(endpoint: str, key: str, job: str) -> Job:
     return Job(endpoint, job, runpod.Endpoint(endpoint, api_key=key).rp_client)
 
@@ -109,5 +115,6 @@ if __name__ == "__main__":
             "health": health,
             "purge_queue": purge_queue,
             "asyncio": in_asyncio,
+            "manage": manage,
         }
     )
