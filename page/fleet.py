@@ -105,6 +105,7 @@ def about(node: Node) -> str:
         found.append(f"{facts['vcpus']} virtual CPUs")
     if str(facts.get("memory_bytes", "")).isdecimal():
         found.append(words.size(int(facts["memory_bytes"])))
+    found += [f"avoided for {one['endpointId']}: {one['reason']}" for one in node.get("avoidedFor") or ()]
     found += [f"{name}={value}" for name, value in sorted((node.get("labels") or {}).items())]
     return " · ".join(found)
 
@@ -118,7 +119,7 @@ def device_row(device: Mapping[str, Any]) -> dict[str, Any]:
         "memory": f"{words.size(used)} of {words.size(all_of_it)}",
         "utilization": f"{utilization} %" if utilization is not None else "–",
         "temperature": f"{temperature} °C" if temperature is not None else "–",
-        "health": str(device.get("withheld") or device.get("health") or "well"),
+        "health": str(device.get("ill") or "well"),
         "runs": ", ".join(
             held["endpointId"] for held in device.get("heldBy") or () if held.get("endpointId")
         ),

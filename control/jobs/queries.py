@@ -25,7 +25,8 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.scheduling.worker_scaling import WorkerScaling, waits_for
+from stoker.control.scheduling.placed import waits_for
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import AttemptKey, Ref

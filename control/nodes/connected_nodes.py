@@ -40,8 +40,9 @@ from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.nodes.ways import Reach, allowed
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.types import Changed, Reconciled
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits

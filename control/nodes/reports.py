@@ -261,6 +261,7 @@ class NodeReports:
             if state.state != worker.state:
                 worker.idle_since = self._clock()
             worker.state, worker.reason = state.state, state.reason
+            worker.was_ready = worker.was_ready or state.state == "ready"
             if state.state == "stopping" and worker.spec is not None:
                 worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
                 self._scaling.desired.send(session.node)

@@ -30,8 +30,9 @@ from stoker.control.resources.volumes import Volumes
 from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import Endpoint, EndpointVersion, Template
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits

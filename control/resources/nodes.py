@@ -19,7 +19,9 @@ from stoker.control.errors import BadRequest, NotFound
 from stoker.control.nodes.joining import revoke, revoked_nodes
 from stoker.control.rules.nodes.ways import Chosen, choose
 from stoker.control.rules.placement import takes
-from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod, PlacedWorker
+from stoker.control.scheduling.avoidance import Avoided
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.placed import PlacedPod, PlacedWorker
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.database.opening import Conn
@@ -59,13 +61,15 @@ class HeldDevice:
 @dataclass(frozen=True, slots=True)
 class KnownNode:
     """`leaving`: its agent reported that it is shutting down. `reached`: how its http workers are reached,
-    if they can be now."""
+    if they can be now. `avoided`: the versions of endpoints whose workers did not start there, while others
+    are preferred."""
 
     record: NodeRecord
     state: State
     leaving: bool
     devices: tuple[HeldDevice, ...]
     reached: Chosen | None = None
+    avoided: tuple[Avoided, ...] = ()
 
 
 class ManagedNodes:
@@ -161,11 +165,13 @@ class ManagedNodes:
             for device in (record.devices if connected is None else connected.devices)
         )
         state = self._state(record)
+        failing = self._scaling.places.avoidance.now_avoided(self._clock())
+        avoided = tuple(one for one in failing if one.node == record.id)
         if connected is None:
-            return KnownNode(record, state, leaving=False, devices=devices)
+            return KnownNode(record, state, leaving=False, devices=devices, avoided=avoided)
         record = replace(record, facts=connected.facts)  # they change while it is connected
         ways = choose(connected.reach, self._clock())
-        return KnownNode(record, state, connected.draining, devices, ways[0] if ways else None)
+        return KnownNode(record, state, connected.draining, devices, ways[0] if ways else None, avoided)
 
 
 def _holder(one: PlacedWorker | PlacedPod, share: float) -> Holder:

@@ -27,9 +27,10 @@ from stoker.control.resources.volumes import Volumes
 from stoker.control.rules.access import Access
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement, place
 from stoker.control.rules.pods import Action, ActionRefused, Pod, PodBody, WantedPod, act, changed, placed
-from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod
+from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired_pods import DesiredPods
 from stoker.control.scheduling.engine_fit import fitting
+from stoker.control.scheduling.placed import PlacedPod
 from stoker.control.scheduling.pod_needs import needs
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn

@@ -63,6 +63,11 @@ class NoPlacement:
 
     why: str
 
+    @property
+    def may_come(self) -> bool:
+        """True if a node could take the worker once others have left."""
+        return self.why.startswith("throttled")
+
 
 @dataclass(frozen=True, slots=True)
 class _Choice:

@@ -16,8 +16,9 @@ from stoker.control.auth.secret_references import Filled, SecretValues, UnknownS
 from stoker.control.rules.placement import NodeRoom
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.volumes import Volume, fitting
-from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod
+from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.node_environment import of_pod
+from stoker.control.scheduling.placed import PlacedPod
 from stoker.control.scheduling.pod_needs import needs, spec
 from stoker.wire.messages import PodSpec, RegistryAuth, VolumeSpec
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from stoker.control.rules.placement import NodeRoom
 from stoker.control.rules.weights import standing
-from stoker.control.scheduling.cluster_state import PlacedWorker
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import Device, LockedWeights
 
 

@@ -26,7 +26,8 @@ PARTS = 10
 @dataclass(frozen=True, slots=True)
 class RolloutWorker:
     """A worker of the endpoint. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an
-    idle one; `reason` says why it is unhealthy."""
+    idle one; `reason` says why it is unhealthy. `ill`: it served before it became unhealthy, so another may
+    serve in its place; it keeps its place below the maximum until then."""
 
     name: str
     new: bool
@@ -35,6 +36,7 @@ class RolloutWorker:
     jobs: int = 0
     idle_for: float = 0.0
     retiring: bool = False
+    ill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,12 @@ class RolloutPlan:
 
 def plan(workers: Sequence[RolloutWorker], wanted: int, workers_max: int) -> RolloutPlan:
     """Returns what to do now; `wanted` is the number of workers that shall serve."""
-    new = [worker for worker in workers if worker.new and worker.state != "stopping"]
+    ill = [worker for worker in workers if worker.new and worker.ill]
+    new = [worker for worker in workers if worker.new and worker.state != "stopping" and not worker.ill]
     old = [worker for worker in workers if not worker.new and worker.state == "ready"]
     ready = sum(1 for worker in new if worker.state == "ready")
     leaving = _victims(old, len(old) - max(wanted - ready, 0))
-    victims = leaving + _victims(new, len(new) - wanted)
+    victims = leaving + _victims(new, len(new) - wanted) + _victims(ill, len(ill) if ready >= wanted else 0)
     busy = {worker.name for worker in workers if worker.jobs}
     useless = [
         worker.name
@@ -64,7 +67,7 @@ def plan(workers: Sequence[RolloutWorker], wanted: int, workers_max: int) -> Rol
         if not worker.new and worker.state in ("starting", "unhealthy") and worker.name not in busy
     ]
     staying = len(old) - len(leaving)
-    lacking = max(wanted - staying - len(new), 0)
+    lacking = max(min(wanted, workers_max - len(ill)) - staying - len(new), 0)
     stopping = sum(1 for worker in workers if not worker.new and worker.state == "stopping")
     under_way = len(new) - ready + len(leaving) + stopping
     replaced = min(_share(workers_max) - under_way, staying, wanted - len(new))

@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from stoker.control.auth.secret_references import Filled, UnknownSecret
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.rules import placement
-from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
+from stoker.control.rules.placement import NoPlacement, Placement
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
 from stoker.control.rules.wanted_workers import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling import rollout
-from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
+from stoker.control.scheduling.avoidance import Version
+from stoker.control.scheduling.cluster_state import ClusterState, averaged
 from stoker.control.scheduling.desired import DesiredWorkers, spec_of
-from stoker.control.scheduling.engine_fit import fitting, reachable, with_weights
+from stoker.control.scheduling.placed import PlacedWorker, serves, stale, waits_for
+from stoker.control.scheduling.places import Places, VolumeRooms
 from stoker.control.scheduling.rollout import RolloutWorker
 from stoker.wire.names import short_id
 
@@ -59,7 +61,7 @@ class WorkerScaling:
         endpoints: Endpoints,
         desired: DesiredWorkers,
         fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret],
-        volume_rooms: Callable[[str, str, list[NodeRoom]], list[NodeRoom]],
+        volume_rooms: VolumeRooms,
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
@@ -67,7 +69,7 @@ class WorkerScaling:
         self._endpoints = endpoints
         self.desired = desired
         self._fill = fill
-        self._volume_rooms = volume_rooms
+        self.places = Places(cluster, volume_rooms, clock)
         self._clock = clock
         self._rng = rng
         self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers not placed, and why
@@ -92,6 +94,7 @@ class WorkerScaling:
                 touched |= self._stop(worker)
         for gone in self._known.keys() - self._endpoints.by_id.keys():
             del self._known[gone]
+        self.places.avoidance.keep(self._endpoints.by_id)
         for node in touched:
             self.desired.send(node)
 
@@ -99,11 +102,12 @@ class WorkerScaling:
         known = self._known[endpoint.id]
         self.note_versions(endpoint.id, {endpoint.version: endpoint.run})
         self._measure(endpoint.id)
+        touched = self._withdraw(endpoint)
         wanted = self._wanted(endpoint, queue)
         plan = rollout.plan(self._rollout_workers(endpoint), wanted, endpoint.workers_max)
         for worker in self._cluster.of_endpoint(endpoint.id):
             worker.retiring = worker.worker in plan.retire
-        touched = {node for name in plan.stop for node in self._stop(self._cluster.workers[name])}
+        touched |= {node for name in plan.stop for node in self._stop(self._cluster.workers[name])}
         known.stuck = (
             f"the new version does not start, the old one stays: {plan.failing}" if plan.failing else ""
         )
@@ -153,6 +157,7 @@ class WorkerScaling:
         takes = endpoint.takes_at_once
         workers = [w for w in self._cluster.of_endpoint(endpoint.id) if serves(w, endpoint)]
         idle = [now - w.idle_since for w in workers if w.idle]
+        workers = [w for w in workers if not w.ill]
         idle += [float("inf") for w in workers if w.state == "unhealthy" and not w.jobs]
         return ScaleSample(
             queued=queue.queued,
@@ -188,6 +193,7 @@ class WorkerScaling:
                 jobs=worker.jobs,
                 idle_for=now - worker.idle_since,
                 retiring=worker.retiring,
+                ill=worker.ill,
             )
             for worker in self._cluster.of_endpoint(endpoint.id)
         ]
@@ -201,6 +207,21 @@ class WorkerScaling:
                     throughput = self._cluster.throughputs[endpoint]
                     throughput.start_s = averaged(throughput.start_s, worker.idle_since - worker.since)
 
+    def _withdraw(self, endpoint: Endpoint) -> set[str]:
+        """Stops the unhealthy workers for which another node has a place. Others are left to their agents,
+        which try again."""
+        touched: set[str] = set()
+        for worker in self._cluster.of_endpoint(endpoint.id):
+            if worker.state == "ready":
+                self.places.avoidance.note_ready(Version(endpoint.id, worker.version), worker.node)
+            if worker.state != "unhealthy" or stale(worker, endpoint):
+                continue
+            if self.places.elsewhere(endpoint, worker) and not worker.jobs:
+                withdrawn = worker.worker, endpoint.id, worker.node, worker.reason.partition("\n")[0]
+                log.warning("worker %s of endpoint %s is withdrawn from node %s: %s", *withdrawn)
+                touched |= self._stop(worker)
+        return touched
+
     def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
         """Stops an old worker first where a replacement could not be placed, if that makes room. Only what is
         lacking is throttled."""
@@ -212,7 +233,7 @@ class WorkerScaling:
         may_run = isinstance(self._fill(endpoint.account, endpoint.run.env), Filled)
         olds = rollout.make_room(self._rollout_workers(endpoint))
         for going in olds:
-            found = placement.place(self._rooms(endpoint, without=going.name), endpoint.run.needs)
+            found = placement.place(self.places.rooms(endpoint, without=going.name), endpoint.run.needs)
             if may_run and isinstance(found, Placement):
                 worker = self._cluster.workers[going.name]
                 worker.retiring = bool(going.jobs)
@@ -228,9 +249,9 @@ class WorkerScaling:
         if isinstance(filled, UnknownSecret):
             self._refusals[endpoint.id] = (count, f"no capacity: {filled.why}")
             return touched
-        rooms, needs = self._rooms(endpoint), endpoint.run.needs
+        rooms, needs = self.places.rooms(endpoint), endpoint.run.needs
         for started in range(count):
-            placed = placement.place(rooms, needs)
+            placed = self.places.place(endpoint, rooms)
             if isinstance(placed, NoPlacement):
                 self._refusals[endpoint.id] = (count - started, placed.why)
                 break
@@ -242,15 +263,6 @@ class WorkerScaling:
             rooms = placement.after(rooms, placed, needs)
             touched.add(placed.node)
         return touched
-
-    def _rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
-        """Returns the rooms where the endpoint's workers may go; `without`: as if that worker had ended."""
-        rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
-        rooms = with_weights(endpoint.run.weights, rooms, self._cluster.workers, without)
-        if endpoint.type == LOAD_BALANCER:
-            nodes = self._cluster.nodes.values()
-            rooms = reachable(rooms, {node.node for node in nodes if node.reach.possible})
-        return self._volume_rooms(endpoint.account, endpoint.run.volume, rooms)
 
     def _add(self, endpoint: Endpoint, placed: Placement, filled: Filled) -> None:
         node = self._cluster.nodes[placed.node]
@@ -330,6 +342,8 @@ class WorkerScaling:
         """Drains this node for an operator, or resumes it. Its idle workers are stopped, and those that are
         busy once they have done; others start elsewhere."""
         (self._cluster.drained.add if drained else self._cluster.drained.discard)(node)
+        if not drained:
+            self.places.avoidance.note_resumed(node)
         state = self._cluster.nodes.get(node)
         if state is not None and state.drained != drained:
             state.drained = drained
@@ -380,20 +394,3 @@ class WorkerScaling:
         """Returns why wanted workers found no place; empty where all of them have one."""
         count, why = self._refusals.get(endpoint, (0, ""))
         return why if count else ""
-
-
-def waits_for(workers: Iterable[PlacedWorker]) -> str:
-    """Returns what a node does before it starts the first worker that waits, or ""."""
-    return next((worker.waits_for for worker in workers if worker.waits_for), "")
-
-
-def stale(worker: PlacedWorker, endpoint: Endpoint) -> bool:
-    """Returns whether the worker runs another version than the endpoint's, and is to be replaced."""
-    return worker.version != endpoint.version
-
-
-def serves(worker: PlacedWorker, endpoint: Endpoint) -> bool:
-    """Returns whether the worker serves, or will: not one that is ending, or is old and not ready."""
-    if worker.state == "stopping" or worker.retiring:
-        return False
-    return worker.state == "ready" or not stale(worker, endpoint)

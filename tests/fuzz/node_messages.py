@@ -32,7 +32,8 @@ from stoker.control import store
 from stoker.control.nodes.session import AssignedToNode
 from stoker.control.rules.nodes.validation import AssignedAttempt, InvalidReport, check_reports
 from stoker.control.rules.types import Endpoint, EndpointVersion, NewJob, Slot
-from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire import agent_pb2
 from stoker.wire.codec import WRITERS, WireError
 from stoker.wire.fragments import FIRST_MAX, REPORTED_MAX

@@ -80,7 +80,7 @@ def test_a_card_of_a_node() -> None:
     assert state_of(node | {"drained": True}) == "drained"
     assert state_of(node | {"drained": True, "revoked": True}) == "revoked"
     assert about(node).endswith("2 virtual CPUs · 1.0 GiB · zone=a")
-    device = {"id": "g", "memoryInBytes": 1 << 30, "utilization": 0, "withheld": "an Xid 79"}
+    device = {"id": "g", "memoryInBytes": 1 << 30, "utilization": 0, "ill": "an Xid 79"}
     row = device_row(device)
     assert (row["memory"], row["utilization"], row["health"]) == ("– of 1.0 GiB", "0 %", "an Xid 79")
 

@@ -8,8 +8,9 @@ carries out.
   does not wait the first time.
 - Deaths with one job in common count once: it may have caused them all, as often as it may be tried, and that
   shows no more about the worker than the first did. The next jobs would have to wait for it.
-- After `IN_A_ROW` failures in a row, or `IN_WINDOW` within `WINDOW_S`, it is reported as unhealthy. It is
-  still tried again, at the longest wait: what was wrong (a full disk, a missing driver) may be put right.
+- After `IN_A_ROW` failures in a row, `IN_WINDOW` within `WINDOW_S`, or a failed start that makes
+  `STARTS_IN_A_ROW`, it is reported as unhealthy. It is still tried again, at the longest wait: what was
+  wrong (a full disk, a missing driver) may be put right. Control takes it elsewhere if it can.
 - A death that the agent itself caused (a ladder, a stop, a replacement) is not a failure. If the process had
   served, what was wrong before it is forgotten all the same.
 """
@@ -24,6 +25,7 @@ FIRST_S = 1.0
 LONGEST_S = 60.0
 HEALTHY_S = 30.0
 IN_A_ROW = 3
+STARTS_IN_A_ROW = 2
 IN_WINDOW = 5
 WINDOW_S = 600.0
 SUSPECTS_MAX = 16
@@ -87,7 +89,8 @@ def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
         case Died():
             return _died_early(history, event)
         case StartFailed(at, why):
-            return _failed(history, at, why, waits_for=history.row + 1)
+            after, decision = _failed(history, at, why, waits_for=history.row + 1)
+            return after, replace(decision, unhealthy=decision.unhealthy or after.row >= STARTS_IN_A_ROW)
         case _:
             assert_never(event)
 

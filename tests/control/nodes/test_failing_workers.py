@@ -1,9 +1,10 @@
-"""A plane and a real agent, whose workers are fakes: what a queued job says while they do not come up."""
+"""A plane and real agents, whose workers are fakes: what becomes of jobs while these do not come up."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from plane_world import World, endpoint, one, story, world
@@ -18,14 +19,14 @@ from stoker.testing.memory_stream import memory_pair
 from stoker.wire.streams import AgentStream
 
 
-def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner) -> Agent:
+def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner, node: str = "node-1") -> Agent:
     async def connect() -> AgentStream:
         ours, theirs = memory_pair()
-        tasks.create_task(w.plane.nodes.serve(theirs, "test", w.brought_by("node-1")))
+        tasks.create_task(w.plane.nodes.serve(theirs, "test", w.brought_by(node)))
         return ours
 
     return Agent(
-        AgentSettings("node-1", "host"),
+        AgentSettings(node, "host"),
         AgentParts(
             connect=connect,
             spawner=spawner,
@@ -34,7 +35,7 @@ def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner) -> Agent:
             scratch=MemoryScratch(),
             outbox_disk=MemoryDisk(),
             rng=Random(3),
-            keep_credential=w.keep,
+            keep_credential=partial(w.keep, node=node),
         ),
     )
 
@@ -75,5 +76,52 @@ async def test_a_job_whose_worker_is_unfit_says_which_check_failed() -> None:
         job = (await w.plane.commands.submit(w.echo, one(), sync=False)).id
         async with asyncio.timeout(100):
             await until_reason(w, job, "crash loop: fitness check licence: OSError: no licence")
+        agent.stop()
+        await running
+
+
+async def until_ended(w: World, job: str) -> None:
+    while (await w.plane.queries.status(w.echo, job)).state != JobState.COMPLETED:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
+@story
+async def test_a_worker_that_does_not_start_goes_to_another_node() -> None:
+    """Equal nodes are taken by name: the bad one comes first, and again whenever it is not avoided."""
+    async with world(endpoint(workers_max=1, idle_timeout_s=1.0)) as (w, tasks):
+        bad, good = FakeSpawner({"echo": Start(exit=1)}), FakeSpawner()
+        agents = [agent_of(w, tasks, bad, "node-1"), agent_of(w, tasks, good, "node-2")]
+        running = [tasks.create_task(agent.run()) for agent in agents]
+        async with asyncio.timeout(20):
+            while len(w.plane.cluster.nodes) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            await until_ended(w, (await w.plane.commands.submit(w.echo, one(), sync=False)).id)
+        assert len(bad.spawned) == 2
+        [avoided] = w.plane.scaling.places.avoidance.now_avoided(w.now())
+        assert avoided.node == "node-1"
+        for _ in range(4):  # the next ones go straight to the good one, though the idle worker has gone
+            await asyncio.sleep(5.0)
+            async with asyncio.timeout(5):
+                await until_ended(w, (await w.plane.commands.submit(w.echo, one(), sync=False)).id)
+        assert len(bad.spawned) == 2
+        for agent, task in zip(agents, running, strict=True):
+            agent.stop()
+            await task
+
+
+@story
+async def test_where_no_other_node_could_ever_take_it_the_bad_one_is_tried_again() -> None:
+    async with world(endpoint(workers_max=1)) as (w, tasks):
+        spawner = FakeSpawner({"echo": Start(exit=1)})
+        agent = agent_of(w, tasks, spawner)
+        running = tasks.create_task(agent.run())
+        job = (await w.plane.commands.submit(w.echo, one(), sync=False)).id
+        async with asyncio.timeout(60):
+            while len(spawner.spawned) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        spawner.starts["echo"] = Start()
+        async with asyncio.timeout(100):
+            await until_ended(w, job)
+        assert w.plane.scaling.places.avoidance.now_avoided(w.now()) == []
         agent.stop()
         await running

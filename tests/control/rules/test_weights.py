@@ -20,8 +20,8 @@ from stoker.control.rules.weights import (
     held_weights,
     standing,
 )
-from stoker.control.scheduling.cluster_state import PlacedWorker
 from stoker.control.scheduling.engine_fit import with_weights
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import Device, LockedWeights, WeightsFile, WorkerSpec
 from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES
 

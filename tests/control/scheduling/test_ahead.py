@@ -18,7 +18,8 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Listing, QueueSample
 from stoker.control.rules.wanted_workers import ScaleSample, decide
 from stoker.control.scheduling import worker_scaling
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import Assign, AttemptKey, HeldAttempt, HeldWorker, Refused, WorkerSpec
 
 MOST = 8

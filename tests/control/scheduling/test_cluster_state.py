@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from profiles import examples
 
 from stoker.control.rules.types import Slot
-from stoker.control.scheduling.cluster_state import ClusterState, NodeLoad, NodeState, PlacedWorker, offer
+from stoker.control.scheduling.cluster_state import ClusterState, NodeLoad, NodeState, offer
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import AttemptKey, DeviceSample
 
 

@@ -9,7 +9,7 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import Endpoint, EndpointVersion
-from stoker.control.scheduling.cluster_state import PlacedPod
+from stoker.control.scheduling.placed import PlacedPod
 from stoker.wire.messages import Device, HeldWorker, WorkerState
 
 H200S = tuple(Device(f"GPU-{n}", "gpu", "NVIDIA H200", n, memory_total=141 << 30) for n in range(2))

@@ -35,6 +35,16 @@ def test_where_all_are_new_only_the_surplus_goes_the_longest_idle_first() -> Non
     assert plan(workers, 1, 9).stop == ("c", "b")
 
 
+def test_one_that_served_and_is_unhealthy_is_replaced_and_goes_when_another_serves() -> None:
+    ill = new("a", "unhealthy", ill=True)
+    assert (plan([ill], 1, 3).start, plan([ill], 1, 3).lacking, plan([ill], 1, 3).stop) == (1, 1, ())
+    assert plan([ill, new("b", "starting")], 1, 3).start == 0
+    assert plan([ill, new("b")], 1, 3).stop == ("a",)
+    assert plan([replace(ill, jobs=1), new("b")], 1, 3).retire == ("a",)
+    assert plan([ill], 1, 1).start == 0, "it keeps its place below the maximum"
+    assert plan([new("a", "unhealthy")], 1, 3).start == 0, "one that never served: others would fail alike"
+
+
 def test_above_what_is_wanted_busy_ones_retire_and_those_that_do_not_serve_go_first() -> None:
     workers = [new("a", jobs=2), new("b", jobs=1), new("c", idle_for=9.0), new("d", "starting")]
     assert plan(workers, 3, 9).stop == ("d",)

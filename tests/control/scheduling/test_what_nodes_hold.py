@@ -6,7 +6,8 @@ import pytest
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement, after, place
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedPod, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.placed import PlacedPod, PlacedWorker
 from stoker.wire.messages import Device, DeviceSample
 
 GPU, OTHER, CPU = (

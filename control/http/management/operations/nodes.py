@@ -15,6 +15,7 @@ from stoker.control.http.management.operations.shapes import DELETES, LISTS, REA
 from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
 from stoker.control.rules.nodes.ways import Way
 from stoker.control.rules.weights import HeldWeights, held_weights
+from stoker.control.scheduling.avoidance import Avoided
 from stoker.wire.messages import DeviceSample
 from stoker.wire.messages.weights import HELD, SIZES
 
@@ -82,6 +83,18 @@ class ReachedResponse(ResponseBody):
     why: Annotated[str, Field(description="Why in this way, and in no earlier one.")]
 
 
+class AvoidedResponse(ResponseBody):
+    """A version of an endpoint whose workers did not start on a node: others are preferred for a time."""
+
+    model_config = ConfigDict(title="NodeAvoided")
+
+    endpointId: str
+    version: int
+    reason: Annotated[str, Field(description="Of the last worker that failed there.")]
+    failures: Annotated[int, Field(description="In a row; the time doubles with each.")]
+    untilAt: datetime
+
+
 class NodeResponse(ResponseBody):
     model_config = ConfigDict(
         title="Node",
@@ -145,6 +158,9 @@ class NodeResponse(ResponseBody):
         Field(description="Absent while no way leads to workers of load-balancing endpoints there."),
     ] = None
     devices: list[DeviceResponse]
+    avoidedFor: Annotated[
+        list[AvoidedResponse] | None, Field(description="Absent while every version may go there.")
+    ] = None
     weights: Annotated[
         list[HeldWeightsResponse] | None, Field(description="Absent where its agent keeps none.")
     ] = None
@@ -186,6 +202,16 @@ def _weights(held: HeldWeights) -> HeldWeightsResponse:
     return HeldWeightsResponse(name=held.name, digest=held.digest, sizeInBytes=held.size_bytes)
 
 
+def _avoided(one: Avoided) -> AvoidedResponse:
+    return AvoidedResponse(
+        endpointId=one.version.endpoint,
+        version=one.version.number,
+        reason=one.why,
+        failures=one.times,
+        untilAt=datetime.fromtimestamp(one.until, UTC),
+    )
+
+
 def _response(known: KnownNode) -> NodeResponse:
     record = known.record
     named = {name for name in record.facts if name.startswith(LABEL)} | {"data_center", HELD, SIZES}
@@ -204,6 +230,7 @@ def _response(known: KnownNode) -> NodeResponse:
         facts={name: value for name, value in record.facts.items() if name not in named},
         reached=None if known.reached is None else ReachedResponse(**asdict(known.reached)),
         devices=[_device(device) for device in known.devices],
+        avoidedFor=[_avoided(one) for one in known.avoided] or None,
         weights=None if held is None else [_weights(one) for one in held],
     )
 

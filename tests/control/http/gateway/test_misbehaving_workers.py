@@ -33,7 +33,8 @@ from stoker.control.http.gateway.reaching import Reaching
 from stoker.control.http.server.server import serve_http
 from stoker.control.rules.access import ALL, Caller
 from stoker.control.rules.nodes.ways import NodeGateway, Reach
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.control.scheduling.requests import Requests
 
 misbehaving = load_module("misbehaving", Path(__file__).parents[3] / "handlers_http" / "misbehaving.py")

@@ -14,7 +14,8 @@ from stoker.control.errors import TooMany
 from stoker.control.http.gateway.reaching import FALL_BACK_S, Reaching
 from stoker.control.http.gateway.refusals import UpstreamFailed
 from stoker.control.rules.nodes.ways import NodeGateway, Reach, choose
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.placed import PlacedWorker
 from stoker.outbound.wait_rule import TUNNELS, Waiter
 from stoker.outbound.waits import Waits
 

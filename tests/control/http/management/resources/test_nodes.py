@@ -14,7 +14,7 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import EndpointVersion
-from stoker.control.scheduling.cluster_state import PlacedPod
+from stoker.control.scheduling.placed import PlacedPod
 from stoker.wire.messages import Beat, Device, DeviceSample, DirectGateway, FromAgent, HeldWorker, WorkerState
 from stoker.wire.messages.weights import HELD, ROOM, SIZES
 

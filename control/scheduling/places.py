@@ -1,0 +1,56 @@
+"""The places where an endpoint's workers may go: the rooms of all nodes, less what rules a node out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stoker.control.rules import placement
+from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint
+from stoker.control.scheduling.avoidance import Avoidance, Version
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.engine_fit import fitting, reachable, with_weights
+from stoker.control.scheduling.placed import PlacedWorker
+
+VolumeRooms = Callable[[str, str, list[NodeRoom]], list[NodeRoom]]
+"""Closes the rooms in which an account's volume cannot be had."""
+
+
+@dataclass(slots=True)
+class Places:
+    """`clock` gives the time by which nodes are avoided."""
+
+    cluster: ClusterState
+    volume_rooms: VolumeRooms
+    clock: Callable[[], float]
+    avoidance: Avoidance = field(default_factory=Avoidance)
+
+    def rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
+        """Returns the rooms where the endpoint's workers may go; `without`: as if that worker had ended."""
+        rooms = fitting(endpoint.run.image, self.cluster.rooms(without))
+        rooms = with_weights(endpoint.run.weights, rooms, self.cluster.workers, without)
+        if endpoint.type == LOAD_BALANCER:
+            nodes = self.cluster.nodes.values()
+            rooms = reachable(rooms, {node.node for node in nodes if node.reach.possible})
+        return self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
+
+    def place(self, endpoint: Endpoint, rooms: list[NodeRoom]) -> Placement | NoPlacement:
+        """Returns a place on a node that is not avoided; on any, where no other node could ever take the
+        worker: what was wrong may have been put right."""
+        found = placement.place(self._not_avoided(endpoint, rooms), endpoint.run.needs)
+        if isinstance(found, NoPlacement) and not found.may_come:
+            return placement.place(rooms, endpoint.run.needs)
+        return found
+
+    def elsewhere(self, endpoint: Endpoint, worker: PlacedWorker) -> bool:
+        """Notes that the worker is unhealthy. Returns whether another node, which is not avoided, has a place
+        for it now."""
+        version = Version(endpoint.id, worker.version)
+        self.avoidance.note_failed(version, worker.node, worker.worker, worker.reason, self.clock())
+        others = [room for room in self.rooms(endpoint, worker.worker) if room.node != worker.node]
+        return isinstance(placement.place(self._not_avoided(endpoint, others), endpoint.run.needs), Placement)
+
+    def _not_avoided(self, endpoint: Endpoint, rooms: list[NodeRoom]) -> list[NodeRoom]:
+        version = Version(endpoint.id, endpoint.version)
+        return self.avoidance.closing(rooms, version, self.clock())
