@@ -171,7 +171,7 @@ KINDS = (
         "node",
         "nodes",
         "Nodes: the hosts that have joined.",
-        ("id", "name", "state", "drained", "dataCenterId", "devices", "avoidedFor", "weights", "lastSeenAt"),
+        ("id", "name", "state", "drained", "dataCenterId", "devices", "weights", "avoidedFor", "lastSeenAt"),
         "4nqjm2vd8t",
         updatable=False,
         actions={
