@@ -11,6 +11,7 @@ import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, Url, examples
 from stoker.cli.terminal import plain_console
+from stoker.control.rules.limits import DEV_CONFIRMS_ABOVE, DEV_HOST, DEV_PORT, DEV_PORTS
 
 
 class Action(StrEnum):
@@ -24,10 +25,11 @@ def dev(
     action: Annotated[
         Action | None, typer.Argument(metavar="[clean]", help="clean: delete the live endpoints, and end.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address that the local server binds to.")] = "localhost",
+    host: Annotated[str, typer.Option(help="Address that the local server binds to.")] = DEV_HOST,
     port: Annotated[
-        int, typer.Option("--port", "-p", help="Its port; if that is in use, the next free one of 20.")
-    ] = 8888,
+        int,
+        typer.Option("--port", "-p", help=f"Its port; if that is in use, the next free one of {DEV_PORTS}."),
+    ] = DEV_PORT,
     reload: Annotated[
         bool, typer.Option("--reload/--no-reload", help="Use changed code from the next call on.")
     ] = True,
@@ -35,7 +37,9 @@ def dev(
         bool,
         typer.Option("--auto-provision", help="Create all endpoints now, not when they are first called."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Create more than 5 endpoints without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help=f"Create more than {DEV_CONFIRMS_ABOVE} endpoints without asking.")
+    ] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Start a platform on this machine, which ends with the server.")
     ] = False,

@@ -32,6 +32,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.stopping import on_first_signal
 from stoker.client import AsyncClient, httpx2_adapter
 from stoker.client.apps.resources import LIVE_PREFIX
+from stoker.control.rules.limits import DEV_HOST, DEV_PORT
 from stoker.outbound.refused_addresses import is_loopback
 
 
@@ -39,8 +40,8 @@ from stoker.outbound.refused_addresses import is_loopback
 class DevOptions:
     url: str
     data_dir: Path
-    host: str = "localhost"
-    port: int = 8888
+    host: str = DEV_HOST
+    port: int = DEV_PORT
     reload: bool = True
     auto_provision: bool = False
     yes: bool = False

@@ -13,48 +13,16 @@ than a window is forgotten, so that memory is bounded by the callers of one wind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from pyrate_limiter import InMemoryBucket, Rate, RateItem
 
 from stoker.control.errors import TooMany
-from stoker.wire.records import record
-
-WINDOW_MS = 10_000
-WINDOW_S = WINDOW_MS // 1000
+from stoker.control.rules.limits import RATE_LIMITS, WINDOW_MS, RateLimit
 
 _COUNTED_MS = WINDOW_MS - 1
 """The bucket counts what is as old as its interval, too."""
-
-
-@record(frozen=True, slots=True)
-class Limit:
-    """Requests in a window; requests inside at once, where that is limited."""
-
-    window: int
-    at_once: int | None
-
-
-_POLLS = Limit(2_000, 400)
-
-LIMITS: Mapping[str, Limit] = MappingProxyType(
-    {
-        "runsync": _POLLS,
-        "run": Limit(1_000, 200),
-        "status": _POLLS,
-        "status-sync": _POLLS,
-        "stream": _POLLS,
-        "logs": _POLLS,
-        "cancel": Limit(100, 20),
-        "requests": Limit(10, 2),
-        "purge-queue": Limit(2, None),
-        "openai": _POLLS,
-        "files": Limit(200, None),
-    }
-)
-"""What is not named here is not limited."""
 
 
 class Count:
@@ -62,7 +30,7 @@ class Count:
 
     __slots__ = ("bucket", "inside", "limit", "rate")
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: RateLimit) -> None:
         self.limit = limit
         self.rate = Rate(limit.window, _COUNTED_MS)
         self.bucket = InMemoryBucket([self.rate])
@@ -102,7 +70,7 @@ class Rates:
     def enter(self, account: str, endpoint: str, operation: str, now_ms: int) -> Admission | None:
         """Returns the admission that the caller must `leave`, or None where nothing is limited. Raises
         TooMany."""
-        limit = LIMITS.get(operation)
+        limit = RATE_LIMITS.get(operation)
         if limit is None:
             return None
         if now_ms - self._tidied_at >= WINDOW_MS:
@@ -145,10 +113,10 @@ class Rates:
 def _in_window(endpoint: str, operation: str, limit: int, wait_ms: int) -> TooMany:
     seconds = -(-wait_ms // 1000)
     return TooMany(
-        f"/{operation} of endpoint {endpoint} takes at most {limit} requests in {WINDOW_S} seconds;"
+        f"/{operation} of endpoint {endpoint} takes at most {limit} requests in {WINDOW_MS // 1000} seconds;"
         f" come back in {seconds} s",
         limit=limit,
-        window_s=WINDOW_S,
+        window_s=WINDOW_MS // 1000,
         retry_after=seconds,
     )
 

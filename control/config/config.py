@@ -33,7 +33,6 @@ from pydantic_core import ErrorDetails, to_json
 
 from stoker.control.config.image_names import LOCAL, ImageNameError, resolved
 from stoker.control.config.sections import (
-    DEFAULT_EXECUTION_TIMEOUT_MS,
     Config,
     EndpointSection,
     LimitsSection,
@@ -46,6 +45,7 @@ from stoker.control.config.sections import (
     TlsSection,
 )
 from stoker.control.rules.billing import PriceList
+from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion

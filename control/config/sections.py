@@ -15,11 +15,19 @@ from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from stoker.control.config.image_names import LOCAL
+from stoker.control.rules.limits import (
+    DEFAULT_EXECUTION_TIMEOUT_MS,
+    DEFAULT_TTL_MS,
+    EXECUTION_TIMEOUT_MS,
+    REQUESTS_PER_WORKER,
+    RETENTION_S,
+    RETENTION_SYNC_MOST_S,
+    RETENTION_SYNC_S,
+    TTL_MS,
+)
 from stoker.control.rules.nodes.ways import WAYS, Way
-from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, abbreviated, is_http_url
+from stoker.control.rules.submissions import abbreviated, is_http_url
 
-DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
-DEFAULT_TTL_MS = 86_400_000
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ARGUMENT = r"^[^\x00]+$"
@@ -103,15 +111,15 @@ class Prices(Section):
 class Retention(Section):
     """Seconds for which the record of an ended job is kept, for jobs of `/run` and of `/runsync`."""
 
-    async_s: Annotated[int, Field(ge=60, le=604_800)] = 1_800
-    sync_s: Annotated[int, Field(ge=10, le=300)] = 60
+    async_s: Annotated[int, Field(ge=60, le=604_800)] = RETENTION_S
+    sync_s: Annotated[int, Field(ge=10, le=RETENTION_SYNC_MOST_S)] = RETENTION_SYNC_S
 
 
 class RateLimits(Section):
     """An endpoint's limits allow at least this many requests for each of its running workers."""
 
     enabled: bool = True
-    requests_per_worker: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+    requests_per_worker: Annotated[int, Field(ge=0, le=1_000_000)] = REQUESTS_PER_WORKER
 
 
 class Cors(Section):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stoker.control.rules.billing import PriceList
+from stoker.control.rules.limits import RETENTION_S, RETENTION_SYNC_S
 from stoker.control.rules.nodes.ways import WAYS, Way
 from stoker.wire.messages import LockedWeights, Price, RegistryAuth
 
@@ -27,8 +28,8 @@ class PlaneSettings:
     silence_s: float = 60.0  # control requeues a silent node's jobs: later than the agent stopped them
     broken_s: float = 5.0  # a broken stream may come back
     sweep_s: float = 1.0
-    retention_s: float = 1800.0  # how long the record of an ended job is kept
-    retention_sync_s: float = 60.0
+    retention_s: float = RETENTION_S  # how long the record of an ended job is kept
+    retention_sync_s: float = RETENTION_SYNC_S
     allow_private_addresses: bool = False  # may a caller's bucket or webhook lie in a private range?
     aliases: Mapping[str, str] = field(default_factory=dict)
     price_list: PriceList = field(default_factory=PriceList)

@@ -22,6 +22,7 @@ from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.log_following import follow_logs
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.limits import INLINE_BYTES
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -30,9 +31,6 @@ from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import AttemptKey, Ref
-
-INLINE_BYTES = 20 * 1024 * 1024
-"""A spilled payload up to this size is put back; it is also the size of one answer to a stream's poller."""
 
 POLL_CHUNKS = 64
 

@@ -16,11 +16,10 @@ from stoker.control import store
 from stoker.control.errors import TooMany
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.rules.file_quota import FileQuota
+from stoker.control.rules.limits import FILE_LIFE_S
 from stoker.control.rules.types import Endpoint, UploadedFile
 from stoker.control.store.database.commits import Commits
 from stoker.wire import names
-
-KEPT_S = 86_400.0
 
 
 class UploadedFiles:
@@ -35,7 +34,7 @@ class UploadedFiles:
         self._artifacts = artifacts
         self._clock = clock
         self._rng = rng
-        self._quota = FileQuota(KEPT_S)
+        self._quota = FileQuota(FILE_LIFE_S)
 
     async def keep(
         self, endpoint: Endpoint, api_key: str, name: str, file: BinaryIO, media_type: str
@@ -53,7 +52,7 @@ class UploadedFiles:
 
     async def _kept(self, endpoint: Endpoint, name: str, file: BinaryIO, media_type: str) -> UploadedFile:
         key = names.uploaded_key(endpoint.id, names.short_id(self._rng), name)
-        until = self._clock() + KEPT_S
+        until = self._clock() + FILE_LIFE_S
         await self._commits.commit(lambda conn: store.note_orphans(conn, [key], until))
         ref = await self._artifacts.put_file(key, file, media_type)
         return UploadedFile(await self._artifacts.url(ref), ref.size, ref.sha256, until)

@@ -33,8 +33,8 @@ from stoker.control import store
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.jobs import records
 from stoker.control.jobs.queries import JobQueries
+from stoker.control.rules.retries import is_delivered
 from stoker.control.rules.types import Delivery
-from stoker.control.rules.webhook_retries import is_delivered
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.outbound.wait_rule import OTHERS, WEBHOOKS, Group, Held, Waiter, take

@@ -16,9 +16,10 @@ from pydantic_core import to_json
 
 from stoker.control.config.config import to_version
 from stoker.control.config.image_names import LOCAL, ImageNameError, named_image, resolved
-from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, EndpointSection
+from stoker.control.config.sections import EndpointSection
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
+from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion, Template
 from stoker.wire.messages import LockedWeights, RegistryAuth

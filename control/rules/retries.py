@@ -1,4 +1,5 @@
-"""The consequences of failures: whether a job is tried again, when, and its error when it is given up.
+"""The consequences of failures: whether a job or a webhook is tried again, when, and a job's error when it is
+given up.
 
 Pure. The store calls these functions; a job has the counts of what happened before.
 """
@@ -6,6 +7,8 @@ Pure. The store calls these functions; a job has the counts of what happened bef
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+from stoker.control.rules.limits import WEBHOOK_RETRY_S, WEBHOOK_TAKEN, WEBHOOK_TRIES
 
 MAX_ATTEMPTS = 3
 """A job whose attempts failed this often, through no fault of its handler's answer, fails: the default."""
@@ -111,3 +114,13 @@ def after_drop(node: str, assigned: int, at: float) -> Again:
     if assigned >= MAX_ASSIGNMENTS:
         return Again(None, f"{why}; gave up after it was assigned {assigned} times")
     return Again(at, why)
+
+
+def is_delivered(status: int) -> bool:
+    """Returns whether the receiver's answer means that it has the webhook; any other is a failed try."""
+    return status == WEBHOOK_TAKEN
+
+
+def webhook_again_at(failed: int, now: float) -> float | None:
+    """Returns when a webhook is tried again after this many failures, the last of them now; None: no more."""
+    return now + WEBHOOK_RETRY_S if failed < WEBHOOK_TRIES else None

@@ -15,15 +15,10 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
+from stoker.control.rules.limits import EXECUTION_TIMEOUT_MS, TEXT_LENGTH, TTL_MS, URL_LENGTH
 from stoker.outbound.refused_addresses import refusal_before_lookup
 from stoker.outbound.s3.regions import is_region
 from stoker.wire.records import record
-
-EXECUTION_TIMEOUT_MS = (5_000, 604_800_000)
-TTL_MS = (10_000, 604_800_000)
-URL_LENGTH = 2_048
-TEXT_LENGTH = 1_024
-"""Of each text of an s3Config: S3 allows no longer keys, and all of them go to the worker in one header."""
 
 KNOWN: Mapping[str, tuple[str, ...] | None] = {
     "policy": ("executionTimeout", "lowPriority", "ttl"),

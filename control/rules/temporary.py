@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNUSED_S = 86_400.0
+from stoker.control.rules.limits import TEMPORARY_LIFE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +37,4 @@ def last_use(use: Use, now: float) -> float:
 
 def is_unused(use: Use, now: float) -> bool:
     """Returns whether the endpoint is deleted now. A clock that was set back deletes nothing."""
-    return now - last_use(use, now) >= UNUSED_S
+    return now - last_use(use, now) >= TEMPORARY_LIFE_S

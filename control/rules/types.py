@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from stoker.control.rules.access import ALL, Access
 from stoker.control.rules.job_states import TERMINAL, JobState
+from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS, DEFAULT_TTL_MS, RETENTION_S
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.control.rules.pods import WantedPod
@@ -66,8 +67,8 @@ class Endpoint:
     workers_min: int = 0
     workers_max: int = 3
     idle_timeout_s: int = 5
-    execution_timeout_ms: int = 600_000
-    ttl_ms: int = 86_400_000
+    execution_timeout_ms: int = DEFAULT_EXECUTION_TIMEOUT_MS
+    ttl_ms: int = DEFAULT_TTL_MS
     max_attempts: int = 3
     handler_retries: int = 0
     origin: str = "file"
@@ -140,7 +141,7 @@ class NewJob:
     expires_at: float
     execution_timeout_ms: int
     sync: bool
-    retention_s: float = 1800.0
+    retention_s: float = RETENTION_S
     max_attempts: int = 3
     handler_retries: int = 0
     low_priority: bool = False

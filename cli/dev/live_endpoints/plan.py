@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ASK_ABOVE = 5
-"""Creating more endpoints than this needs an answer to a question."""
+from stoker.control.rules.limits import DEV_CONFIRMS_ABOVE
 
 Verb: TypeAlias = Literal["create", "update", "replace", "keep"]
 
@@ -75,7 +74,7 @@ def decide(wanted: Wanted, cached: Cached | None, existing: Existing | None) -> 
 def question(actions: Mapping[str, Action]) -> str | None:
     """Returns what has to be confirmed before these actions are carried out, if anything."""
     creates = [name for name, one in actions.items() if one.verb == "create"]
-    if len(creates) <= ASK_ABOVE:
+    if len(creates) <= DEV_CONFIRMS_ABOVE:
         return None
     return f"{len(creates)} endpoints would be created: {', '.join(creates)}. Create them?"
 

@@ -27,8 +27,7 @@ from stoker.client.apps.resources import (
     template_body,
     template_changes,
 )
-
-AT_ONCE = 3
+from stoker.control.rules.limits import DEV_DEPLOYS_AT_ONCE
 
 
 class Provisioning:
@@ -38,7 +37,7 @@ class Provisioning:
         self._manage, self._folder, self._say = stoker.manage, folder, say
         self._cached: dict[str, Cached] = {}
         self._existing: dict[str, Existing] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(DEV_DEPLOYS_AT_ONCE)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._running: set[asyncio.Task[str]] = set()
         self.states: dict[str, str] = {}

@@ -6,17 +6,17 @@ import errno
 import socket
 
 from stoker.cli.errors import CliError
+from stoker.control.rules.limits import DEV_PORTS
 
-TRIES = 20
 PORTS = (1, 65_535)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that is bound to `port` or to one of the next 19 ports. Raises CliError."""
+    """Returns a socket that is bound to `port` or to one of the next ports. Raises CliError."""
     low, high = PORTS
     if not low <= port <= high:
         raise CliError(f"--port must be from {low} to {high}; got {port}")
-    last = min(port + TRIES - 1, high)
+    last = min(port + DEV_PORTS - 1, high)
     for one in range(port, last + 1):
         bound = _bound(host, one)
         if bound is not None:

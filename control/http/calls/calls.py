@@ -22,9 +22,10 @@ from stoker.control.bodies import Bodies, CallerLeft, too_large
 from stoker.control.errors import BadRequest, Unauthorized, UnsupportedEncoding
 from stoker.control.http.calls.answers import Headers
 from stoker.control.http.calls.ignored import HEADER, header_value, refusal, strict
-from stoker.control.http.calls.query_parameters import MILLISECONDS, TTL_MS, WAIT_MS, whole_number
+from stoker.control.http.calls.query_parameters import MILLISECONDS, whole_number
 from stoker.control.rules.access import Caller
 from stoker.control.rules.json_size import refuse_many_parts
+from stoker.control.rules.limits import STATUS_TTL_MS, WAIT_MS
 from stoker.control.rules.types import Endpoint
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.outbound.wait_rule import Waiter
@@ -84,7 +85,7 @@ class Call:
 
     def ttl_ms(self) -> int | None:
         """Returns `?ttl=` in milliseconds, or None where it was not sent."""
-        return whole_number(self.query, "ttl", TTL_MS, MILLISECONDS)
+        return whole_number(self.query, "ttl", STATUS_TTL_MS, MILLISECONDS)
 
     def note_ignored(self, names: Sequence[str]) -> None:
         """Raises BadRequest if the caller wants such names refused."""

@@ -6,11 +6,20 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
-from stoker.control.auth.rate_limits import LIMITS, WINDOW_S
 from stoker.control.http.calls import schemas
 from stoker.control.http.calls.answers import ACCEPT_ENCODING, error_body
-from stoker.control.http.calls.query_parameters import TTL_MS, WAIT_MS
-from stoker.control.http.calls.settings import FILE_BYTES, MIB, RUN_BYTES, RUNSYNC_BYTES
+from stoker.control.rules.limits import (
+    DEFAULT_WAIT_MS,
+    FILE_BYTES,
+    MIB,
+    RATE_LIMITS,
+    RUN_BYTES,
+    RUNSYNC_BYTES,
+    STATUS_TTL_MS,
+    STREAM_WAIT_MS,
+    WAIT_MS,
+    WINDOW_MS,
+)
 from stoker.control.rules.types import Endpoint
 
 Document = dict[str, Any]
@@ -78,7 +87,7 @@ DESCRIPTIONS = {
 SUBMITS = ("run", "runsync")
 LONG_POLLS = ("runsync", "status-sync", "stream")
 READS_BODY = (*SUBMITS, "status-sync", "stream", "files")
-_WAITS = {"runsync": 90_000, "status-sync": 90_000, "stream": 8_000}
+_WAITS = {"runsync": DEFAULT_WAIT_MS, "status-sync": DEFAULT_WAIT_MS, "stream": STREAM_WAIT_MS}
 
 _QUEUED = {"id": JOB, "status": "IN_QUEUE"}
 _RUNNING = {"id": JOB, "status": "IN_PROGRESS", "delayTime": 120, "workerId": WORKER}
@@ -195,11 +204,11 @@ def endpoints_described(endpoints: Iterable[Endpoint]) -> str:
 
 def description(operation: str) -> str:
     """Returns the operation's description with its rate limits, where it has any."""
-    limit = LIMITS.get(operation)
+    limit = RATE_LIMITS.get(operation)
     if limit is None:
         return DESCRIPTIONS[operation]
     at_once = "" if limit.at_once is None else f" and {limit.at_once} at once"
-    limited = f"At least {limit.window} requests in {WINDOW_S} s{at_once}; more with workers."
+    limited = f"At least {limit.window} requests in {WINDOW_MS // 1000} s{at_once}; more with workers."
     return f"{DESCRIPTIONS[operation]} {limited}"
 
 
@@ -219,7 +228,7 @@ def parameters(operation: str, *, takes_job: bool) -> list[Document]:
         found.append(_parameter("wait", "query", wait, "How long the answer may be held, in milliseconds."))
     if operation == "status":
         ttl = "The record and the job end this many milliseconds from now, if that is earlier than before."
-        found.append(_parameter("ttl", "query", schemas.between(TTL_MS), ttl))
+        found.append(_parameter("ttl", "query", schemas.between(STATUS_TTL_MS), ttl))
     if operation in SUBMITS:
         once = "Makes repetitions of this request one job, for a day."
         found.append(_parameter("Idempotency-Key", "header", schemas.IDEMPOTENCY_KEY, once))
@@ -273,7 +282,7 @@ def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
     if operation in SUBMITS:
         found[200]["headers"] = {"Stoker-Ignored": _IGNORED}
         found[422] = _error(422, "Unprocessable Entity", "Idempotency-Key order-17 came with another request")
-    if operation in LIMITS:
+    if operation in RATE_LIMITS:
         found[429] = _too_many(operation)
     found[500] = _error(
         500, "Internal Server Error", "something went wrong here; the log has it as error 1f0c"
@@ -314,8 +323,8 @@ def _refused() -> Document:
 
 
 def _too_many(operation: str) -> Document:
-    limit = LIMITS[operation].window
-    message = f"/{operation} of endpoint echo takes at most {limit} requests in {WINDOW_S} seconds"
+    limit = RATE_LIMITS[operation].window
+    message = f"/{operation} of endpoint echo takes at most {limit} requests in {WINDOW_MS // 1000} seconds"
     response = _error(429, "Too Many Requests", message)
     text = {"schema": {"type": "string"}}
     response["headers"] = {"Retry-After": _WHOLE_SECONDS, "RateLimit-Policy": text, "RateLimit": text}

@@ -7,17 +7,13 @@ from collections.abc import Mapping
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.limits import DEFAULT_PAGE_SIZE, KEY_LENGTH, PAGE_SIZE
 from stoker.control.rules.submissions import Once, abbreviated, wrong
 from stoker.control.rules.types import Listing
 
-WAIT_MS = (1_000, 300_000)
-TTL_MS = (1_000, 604_800_000)
-LIMIT = (1, 1_000)
-LISTED = 100
 MILLISECONDS = " (milliseconds)"
 SINCE_MS = (0, 253_402_300_799_999)
 CURSOR = (1, 2**63 - 1)
-KEY_CHARACTERS = 255
 
 Query = Mapping[str, list[str]]
 
@@ -52,7 +48,7 @@ def parse_listing(query: Query) -> Listing:
     return Listing(
         state=_state(last(query, "status")),
         since=None if since is None else since / 1000,
-        limit=whole_number(query, "limit", LIMIT) or LISTED,
+        limit=whole_number(query, "limit", PAGE_SIZE) or DEFAULT_PAGE_SIZE,
         before=whole_number(query, "cursor", CURSOR),
     )
 
@@ -69,6 +65,6 @@ def _state(text: str | None) -> JobState | None:
 def once_of(key: str, body: bytes, *, sync: bool) -> Once | None:
     """Returns the `Idempotency-Key` header, and a digest of the request that must come with the key each
     time."""
-    if not 0 < len(key) <= KEY_CHARACTERS or any(not "!" <= character <= "~" for character in key):
-        raise wrong("Idempotency-Key", key, f"1 to {KEY_CHARACTERS} visible ASCII characters")
+    if not 0 < len(key) <= KEY_LENGTH or any(not "!" <= character <= "~" for character in key):
+        raise wrong("Idempotency-Key", key, f"1 to {KEY_LENGTH} visible ASCII characters")
     return Once(key, hashlib.sha256((b"sync\n" if sync else b"async\n") + body).digest())

@@ -8,10 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from stoker.control.http.calls.query_parameters import CURSOR as CURSOR_NUMBERS
-from stoker.control.http.calls.query_parameters import KEY_CHARACTERS, LIMIT, LISTED, SINCE_MS
-from stoker.control.jobs.queries import INLINE_BYTES
+from stoker.control.http.calls.query_parameters import SINCE_MS
 from stoker.control.rules.job_states import TERMINAL, JobState
-from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, URL_LENGTH
+from stoker.control.rules.limits import (
+    DEFAULT_PAGE_SIZE,
+    EXECUTION_TIMEOUT_MS,
+    INLINE_BYTES,
+    KEY_LENGTH,
+    MIB,
+    TTL_MS,
+    URL_LENGTH,
+)
+from stoker.control.rules.limits import PAGE_SIZE as PAGE_SIZES
 
 Schema = dict[str, Any]
 
@@ -92,9 +100,9 @@ SUBMISSION: Schema = {
         },
     },
 }
-IDEMPOTENCY_KEY: Schema = {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARACTERS}}}$"}
+IDEMPOTENCY_KEY: Schema = {"type": "string", "pattern": f"^[!-~]{{1,{KEY_LENGTH}}}$"}
 STATUS: Schema = _states(sorted(JobState))
-PAGE_SIZE: Schema = between(LIMIT, default=LISTED)
+PAGE_SIZE: Schema = between(PAGE_SIZES, default=DEFAULT_PAGE_SIZE)
 CURSOR: Schema = between(CURSOR_NUMBERS)
 SINCE: Schema = between(SINCE_MS)
 
@@ -107,7 +115,7 @@ _REASON: Schema = {
 }
 _OUTPUT: Schema = {
     "description": (
-        f"What the handler returned, or its last progress value. Over {INLINE_BYTES >> 20} MiB it is an"
+        f"What the handler returned, or its last progress value. Over {INLINE_BYTES // MIB} MiB it is an"
         " object of output_url, size and sha256."
     )
 }

@@ -7,9 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
 
-MIB = 1024 * 1024
-RUN_BYTES, RUNSYNC_BYTES, FILE_BYTES = 10 * MIB, 20 * MIB, 60 * MIB
-"""What the bodies of these operations may have. The documentation has these numbers from here."""
+from stoker.control.rules.limits import (
+    DEFAULT_WAIT_MS,
+    FILE_BYTES,
+    HOSTED_WAIT_MS,
+    REQUESTS_PER_WORKER,
+    RUN_BYTES,
+    RUNSYNC_BYTES,
+    STREAM_WAIT_MS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +30,12 @@ class ApiSettings:
     run_body_bytes: int = RUN_BYTES
     runsync_body_bytes: int = RUNSYNC_BYTES
     file_bytes: int = FILE_BYTES
-    wait_ms: int = 90_000
-    hosted_wait_ms: int = 300_000
-    stream_wait_ms: int = 8_000  # below the 10 s after which the stock Python client gives up
+    wait_ms: int = DEFAULT_WAIT_MS
+    hosted_wait_ms: int = HOSTED_WAIT_MS
+    stream_wait_ms: int = STREAM_WAIT_MS
     keepalive_s: float = 15.0
     rate_limits: bool = True
-    requests_per_worker: int = 50
+    requests_per_worker: int = REQUESTS_PER_WORKER
     now_ns: Callable[[], int] = time.monotonic_ns
     cors_origins: tuple[str, ...] = ()
     gateway_domain: str = ""

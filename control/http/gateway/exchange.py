@@ -27,8 +27,8 @@ from stoker.control.http.calls.answers import RECEIVED_TRAILERS, SEND_TRAILERS
 from stoker.control.http.gateway.connections import READ_BYTES, Connection
 from stoker.control.http.gateway.headers import Header, framing, has_body, to_caller, trailers
 from stoker.control.http.gateway.refusals import Unanswered, UpstreamFailed
+from stoker.control.rules.limits import GATEWAY_BYTES
 
-BODY_BYTES = 30 * 1024 * 1024
 """The most that a body may have, of requests and of responses."""
 
 READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -104,8 +104,8 @@ class Exchange:
             chunk = message.get("body", b"")
             size += len(chunk)
             more = message.get("more_body", False) and size != length
-            if size > BODY_BYTES:
-                raise TooLarge(f"the body must be at most {BODY_BYTES} bytes; more was sent")
+            if size > GATEWAY_BYTES:
+                raise TooLarge(f"the body must be at most {GATEWAY_BYTES} bytes; more was sent")
             data = self._http.send(h11.Data(chunk)) or b"" if chunk else b""
             if not more:
                 received = self._scope["state"].get(RECEIVED_TRAILERS, ())
@@ -131,8 +131,8 @@ class Exchange:
                     await self._begin(event)
                 case h11.Data():
                     size += len(event.data)
-                    if size > BODY_BYTES:
-                        raise self._failed(f"sent a response of over {BODY_BYTES} bytes")
+                    if size > GATEWAY_BYTES:
+                        raise self._failed(f"sent a response of over {GATEWAY_BYTES} bytes")
                     chunks.append(bytes(event.data))
                 case h11.EndOfMessage():
                     return await self._end(b"".join(chunks), trailers(list(event.headers)))
@@ -146,8 +146,8 @@ class Exchange:
         if response.status_code > _STATUS_MAX:
             raise self._failed(f"responded with status {response.status_code}")
         declared = next((value for name, value in headers if name == b"content-length"), b"0")
-        if int(declared) > BODY_BYTES:
-            raise self._failed(f"sent a response of over {BODY_BYTES} bytes")
+        if int(declared) > GATEWAY_BYTES:
+            raise self._failed(f"sent a response of over {GATEWAY_BYTES} bytes")
         if not has_body(self._scope["method"].encode(), response.status_code):
             self._connection.once = True
         passed = to_caller(headers, self._connection.worker, response.status_code, self._prefix)
@@ -176,8 +176,8 @@ def request_of(
     """Returns the head of the request to the worker. `framed` are the headers as they came from the caller.
     Raises BadRequest and TooLarge."""
     declared = next((value for name, value in framed if name == b"content-length"), b"0")
-    if not declared.isdigit() or len(declared) > _LENGTH_DIGITS or int(declared) > BODY_BYTES:
-        raise TooLarge(f"the body must be at most {BODY_BYTES} bytes")
+    if not declared.isdigit() or len(declared) > _LENGTH_DIGITS or int(declared) > GATEWAY_BYTES:
+        raise TooLarge(f"the body must be at most {GATEWAY_BYTES} bytes")
     try:
         return h11.Request(method=method, target=target, headers=[*headers, *framing(framed)])
     except h11.LocalProtocolError:

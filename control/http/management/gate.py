@@ -21,9 +21,9 @@ from stoker.control.http.calls.calls import decoded
 from stoker.control.http.management.refusals import refused
 from stoker.control.http.management.unknown import with_ignored_header
 from stoker.control.rules.json_size import refuse_many_parts
+from stoker.control.rules.limits import MANAGEMENT_BYTES
 from stoker.control.rules.submissions import abbreviated
 
-BODY_BYTES = 1024 * 1024
 KEYS_MOST = 10_000
 """The most keys, lists and objects of a body: it is read on the loop, several times."""
 
@@ -49,17 +49,17 @@ class Gate:
 
 
 async def _body(request: Request) -> bytes:
-    too_large = TooLarge(f"the body is larger than {BODY_BYTES} bytes, which no resource needs")
+    too_large = TooLarge(f"the body is larger than {MANAGEMENT_BYTES} bytes, which no resource needs")
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > BODY_BYTES:
+    if length.isdecimal() and int(length) > MANAGEMENT_BYTES:
         raise too_large
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)
         size += len(part)
-        if size > BODY_BYTES:
+        if size > MANAGEMENT_BYTES:
             raise too_large
-    return await decoded(b"".join(parts), request.headers.get("content-encoding", ""), BODY_BYTES)
+    return await decoded(b"".join(parts), request.headers.get("content-encoding", ""), MANAGEMENT_BYTES)
 
 
 def _check(request: Request, body: bytes) -> None:

@@ -7,11 +7,10 @@ belongs to an account and an endpoint.
 from __future__ import annotations
 
 from stoker.control.errors import KeyReused
+from stoker.control.rules.limits import KEY_LIFE_S
 from stoker.control.rules.submissions import Once
 from stoker.control.rules.types import NewJob
 from stoker.control.store.database.opening import Conn
-
-KEY_LIFE_S = 86_400.0
 
 _TAKE = """
 INSERT INTO idempotency (account, endpoint, key, fingerprint, job, expires_at)

@@ -13,6 +13,7 @@ from typing import Any
 
 from stoker.control.rules.billing import PriceList
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.limits import URL_LIFE_S
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.retries import Again, Counts, after_failure, after_refusal, retries
 from stoker.control.rules.types import Changed, JobView, ReportsApplied
@@ -40,7 +41,6 @@ from stoker.wire.messages import (
     VolumeUsed,
 )
 
-ARTIFACT_LIFE_S = 7 * 86_400.0
 RENEWAL_S = 1.0
 """A lease is many seconds long, and an outcome should cost few statements."""
 
@@ -255,7 +255,7 @@ def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, n
             "size": artifact.size,
             "sha256": artifact.sha256,
             "media_type": artifact.media_type,
-            "expires_at": now + ARTIFACT_LIFE_S,
+            "expires_at": now + URL_LIFE_S,
         }
         for artifact in outcome.artifacts
     ]

@@ -2,7 +2,7 @@
 
 A row is written by the transaction that ended the job, as a copy of the record, its input and its output: it
 outlives the job, and a retry changes nothing in it. It goes when it was delivered, or was tried often enough
-(`control.rules.webhook_retries`).
+(`control.rules.retries`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from sqlalchemy import select, tuple_
 
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.retries import webhook_again_at
 from stoker.control.rules.types import Delivery, JobView
-from stoker.control.rules.webhook_retries import next_try_at
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.orphan_objects import release
 from stoker.control.store.tables.jobs import webhooks
@@ -150,7 +150,7 @@ def webhook_tried(conn: Conn, delivery: str, now: float, delivered: bool) -> Non
     """Stores the result of a try. Where the webhook was delivered, or tried for the last time, the row is
     deleted, and with it what only the row named."""
     if not delivered and (failed := conn.run(_FAILED, {"id": delivery}).fetchone()) is not None:
-        again = next_try_at(failed[0], now)
+        again = webhook_again_at(failed[0], now)
         if again is not None:
             webhook_later(conn, delivery, again)
             return

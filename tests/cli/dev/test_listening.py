@@ -8,21 +8,22 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from stoker.cli.dev.local_server.listening import TRIES, listen
+from stoker.cli.dev.local_server.listening import listen
 from stoker.cli.errors import CliError
+from stoker.control.rules.limits import DEV_PORTS
 
 
 @pytest.fixture
 def taken() -> Iterator[list[int]]:
-    """TRIES ports in a row that are in use."""
+    """DEV_PORTS ports in a row that are in use."""
     for first in range(20_000, 60_000, 997):
         with ExitStack() as stack:
             try:
-                for port in range(first, first + TRIES):
+                for port in range(first, first + DEV_PORTS):
                     stack.enter_context(socket.create_server(("127.0.0.1", port)))
             except OSError:
                 continue
-            yield list(range(first, first + TRIES))
+            yield list(range(first, first + DEV_PORTS))
             return
     pytest.fail("no ports in a row are free")
 

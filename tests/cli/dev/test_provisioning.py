@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from written_apps import BALANCED, ONE, app
 
-from stoker.cli.dev.live_endpoints.provisioning import AT_ONCE, Provisioning
+from stoker.cli.dev.live_endpoints.provisioning import Provisioning
 from stoker.cli.dev.project import AppEndpoint, load
 from stoker.client import BadRequest, NotFound
+from stoker.control.rules.limits import DEV_DEPLOYS_AT_ONCE
 
 
 class Kind:
@@ -85,7 +86,7 @@ async def test_three_are_provisioned_at_a_time_and_one_that_fails_keeps_no_other
     provisioning = await platform.provisioning()
     await provisioning.provision(load(tmp_path / "app").endpoints)
     assert len(platform.endpoints.there) == 6
-    assert platform.endpoints.most == AT_ONCE
+    assert platform.endpoints.most == DEV_DEPLOYS_AT_ONCE
     assert "live-f3 could not be provisioned: no" in platform.said
     assert provisioning.states["live-f3"] == "failed: no"
     assert provisioning.states["live-f2"] == "ready"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from stoker.cli.dev.live_endpoints import cache
 from stoker.cli.dev.live_endpoints.plan import (
-    ASK_ABOVE,
     Action,
     Cached,
     Existing,
@@ -21,6 +20,7 @@ from stoker.cli.dev.live_endpoints.plan import (
     question,
     stale,
 )
+from stoker.control.rules.limits import DEV_CONFIRMS_ABOVE
 
 QUEUE, GPU = Wanted("h1"), Wanted("h1", compute="GPU")
 THERE = Existing("e1", "t1", "QUEUE", "CPU")
@@ -54,8 +54,8 @@ def test_more_than_five_new_ones_are_asked_for() -> None:
             "live-kept": Action("keep", "the same", THERE)
         }
 
-    assert question(actions(ASK_ABOVE)) is None
-    asked = question(actions(ASK_ABOVE + 1))
+    assert question(actions(DEV_CONFIRMS_ABOVE)) is None
+    asked = question(actions(DEV_CONFIRMS_ABOVE + 1))
     assert asked is not None
     assert asked.startswith("6 endpoints would be created: live-0, live-1,")
     assert "live-kept" not in asked

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
-from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, DEFAULT_TTL_MS
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.operations.pod_answers import PodResponse, env_response, worker_responses
 from stoker.control.http.management.operations.shapes import (
@@ -27,7 +26,12 @@ from stoker.control.http.management.operations.shapes import (
 from stoker.control.http.management.operations.templates import TemplateResponse, template_response
 from stoker.control.resources import ManagedResources, blueprint
 from stoker.control.resources.blueprint import INT
-from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS
+from stoker.control.rules.limits import (
+    DEFAULT_EXECUTION_TIMEOUT_MS,
+    DEFAULT_TTL_MS,
+    EXECUTION_TIMEOUT_MS,
+    TTL_MS,
+)
 from stoker.control.rules.types import Endpoint, Template
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])

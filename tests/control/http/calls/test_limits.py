@@ -11,13 +11,13 @@ from asgi_caller import Caller
 from fake_plane import KEY, FakePlane
 from starlette.types import ASGIApp
 
-from stoker.control.auth.rate_limits import LIMITS, Limit
 from stoker.control.errors import Unavailable
 from stoker.control.http.calls import calls
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.server.server import serve_http
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.limits import RATE_LIMITS, RateLimit
 from stoker.control.rules.streams import StreamEvent
 
 
@@ -225,8 +225,8 @@ HELD = [("runsync", "POST"), ("status-sync/x", "GET"), ("stream/x", "GET")]
 @pytest.fixture
 def one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every operation has room for one."""
-    small = {name: Limit(limit.window, 1) for name, limit in LIMITS.items()}
-    monkeypatch.setattr("stoker.control.auth.rate_limits.LIMITS", small)
+    small = {name: RateLimit(limit.window, 1) for name, limit in RATE_LIMITS.items()}
+    monkeypatch.setattr("stoker.control.auth.rate_limits.RATE_LIMITS", small)
 
 
 def held_caller(path: str, method: str) -> Caller:
@@ -369,8 +369,8 @@ async def test_a_submission_that_takes_long_to_send_is_not_watched(
 async def test_openai_routes_share_a_row_of_their_own_and_refuse_in_their_shape(
     http: httpx2.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = {**LIMITS, "openai": Limit(2, 400)}
-    monkeypatch.setattr("stoker.control.auth.rate_limits.LIMITS", small)
+    small = {**RATE_LIMITS, "openai": RateLimit(2, 400)}
+    monkeypatch.setattr("stoker.control.auth.rate_limits.RATE_LIMITS", small)
     for path in ("chat/completions", "embeddings"):
         plane.events.put_nowait(StreamEvent("end", 1, 0, b"null", plane.add(state=JobState.COMPLETED)))
         assert (await http.post(f"/v2/echo/openai/v1/{path}", json={})).status_code == 200

@@ -20,7 +20,7 @@ from stoker.control.errors import BadRequest, TooLarge
 from stoker.control.http.calls import documents, schemas
 from stoker.control.http.calls.calls import decompressed
 from stoker.control.http.calls.settings import ApiSettings
-from stoker.control.jobs.queries import INLINE_BYTES
+from stoker.control.rules.limits import INLINE_BYTES
 
 BODY = json.dumps({"input": {"text": "hi" * 500}}).encode()
 PACKED = gzip.compress(BODY, mtime=0)

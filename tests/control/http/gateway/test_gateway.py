@@ -414,7 +414,7 @@ async def test_bodies_have_a_limit() -> None:
             served.respond(str(len(served.body)).encode())
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(exchange, "BODY_BYTES", LIMIT)
+        patched.setattr(exchange, "GATEWAY_BYTES", LIMIT)
         await _bodies(by_path)
 
 

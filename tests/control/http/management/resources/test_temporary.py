@@ -15,7 +15,8 @@ from test_endpoint_stories import at_work, run
 from stoker.control import store
 from stoker.control.resources import temporary as resources
 from stoker.control.rules import temporary as rules
-from stoker.control.rules.temporary import UNUSED_S, Use, is_unused, last_use
+from stoker.control.rules.limits import TEMPORARY_LIFE_S
+from stoker.control.rules.temporary import Use, is_unused, last_use
 from stoker.control.store import Conn
 from stoker.control.store.resources import endpoint_uses
 from stoker.wire.messages import Usage
@@ -30,7 +31,7 @@ TIMES = st.floats(0, 1e7)
 @pytest.fixture(autouse=True)
 def _short_days(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "seed" in request.fixturenames:
-        monkeypatch.setattr(rules, "UNUSED_S", 24 * HOUR_S)
+        monkeypatch.setattr(rules, "TEMPORARY_LIFE_S", 24 * HOUR_S)
         monkeypatch.setattr(resources, "EVERY_S", 0.5)
 
 
@@ -165,5 +166,8 @@ def test_it_is_unused_a_day_after_the_latest_of_its_uses(
     use = Use(changed, False, queued, worked, requested)
     latest = max(at for at in (changed, queued, worked, requested) if at is not None)
     assert last_use(use, now) == latest
-    assert is_unused(use, now) is (now >= latest + UNUSED_S) or abs(now - latest - UNUSED_S) < 1e-6
+    assert (
+        is_unused(use, now) is (now >= latest + TEMPORARY_LIFE_S)
+        or abs(now - latest - TEMPORARY_LIFE_S) < 1e-6
+    )
     assert not is_unused(Use(changed, True, queued, worked, requested), now)
