@@ -43,7 +43,7 @@ PARAMETER = re.compile(r"\{\w+\}|[A-Z][A-Z_]+|ID")
 
 def operations() -> dict[str, Mapping[str, set[str]]]:
     """Each path of both OpenAPI documents, parameters blanked: its methods with their query parameters."""
-    jobs = make_app(FakePlane()).otherwise.openapi()["paths"]
+    jobs = make_app(FakePlane()).app.openapi()["paths"]
     managed = {f"/v1{path}": found for path, found in routes().openapi()["paths"].items()}
     known: dict[str, dict[str, set[str]]] = {}
     for path, methods in {**jobs, **managed}.items():

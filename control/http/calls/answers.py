@@ -14,6 +14,8 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
+from starlette.background import BackgroundTask
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.errors import (
@@ -50,16 +52,23 @@ ACCEPT_ENCODING = "gzip, deflate"
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 
+class OwnResponse(Response):
+    """A response for FastAPI that sends itself: nothing of its base class is made or used."""
+
+    background: BackgroundTask | None = None
+
+
 @record(frozen=True, slots=True)
-class Answer:
-    """`after` runs once the socket has taken the whole body, and not where the caller left before.
+class Answer(OwnResponse):
+    """An answer of JSON. `after` runs once the socket has taken the whole body, and not where the caller left
+    before.
 
     A caller that leaves afterwards has been answered: many close their connection with the last byte.
     """
 
     body: bytes
     status: int = 200
-    headers: Headers = ()
+    more: Headers = ()
     after: Callable[[], Awaitable[None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +77,7 @@ class Answer:
             {
                 "type": "http.response.start",
                 "status": self.status,
-                "headers": [*_JSON, (b"content-length", b"%d" % len(self.body)), *self.headers],
+                "headers": [*_JSON, (b"content-length", b"%d" % len(self.body)), *self.more],
             }
         )
         if self.after is None:

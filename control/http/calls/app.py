@@ -1,31 +1,31 @@
 """The FastAPI application over a plane: the operations of every endpoint, `/ping`, and their documentation.
 
-FastAPI routes and documents. Operations go straight from the server to `router`, as FastAPI's layers cost
-more than the rest of a no-op job's HTTP.
+host below the gateway's domain? ─yes─> the gateway
+a route here? ─yes─> its answer     no ──> the gateway, which passes on what names none of its endpoints
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import orjson
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Match, Mount, Route
 from starlette.types import ASGIApp
 
 from stoker.control.config.endpoints import Endpoints
-from stoker.control.http.calls import documents, schemas, welcome
-from stoker.control.http.calls.answers import error_body, unexpected
+from stoker.control.http.calls import documented, jobs, openai, welcome
+from stoker.control.http.calls.answers import error_body
+from stoker.control.http.calls.calls import Operations
 from stoker.control.http.calls.explorer import add_explorer, assets
-from stoker.control.http.calls.operations import Operation, Operations
-from stoker.control.http.calls.router import PREFIX, OperationRouter, method_not_allowed
+from stoker.control.http.calls.front import Front
+from stoker.control.http.calls.route import OperationRoute
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.calls.unserved import unserved
 from stoker.control.plane import Plane
@@ -46,25 +46,29 @@ _EXPOSED_HEADERS = (
 )
 """Headers that pages may read: all, as a worker has its own. Older browsers know no `*`, and need names."""
 
-_SECURITY = {"key": {"type": "http", "scheme": "bearer", "description": "An API key; the bare key will do."}}
-
 
 class Documented(FastAPI):
-    """The application for all but operations: the documentation, the probe, and paths that do not exist."""
+    """The application with the document of its operations and of the endpoints that exist now."""
 
     endpoints: Endpoints
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the document of the endpoints that exist now. FastAPI learns of security and shapes from
-        functions' signatures, which here say nothing."""
-        found = [one for one in self.endpoints.by_id.values() if one.type == "QUEUE"]
-        inputs = {documents.input_name(one.id): one.run.schema for one in found if one.run.schema}
-        shapes = {**schemas.COMPONENTS, **inputs}
+        """Returns the document. FastAPI learns of keys, submissions and refusals from signatures, which here
+        say nothing of them."""
         document = super().openapi()
+        shapes = {**document["components"]["schemas"], **documented.submission_shapes()}
+        for unused in ("HTTPValidationError", "ValidationError"):
+            shapes.pop(unused, None)
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                if "HTTPValidationError" in str(operation["responses"].get("422")):
+                    del operation["responses"]["422"]
+        found = [one for one in self.endpoints.by_id.values() if one.type == "QUEUE"]
+        inputs = {documented.input_name(one.id): one.run.schema for one in found if one.run.schema}
         return {
             **document,
-            "info": {**document["info"], "description": documents.endpoints_described(found)},
-            "components": {"securitySchemes": _SECURITY, "schemas": shapes},
+            "info": {**document["info"], "description": documented.endpoints_described(found)},
+            "components": {"securitySchemes": documented.SECURITY, "schemas": {**shapes, **inputs}},
         }
 
 
@@ -79,20 +83,25 @@ def make_app(
     gateway: GatewayMaker | None = None,
     probes: APIRouter | None = None,
 ) -> ASGIApp:
-    """Returns the router of operations, behind the CORS middleware where browsers may call. `management`,
-    where given, answers below /v1."""
+    """Returns the application, behind the CORS middleware where browsers may call. `management`, where given,
+    answers below /v1."""
     settings = settings or ApiSettings()
     app = Documented(
-        title="Stoker", version=settings.version, redirect_slashes=False, docs_url=None, redoc_url=None
+        title="Stoker",
+        version=settings.version,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+        },  # reads the environment at each request
     )
     app.endpoints = plane.endpoints
-    operations = Operations(plane, settings)
-    otherwise = app if gateway is None else gateway(frozenset(operations.table), app)
-    router = OperationRouter(plane, operations, settings, otherwise)
-    for name, operation in operations.table.items():
-        # A path of any depth, such as that of `openai`, cannot be written in an OpenAPI document.
-        for method in () if operation.takes_path else operation.methods:
-            app.router.routes.append(_documented(router, name, method, operation))
+    app.state.operations = Operations(plane, settings)
+    # Not by include_router, which matches each request twice: that costs 10 us.
+    app.router.routes += [*jobs.ROUTES, *openai.router.routes]
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
     app.include_router(welcome.router)
     app.include_router(unserved(plane.callers))
@@ -103,15 +112,19 @@ def make_app(
     if management is not None:
         app.router.routes.append(_below("/v1", management))
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected_error)
-    return _for_browsers(router, settings.cors_origins) if settings.cors_origins else router
+    below = app.router.default
+    if gateway is not None:
+        names = {one.operation for one in app.routes if isinstance(one, OperationRoute)}
+        below = app.router.default = gateway(frozenset(names), app.router.not_found)
+    front = Front(app, below, settings.gateway_domain)
+    return _for_browsers(front, settings.cors_origins) if settings.cors_origins else front
 
 
-def _for_browsers(router: OperationRouter, origins: tuple[str, ...]) -> ASGIApp:
+def _for_browsers(front: Front, origins: tuple[str, ...]) -> ASGIApp:
     """Pages of these origins may call with a key of theirs, and send any header: clients have their own, such
     as `x-stainless-*` and `traceparent`. A browser's preflight requests need no key."""
     return CORSMiddleware(
-        router,
+        front,
         allow_origins=origins,
         allow_methods=["*"],
         allow_headers=["*"],
@@ -127,33 +140,6 @@ def _below(prefix: str, app: ASGIApp) -> Mount:
     return mount
 
 
-def _documented(router: OperationRouter, name: str, method: str, operation: Operation) -> APIRoute:
-    """Returns a route of the documentation. A request that comes this way reaches the router, too."""
-    path = f"/{PREFIX}/{{endpoint_id}}/{name}" + ("/{job_id}" if operation.takes_job else "")
-    extra: documents.Document = {
-        "parameters": documents.parameters(name, takes_job=operation.takes_job),
-        "security": [{"key": []}],
-    }
-    body = documents.request_body(name)
-    if body is not None:
-        extra["requestBody"] = body
-    route = APIRoute(
-        path,
-        _ping,
-        methods=[method],
-        response_model=None,
-        name=f"{name} {method}",
-        operation_id=f"{name}-{method.lower()}",
-        summary=documents.SUMMARIES[name],
-        description=documents.description(name),
-        responses=documents.responses(name, takes_job=operation.takes_job),
-        openapi_extra=extra,
-        tags=["jobs"],
-    )
-    route.app = router
-    return route
-
-
 async def _ping() -> dict[str, str]:
     return {"status": "ok"}
 
@@ -161,18 +147,19 @@ async def _ping() -> dict[str, str]:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Returns what FastAPI refuses by itself, in our shape."""
     assert isinstance(error, HTTPException)
-    if error.status_code == 405 and error.headers is not None:
-        allowed = tuple(sorted(error.headers["Allow"].split(", ")))
-        answer = method_not_allowed(request.method, allowed)
-        return _rendered(answer.body, 405, {"allow": ", ".join(allowed)})
-    message = NO_PATH if error.status_code == 404 else str(error.detail)
-    return _rendered(orjson.dumps(error_body(error.status_code, message)), error.status_code, error.headers)
+    status, message, headers = error.status_code, str(error.detail), error.headers
+    if status == 405:
+        allowed = ", ".join(_allowed(request, (headers or {})["Allow"]))
+        message, headers = f"{request.method} is not allowed here; allowed: {allowed}", {"allow": allowed}
+    elif status == 404:
+        message = NO_PATH
+    return Response(orjson.dumps(error_body(status, message)), status, headers, "application/json")
 
 
-async def _unexpected_error(_: Request, error: Exception) -> Response:
-    answer = unexpected(error)
-    return _rendered(answer.body, answer.status, None)
-
-
-def _rendered(body: bytes, status: int, headers: Mapping[str, str] | None) -> Response:
-    return Response(body, status, headers, media_type="application/json")
+def _allowed(request: Request, by_first_route: str) -> list[str]:
+    """Returns the methods of all routes at the path of a request: FastAPI names those of the first only."""
+    found = set(by_first_route.split(", "))
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)

@@ -1,7 +1,6 @@
-"""A request as the operations see it: its parameters, caller, endpoint and body.
+"""A request as the operations see it: its caller, endpoint and body.
 
-Reads straight from the ASGI scope: a request object costs as much as all of this. A body is read in
-parts and refused as soon as it is over its limit (`control.bodies`).
+A body is read in parts and refused as soon as it is over its limit (`control.bodies`).
 
 A caller whose answer takes long is watched, and ends its admission when it leaves. A submission goes on then,
 as it may be half stored; what only reads ends with its caller.
@@ -11,21 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, TypeVar
 
+import orjson
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from stoker.control.auth.rate_limits import Admission
+from stoker.control.auth.rate_limits import Admission, Rates
 from stoker.control.bodies import Bodies, CallerLeft, too_large
 from stoker.control.errors import BadRequest, Unauthorized, UnsupportedEncoding
-from stoker.control.http.calls.answers import Headers
+from stoker.control.http.calls.answers import Answer, Headers
 from stoker.control.http.calls.ignored import HEADER, header_value, refusal, strict
-from stoker.control.http.calls.query_parameters import MILLISECONDS, whole_number
+from stoker.control.http.calls.settings import ApiSettings
+from stoker.control.http.calls.turns import Turns
+from stoker.control.jobs.records import Record
+from stoker.control.plane import Plane
 from stoker.control.rules.access import Caller
 from stoker.control.rules.json_size import refuse_many_parts
-from stoker.control.rules.limits import STATUS_TTL_MS, WAIT_MS
 from stoker.control.rules.types import Endpoint
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.outbound.wait_rule import Waiter
@@ -46,22 +49,23 @@ NOT_COMPRESSED = ("", "identity")
 COMPRESSED = ("gzip", "x-gzip", "deflate")
 
 
-@dataclass(slots=True)
-class Call:
-    """`caller` and `endpoint` are set once they were found; `admission` counts it as a request in progress.
-    `query` holds the query's parameters, each with all its values: of a call that was admitted. `ignored` is
+class Call(Request):
+    """A request for an operation. `caller` and `endpoint` are set once they were found; `admission` counts it
+    as a request in progress. `job`: the job that the path names, or the path below `/openai`. `ignored` is
     the header of the answer which names what in the request means nothing here."""
 
-    scope: Scope
-    receive: Receive
-    job: str
-    bodies: Bodies
-    caller: Caller = field(init=False)
-    endpoint: Endpoint = field(init=False)
-    query: Mapping[str, list[str]] = field(default_factory=dict)
-    admission: Admission | None = None
-    left: bool = False
-    ignored: Headers = ()
+    caller: Caller
+    endpoint: Endpoint
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        super().__init__(scope, receive)
+        self.job: str = scope["path_params"].get("job_id", "")
+        self.shared: Operations = scope["app"].state.operations
+        self.plane: Plane = self.shared.plane
+        self.settings: ApiSettings = self.shared.settings
+        self.admission: Admission | None = None
+        self.left = False
+        self.ignored: Headers = ()
 
     async def next_message(self) -> Message:
         """Returns the next message. Once the caller has left, every call returns the disconnect."""
@@ -78,14 +82,11 @@ class Call:
                 return str(value, "latin-1")
         return None
 
-    def wait_s(self, default_ms: int) -> float:
-        """Returns `?wait=`, which is in milliseconds, as seconds; the default where it was not sent."""
-        requested_ms = whole_number(self.query, "wait", WAIT_MS, MILLISECONDS) if self.query else None
-        return (requested_ms or default_ms) / 1000
+    def accepts_events(self) -> bool:
+        return "text/event-stream" in (self.header(b"accept") or "")
 
-    def ttl_ms(self) -> int | None:
-        """Returns `?ttl=` in milliseconds, or None where it was not sent."""
-        return whole_number(self.query, "ttl", STATUS_TTL_MS, MILLISECONDS)
+    def answer(self, record: Record) -> Answer:
+        return Answer(orjson.dumps(record), 200, self.ignored)
 
     def note_ignored(self, names: Sequence[str]) -> None:
         """Raises BadRequest if the caller wants such names refused."""
@@ -93,7 +94,7 @@ class Call:
             raise BadRequest(refusal(names))
         self.ignored = ((HEADER, header_value(names).encode("ascii")),)
 
-    async def body(self, limit: int) -> bytes:
+    async def read(self, limit: int) -> bytes:
         """Returns the body, decompressed if a header says that it is compressed. Neither the received nor the
         decompressed body may be over the limit."""
         received, encoding = await self.received(limit), self.header(b"content-encoding")
@@ -109,7 +110,7 @@ class Call:
             size = int(declared[:_LENGTH_DIGITS])
             if len(declared) > _LENGTH_DIGITS or size > limit:
                 raise too_large(limit, f"it is declared as {declared[:_LENGTH_DIGITS]} bytes")
-        return await self.bodies.receive(self, limit, size)
+        return await self.shared.bodies.receive(self, limit, size)
 
     def waiter(self) -> Waiter:
         """Returns the caller, at its address."""
@@ -205,9 +206,23 @@ class BodyReader:
             return await run_in_thread("read a body", bounded)
 
 
+class Operations:
+    """The parts that the operations of one application share."""
+
+    def __init__(self, plane: Plane, settings: ApiSettings) -> None:
+        self.plane = plane
+        self.settings = settings
+        self.rates = (
+            Rates(settings.requests_per_worker, plane.cluster.ready_workers) if settings.rate_limits else None
+        )
+        self.bodies = Bodies(settings.spool)
+        self.reader = BodyReader()
+        self.turns = Turns()
+
+
 def may_not(call: Call, *, write: bool) -> Unauthorized:
     """Returns the refusal of a key that has no right to do this at the endpoint."""
-    what, named = "change anything" if write else "look", call.scope["path"].split("/")[2]
+    what, named = "change anything" if write else "look", call.path_params["endpoint_id"]
     return Unauthorized(
         f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"
     )

@@ -15,16 +15,18 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from stoker.control.errors import BadRequest
+from stoker.control.http.calls.answers import OwnResponse
 from stoker.control.jobs import records
 from stoker.control.rules.streams import LogEvent, StreamEvent
 from stoker.control.rules.submissions import abbreviated
+from stoker.wire.records import record
 
 E = TypeVar("E")
 
@@ -85,13 +87,20 @@ def render_log(event: LogEvent) -> bytes:
     raise ValueError(f"no such event: {event.kind}")
 
 
-@dataclass(frozen=True, slots=True)
-class EventAnswer(Generic[E]):
+@record(frozen=True, slots=True)
+class EventAnswer(OwnResponse, Generic[E]):
+    """A stream of events, which lasts no longer than `while_valid`, if given."""
+
     events: AsyncIterator[E]
     keepalive_s: float
-    render: Callable[[E], bytes]
+    encode: Callable[[E], bytes]
+    while_valid: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self.while_valid():
+            await self._stream(receive, send)
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         gone = asyncio.ensure_future(_until_left(receive))
@@ -116,7 +125,7 @@ class EventAnswer(Generic[E]):
                 event = coming.result()
                 if event is None:
                     return
-                await send(_part(self.render(event)))
+                await send(_part(self.encode(event)))
                 coming = asyncio.ensure_future(self._next())
         except Exception:
             # The status line went out long ago: the stream ends without `end`, and the reader comes back.

@@ -19,18 +19,20 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from fastapi import APIRouter
 from pydantic_core import from_json, to_json
+from starlette.responses import Response
 
 from stoker.control.errors import ControlError, NotFound, Unavailable
+from stoker.control.http.calls import videos
 from stoker.control.http.calls.answers import Answer, json_answer
 from stoker.control.http.calls.answers import error_answer as api_error_answer
-from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, BodyReader, Call
+from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.http.calls.event_stream import EventAnswer
-from stoker.control.http.calls.settings import ApiSettings
-from stoker.control.http.calls.videos import VideosOperation
+from stoker.control.http.calls.jobs import PREFIX
+from stoker.control.http.calls.route import OperationRoute
 from stoker.control.http.openai import answers, images
 from stoker.control.http.openai.requests import OpenAIRequest, parse_request
-from stoker.control.plane import Plane
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import parse_submission
@@ -62,95 +64,110 @@ class FinishedJob:
         )
 
 
-class OpenAIOperation:
-    def __init__(self, plane: Plane, settings: ApiSettings, reader: BodyReader) -> None:
-        self._plane = plane
-        self._settings = settings
-        self._reader = reader
-        self._videos = VideosOperation(plane, settings.file_bytes, reader)
+class OpenAIRoute(OperationRoute):
+    writes = True
+    held = True
 
-    async def handle(self, call: Call) -> Answer | EventAnswer[bytes]:
-        if self._videos.serves(call):
-            return await self._videos.handle(call)
-        method = call.scope["method"]
-        body = await call.body(IGNORED_BODY_BYTES if method == "GET" else self._settings.run_body_bytes)
-        parse = partial(parse_request, method, call.job, call.header(b"content-type"))
-        request = await self._reader.read(parse, body)
-        if call.endpoint.hosted:
-            return await call.while_connected(self._hosted(call, request))
-        if request.streams:
-            return await self._stream(call, request)
-        return _answer(await call.while_connected(self._finish(call, request.job_input)))
+    def refuse(self, error: ControlError) -> Answer:
+        """Returns a refusal's answer in the shape of the OpenAI API."""
+        answer = api_error_answer(error)
+        return replace(answer, body=to_json(answers.error_body(answer.status, str(error))))
 
-    async def _hosted(self, call: Call, request: OpenAIRequest) -> Answer:
-        if request.route == MODELS:
-            return json_answer({"object": "list", "data": [_model(call.endpoint)]})
-        properties = (call.endpoint.run.schema or {}).get("properties", {})
-        if request.route != images.ROUTE or request.body is None or "image_format" not in properties:
-            raise NotFound(f"{call.scope['method']} {request.route} is not served by {call.endpoint.id}")
-        return await self._images(call, images.parse_images(request.body))
 
-    async def _images(self, call: Call, request: images.ImagesRequest) -> Answer:
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self._finish(call, one)) for one in request.inputs]
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-        finished = [task.result() for task in running]
-        for one in finished:
-            if one.view.state is not JobState.COMPLETED:
-                return _answer(one)
-        data = [await self._image(one, as_base64=request.as_base64) for one in finished]
-        return json_answer({"created": int(finished[0].view.created_at), "data": data})
+router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute, include_in_schema=False)
 
-    async def _image(self, finished: FinishedJob, *, as_base64: bool) -> dict[str, Any]:
-        output = finished.output
-        if not as_base64:
-            return {"url": output["image_url"], "seed": output["seed"]}
-        key = _key_of(output["image_url"], finished.view)
-        data = await self._plane.artifacts.get(Ref(key, IMAGE_BYTES, ""))
-        return {"b64_json": base64.b64encode(data).decode(), "seed": output["seed"]}
 
-    async def _finish(self, call: Call, job_input: Mapping[str, Any]) -> FinishedJob:
-        chunks: list[Any] = []
-        async with aclosing(self._events(call, job_input)) as events:
-            async for event in events:
-                match event.kind:
-                    case "chunk":
-                        chunks.append(from_json(event.value))
-                    case "reset":
-                        chunks.clear()
-                    case "end" if event.view is not None:
-                        return FinishedJob(event.view, chunks)
+@router.get("/openai{job_id:path}")
+@router.post("/openai{job_id:path}")
+async def openai(call: Call) -> Response:
+    """Answers a request of an OpenAI client."""
+    if videos.serves(call):
+        return await videos.answer(call)
+    method = call.method
+    body = await call.read(IGNORED_BODY_BYTES if method == "GET" else call.settings.run_body_bytes)
+    parse = partial(parse_request, method, call.job, call.header(b"content-type"))
+    request = await call.shared.reader.read(parse, body)
+    if call.endpoint.hosted:
+        return await call.while_connected(_hosted(call, request))
+    if request.streams:
+        return await _stream(call, request)
+    return _answer(await call.while_connected(_finish(call, request.job_input)))
+
+
+async def _hosted(call: Call, request: OpenAIRequest) -> Answer:
+    if request.route == MODELS:
+        return json_answer({"object": "list", "data": [_model(call.endpoint)]})
+    properties = (call.endpoint.run.schema or {}).get("properties", {})
+    if request.route != images.ROUTE or request.body is None or "image_format" not in properties:
+        raise NotFound(f"{call.method} {request.route} is not served by {call.endpoint.id}")
+    return await _images(call, images.parse_images(request.body))
+
+
+async def _images(call: Call, request: images.ImagesRequest) -> Answer:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(_finish(call, one)) for one in request.inputs]
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+    finished = [task.result() for task in running]
+    for one in finished:
+        if one.view.state is not JobState.COMPLETED:
+            return _answer(one)
+    data = [await _image(call, one, as_base64=request.as_base64) for one in finished]
+    return json_answer({"created": int(finished[0].view.created_at), "data": data})
+
+
+async def _image(call: Call, finished: FinishedJob, *, as_base64: bool) -> dict[str, Any]:
+    output = finished.output
+    if not as_base64:
+        return {"url": output["image_url"], "seed": output["seed"]}
+    key = _key_of(output["image_url"], finished.view)
+    data = await call.plane.artifacts.get(Ref(key, IMAGE_BYTES, ""))
+    return {"b64_json": base64.b64encode(data).decode(), "seed": output["seed"]}
+
+
+async def _finish(call: Call, job_input: Mapping[str, Any]) -> FinishedJob:
+    chunks: list[Any] = []
+    async with aclosing(_events(call, job_input)) as events:
+        async for event in events:
+            match event.kind:
+                case "chunk":
+                    chunks.append(from_json(event.value))
+                case "reset":
+                    chunks.clear()
+                case "end" if event.view is not None:
+                    return FinishedJob(event.view, chunks)
+    raise Unavailable("the service is stopping; ask again")
+
+
+async def _stream(call: Call, request: OpenAIRequest) -> Response:
+    """Returns a stream of events. A failure before the first chunk is an answer with its own status;
+    later a failure is an event."""
+    events = _events(call, request.job_input)
+    first = await call.while_connected(_first_chunk(events))
+    if first is None:
         raise Unavailable("the service is stopping; ask again")
+    if first.view is not None and first.view.state is not JobState.COMPLETED:
+        await events.aclose()
+        return _answer(FinishedJob(first.view, []))
+    return EventAnswer(_texts(first, events), call.settings.keepalive_s, bytes)
 
-    async def _stream(self, call: Call, request: OpenAIRequest) -> Answer | EventAnswer[bytes]:
-        """Returns a stream of events. A failure before the first chunk is an answer with its own status;
-        later a failure is an event."""
-        events = self._events(call, request.job_input)
-        first = await call.while_connected(_first_chunk(events))
-        if first is None:
-            raise Unavailable("the service is stopping; ask again")
-        if first.view is not None and first.view.state is not JobState.COMPLETED:
-            await events.aclose()
-            return _answer(FinishedJob(first.view, []))
-        return EventAnswer(_texts(first, events), self._settings.keepalive_s, bytes)
 
-    async def _events(self, call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
-        """Yields a new job's events to its end. Closing the generator earlier cancels the job."""
-        submission = parse_submission(to_json({"input": job_input}))
-        view = await self._plane.commands.submit(call.endpoint, submission, sync=True, key=call.caller.key)
-        ended = False
-        try:
-            following = self._plane.queries.follow(call.endpoint, view.id, None)
-            async with aclosing(following) as events:
-                async for event in events:
-                    ended = event.kind == "end"
-                    yield event
-        finally:
-            if not ended:
-                with suppress(ControlError):  # it was deleted, or the store is down: its ttl ends it
-                    await self._plane.commands.cancel(call.endpoint, view.id)
+async def _events(call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
+    """Yields a new job's events to its end. Closing the generator earlier cancels the job."""
+    submission = parse_submission(to_json({"input": job_input}))
+    view = await call.plane.commands.submit(call.endpoint, submission, sync=True, key=call.caller.key)
+    ended = False
+    try:
+        following = call.plane.queries.follow(call.endpoint, view.id, None)
+        async with aclosing(following) as events:
+            async for event in events:
+                ended = event.kind == "end"
+                yield event
+    finally:
+        if not ended:
+            with suppress(ControlError):  # it was deleted, or the store is down: its ttl ends it
+                await call.plane.commands.cancel(call.endpoint, view.id)
 
 
 async def _first_chunk(events: AsyncGenerator[StreamEvent, None]) -> StreamEvent | None:
@@ -201,12 +218,6 @@ def _answer(finished: FinishedJob) -> Answer:
         return Answer(to_json(body), status)
     status, body = answers.failed(finished.view)
     return Answer(to_json(body), status, NOT_AGAIN)
-
-
-def error_answer(error: ControlError) -> Answer:
-    """Returns a refusal's answer in the shape of the OpenAI API."""
-    answer = api_error_answer(error)
-    return replace(answer, body=to_json(answers.error_body(answer.status, str(error))))
 
 
 def _model(endpoint: Endpoint) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from starlette.types import Receive, Scope, Send
 
-from stoker.control.http.calls.answers import Answer
+from stoker.control.http.calls.answers import Answer, OwnResponse
+from stoker.wire.records import record
 
 PATIENCE_S = 1.0
 """With the hold of a poll still less than the ten seconds that callers wait."""
@@ -56,8 +57,8 @@ class Turns:
             del self._taken[job]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerInTurn:
+@record(frozen=True, slots=True)
+class AnswerInTurn(OwnResponse):
     """The turn lasts until the cursor was moved, or the caller turned out to have left."""
 
     answer: Answer

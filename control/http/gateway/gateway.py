@@ -379,4 +379,4 @@ def refusal(error: GatewayError | ControlError) -> Answer:
     answer = error.answer()
     if not error.worker:
         return answer
-    return Answer(answer.body, answer.status, (*answer.headers, (WORKER_ID, error.worker.encode())))
+    return Answer(answer.body, answer.status, (*answer.more, (WORKER_ID, error.worker.encode())))

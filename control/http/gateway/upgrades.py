@@ -206,9 +206,7 @@ class _Caller:
         if not self._begun:
             fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
             line = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}".encode()
-            self._writer.write(
-                _head(line, [*fixed, *answer.headers, (b"connection", b"close")]) + answer.body
-            )
+            self._writer.write(_head(line, [*fixed, *answer.more, (b"connection", b"close")]) + answer.body)
 
 
 async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, back: asyncio.StreamWriter) -> None:

@@ -76,7 +76,7 @@ class Connection(HttpToolsProtocol):
         if of_body or self.cycle is not before or self.transport.get_protocol() is not self:
             if self._head_timer is not None:
                 self._head_is_complete(self._head_timer)
-            if of_body and len(before.body) == size_before and self.headers is not self.scope["headers"]:
+            if of_body and len(before.body) == size_before and self._is_in_trailers():
                 self._limit_trailers(len(data))
         elif not self.transport.is_closing():
             self._head_bytes += len(data)
@@ -174,8 +174,13 @@ class Connection(HttpToolsProtocol):
         """Begins a list for trailers: the chunk that begins may be the empty chunk, after which trailers
         come. The parser calls trailers headers, and uvicorn adds them to what `headers` is now."""
         self._head_bytes = 0
-        if self.headers is self.scope["headers"]:
+        if not self._is_in_trailers():
             self.headers = self.scope["state"][RECEIVED_TRAILERS] = []
+
+    def _is_in_trailers(self) -> bool:
+        """Returns whether the parser collects trailers. The scope's headers do not say it: Starlette puts a
+        copy there."""
+        return self.headers is self.scope["state"].get(RECEIVED_TRAILERS)
 
     def _limit_trailers(self, size: int) -> None:
         self._head_bytes += size

@@ -8,7 +8,7 @@ from fake_plane import KEY, FakePlane
 from starlette.types import ASGIApp
 
 from stoker.control.http.calls.app import make_app
-from stoker.control.http.calls.router import OperationRouter
+from stoker.control.http.calls.front import Front
 from stoker.control.http.calls.settings import ApiSettings
 
 PAGE = "https://pictures.example.com"
@@ -87,7 +87,7 @@ async def test_other_pages_may_not(app: ASGIApp) -> None:
 
 async def test_without_configuration_there_is_nothing_in_front_of_the_router(plane: FakePlane) -> None:
     app = make_app(plane, ApiSettings())
-    assert isinstance(app, OperationRouter)
+    assert isinstance(app, Front)
     async with client(app) as http:
         answer = await http.get("/v2/echo/health", headers={"Origin": PAGE, "Authorization": KEY})
     assert not [name for name in answer.headers if name.startswith("access-control")]

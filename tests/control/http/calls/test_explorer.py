@@ -84,6 +84,6 @@ async def test_a_browser_shows_it_without_a_packet_off_loopback(plane: FakePlane
     async with await serve_http(make_app(plane), "127.0.0.1", 0, grace_s=1) as server:
         page, connected = await in_browser(f"{server.url}/docs", tmp_path)
     assert connected == {"127.0.0.1"}
-    assert "Queue a job and answer at once" in page, "an operation"
+    assert "Queues a job and answers at once" in page, "an operation"
     assert "text-to-image.input" in page
     assert "Unable to render" not in page

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stoker.control.errors import BadRequest
-from stoker.control.http.calls import calls, operations
+from stoker.control.http.calls import calls, jobs
 from stoker.control.rules import json_size
 from stoker.control.rules.json_size import refuse_many_parts
 
@@ -48,13 +48,13 @@ async def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
     http: httpx2.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[bool] = []
-    parse = operations.parse_submission
+    parse = jobs.parse_submission
 
     def noted(body: bytes) -> Any:
         threads.append(threading.current_thread() is threading.main_thread())
         return parse(body)
 
-    monkeypatch.setattr(operations, "parse_submission", noted)
+    monkeypatch.setattr(jobs, "parse_submission", noted)
     for size in (1_000, 300_000):
         response = await http.post("/v2/echo/run", json={"input": {"text": "x" * size}})
         assert response.status_code == 200

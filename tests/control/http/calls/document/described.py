@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from stoker.control.http.calls.schemas import URL
+from stoker.control.http.calls.shapes import URL_PATTERN
 
 CHECKS = [
     not_a_server_error,
@@ -130,7 +130,7 @@ def _operations(document: dict[str, Any], mode: GenerationMode) -> dict[str, Any
 def _forget_url_pattern(node: Any) -> None:
     """It names addresses that are taken for certain; there are others, and they are no mistakes."""
     if isinstance(node, dict):
-        if node.get("pattern") == URL["pattern"]:
+        if node.get("pattern") == URL_PATTERN:
             del node["pattern"]
         for value in node.values():
             _forget_url_pattern(value)

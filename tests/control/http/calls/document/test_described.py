@@ -37,7 +37,7 @@ def full_plane() -> FakePlane:
 def described() -> Iterator[Described]:
     loop, plane = VirtualLoop(1, limit=10**9), full_plane()
     app = make_app(plane, ApiSettings(rate_limits=False))
-    made = Described(app.otherwise.openapi(), app, KEY, loop.run_until_complete)
+    made = Described(app.app.openapi(), app, KEY, loop.run_until_complete)
     yield made
     loop.bury()
     loop.close()

@@ -99,7 +99,7 @@ def workshop() -> Iterator[Workshop]:
 @pytest.fixture(scope="module")
 def described(workshop: Workshop) -> Described:
     app = make_app(workshop.world.plane, ApiSettings(rate_limits=False))
-    return Described(app.otherwise.openapi(), app, workshop.world.key, workshop.run)
+    return Described(app.app.openapi(), app, workshop.world.key, workshop.run)
 
 
 @pytest.mark.parametrize("examples", [5, pytest.param(15, marks=pytest.mark.slow)])

@@ -1,0 +1,49 @@
+"""The outermost layer of the application, which answers what nothing inside it could."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker.control.http.calls.answers import stopping, unexpected
+
+
+class Front:
+    """`gateway` has what is sent to names below `domain`, `app` all else."""
+
+    def __init__(self, app: ASGIApp, gateway: ASGIApp, domain: str = "") -> None:
+        self.app = app
+        self._gateway = gateway
+        self._domain = domain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves a request. An answer that has begun can only be broken off, not replaced."""
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        below = self._domain and scope["type"] == "http" and _is_below(self._domain, scope)
+        try:
+            await (self._gateway if below else self.app)(scope, receive, noted)
+        except asyncio.CancelledError:
+            if begun or scope["type"] != "http":
+                raise
+            await stopping()(scope, receive, send)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            answer = unexpected(error)
+            if not begun:
+                await answer(scope, receive, send)
+
+
+def _is_below(domain: str, scope: Scope) -> bool:
+    """Returns whether the Host header is one label and the domain, as the gateway reads it."""
+    host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+    name, colon, port = host.rpartition(":")
+    label, _, rest = (name if colon and port.isdecimal() else host).lower().rstrip(".").partition(".")
+    return bool(label) and rest == domain

@@ -1,0 +1,256 @@
+"""The shapes of what is sent and answered, which the OpenAPI document describes.
+
+They are as strict as the code: an answer that they do not allow is a mistake, here or there. A key that may
+be missing is never null, unless its type says so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
+
+from stoker.control.rules.limits import EXECUTION_TIMEOUT_MS, INLINE_BYTES, MIB, TTL_MS, URL_LENGTH
+
+URL_PATTERN = r"^https?://([A-Za-z][A-Za-z0-9]*\.)+[A-Za-z]{2,}(:[0-9]{1,4})?(/[!-~]*)?$"
+JOB = "d3b0a1c2-5f64-4e0e-9c7b-0d9a7d1f2b63-u1"
+WORKER = "oqk7ao1uomckye"
+
+_BUCKET = ["accessId", "accessSecret", "bucketName", "endpointUrl"]
+_REGION = "The bucket's region; learnt from the endpoint or the store where it is left out."
+_WORK = EXECUTION_TIMEOUT_MS
+_LIMIT = "Milliseconds of work; the endpoint's where it is left out."
+_TTL = "Milliseconds from submission to deletion, in any state."
+
+_SUBMITTED: Any = {
+    "input": {"prompt": "a lighthouse at dawn", "seed": 42},
+    "webhook": "https://caller.example/done",
+    "policy": {"executionTimeout": 60_000, "ttl": 3_600_000},
+}
+
+Url = Annotated[
+    str, Field(max_length=URL_LENGTH, pattern=URL_PATTERN, examples=["https://caller.example/done"])
+]
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=0)]
+Milliseconds = Annotated[int, Field(ge=0, description="Milliseconds.")]
+Epoch = Annotated[int, Field(description="Milliseconds since the epoch.")]
+
+# -- what is sent
+
+
+class Policy(TypedDict):
+    executionTimeout: NotRequired[
+        Annotated[int, Field(ge=EXECUTION_TIMEOUT_MS[0], le=EXECUTION_TIMEOUT_MS[1], description=_LIMIT)]
+        | None
+    ]
+    ttl: NotRequired[Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1], description=_TTL)] | None]
+    lowPriority: NotRequired[
+        Annotated[bool | None, Field(description="Whether the job starts no further worker.")]
+    ]
+
+
+@with_config(ConfigDict(json_schema_extra={"anyOf": [{"maxProperties": 0}, {"required": [*_BUCKET]}]}))
+class Bucket(TypedDict):
+    """The bucket for this job's files; an empty object is none."""
+
+    accessId: NotRequired[Text]
+    accessSecret: NotRequired[Annotated[Text, Field(json_schema_extra={"format": "password"})]]
+    bucketName: NotRequired[Text]
+    endpointUrl: NotRequired[Url]
+    objectPath: NotRequired[str | None]
+    region: NotRequired[
+        Annotated[str, Field(pattern="^([A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)?$", description=_REGION)]
+        | None
+    ]
+
+
+@with_config(ConfigDict(json_schema_extra={"examples": [_SUBMITTED]}))
+class Submission(TypedDict):
+    input: Annotated[dict[str, Any], Field(description="What the handler gets.")]
+    webhook: NotRequired[Annotated[Url, Field(description="Called when the job ends.")] | None]
+    policy: NotRequired[Policy | None]
+    s3Config: NotRequired[Bucket | None]
+
+
+# -- what is answered
+
+
+def _answers(*examples: dict[str, Any]) -> Any:
+    """Returns a decorator of shapes that have their own keys only."""
+    return with_config(
+        ConfigDict(extra="forbid", json_schema_extra={"examples": [*examples]} if examples else None)
+    )
+
+
+Live = Literal["IN_PROGRESS", "IN_QUEUE"]
+Ended = Literal["CANCELLED", "COMPLETED", "FAILED", "TIMED_OUT"]
+Retries = Annotated[int, Field(ge=1, description="Attempts after the first.")]
+Reason = Annotated[
+    str, Field(description="Why it waits, why its result is not uploaded yet, or why it ended so.")
+]
+Output = Annotated[
+    Any,
+    Field(
+        description=f"What the handler returned, or its last progress value. Over {INLINE_BYTES // MIB} MiB"
+        " it is an object of output_url, size and sha256."
+    ),
+]
+
+
+@_answers()
+class Error(TypedDict):
+    error: str
+    status: int
+    title: str
+    detail: str
+
+
+@_answers()
+class Missing(TypedDict):
+    error: str
+    title: str
+    detail: str
+
+
+@_answers()
+class RefusedInput(TypedDict):
+    """The refusal of a hosted model's input, which has a record's shape."""
+
+    id: str
+    status: Literal["FAILED"]
+    error: str
+
+
+@_answers({"id": JOB, "status": "IN_QUEUE"})
+class Accepted(TypedDict):
+    id: str
+    status: Literal["IN_QUEUE"]
+
+
+class _Running(TypedDict):
+    id: str
+    status: Live
+    delayTime: NotRequired[Milliseconds]
+    executionTime: NotRequired[Milliseconds]
+    workerId: NotRequired[str]
+    reason: NotRequired[Reason]
+    retries: NotRequired[Retries]
+
+
+class _Over(TypedDict):
+    id: str
+    status: Ended
+    delayTime: Milliseconds
+    executionTime: Milliseconds
+    workerId: str
+    error: NotRequired[str]
+    reason: NotRequired[Reason]
+    logs: NotRequired[list[str]]
+    retries: NotRequired[Retries]
+
+
+_RUNNING = {"id": JOB, "status": "IN_PROGRESS", "delayTime": 120, "workerId": WORKER}
+_DONE = {"id": JOB, "status": "COMPLETED", "delayTime": 17, "executionTime": 3986, "workerId": WORKER}
+
+
+@_answers(_RUNNING)
+class LiveRecord(_Running):
+    output: NotRequired[Output]
+
+
+@_answers({**_DONE, "output": {"image_url": "https://objects.example/out.png?signed", "cost": 0.02097152}})
+class EndedRecord(_Over):
+    output: NotRequired[Output]
+
+
+@_answers()
+class ListedLiveRecord(_Running):
+    createdAt: Epoch
+
+
+@_answers({**_DONE, "createdAt": 1_760_000_000_123})
+class ListedEndedRecord(_Over):
+    createdAt: Epoch
+
+
+@_answers()
+class Page(TypedDict):
+    requests: list[ListedLiveRecord | ListedEndedRecord]
+    cursor: Annotated[str | None, Field(description="Gets the next page, where there is one.")]
+
+
+@_answers({"status": "IN_PROGRESS", "stream": [{"output": "first"}, {"output": "second"}]})
+class StreamPoll(TypedDict):
+    status: Live | Ended
+    stream: list[dict[Literal["output"], Any]]
+    error: NotRequired[str]
+
+
+@_answers({"removed": 3, "status": "completed"})
+class Purged(TypedDict):
+    removed: Count
+    status: Literal["completed"]
+
+
+@_answers({"attempt": 1, "worker": WORKER, "lines": ["loading", "step 1 of 8"]})
+class AttemptLines(TypedDict):
+    attempt: Annotated[int, Field(ge=1)]
+    worker: str
+    lines: list[str]
+
+
+@_answers()
+class Logs(TypedDict):
+    id: str
+    logs: list[AttemptLines]
+
+
+@_answers()
+class GivenFile(TypedDict):
+    url: Annotated[
+        str, Field(examples=["https://objects.example/talking-video/given/8x2/0-voice.wav?signed"])
+    ]
+    size: Count
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    expiresAt: Epoch
+
+
+@_answers()
+class JobCounts(TypedDict):
+    completed: Count
+    failed: Count
+    inProgress: Count
+    inQueue: Count
+    retried: Count
+
+
+@_answers()
+class WorkerCounts(TypedDict):
+    idle: Count
+    initializing: Count
+    ready: Count
+    running: Count
+    throttled: Count
+    unhealthy: Count
+
+
+@_answers()
+class Health(TypedDict):
+    jobs: JobCounts
+    workers: WorkerCounts
+    devices: NotRequired[dict[Literal["ill"], dict[str, str]]]
+    reason: NotRequired[
+        Annotated[
+            str, Field(description="Why workers are throttled, or what one waits for before it starts.")
+        ]
+    ]
+    serves: NotRequired[
+        Annotated[
+            list[str], Field(description="What ready workers report that they run: for example, a model.")
+        ]
+    ]
+
+
+Record = LiveRecord | EndedRecord
