@@ -54,7 +54,9 @@ PID = os.getpid()
 
 def handler(job):
     began = time.monotonic()
-    if job.input["ms"]:
+    if "chunk" in job.input:
+        job.emit(job.input["chunk"])
+    elif job.input["ms"]:
         time.sleep(job.input["ms"] / 1000)
     return {"began": began, "ended": time.monotonic(), "pid": PID}
 """

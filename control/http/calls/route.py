@@ -99,11 +99,14 @@ class OperationRoute(APIRoute):
         """Returns what the operation answers, or the refusal of the call."""
         try:
             await self._admit(call)
-            if not self.held:
-                return self._streaming(call, await run(call))
-            async with self._while_valid(call):
+            if self.held:
+                async with self._while_valid(call):
+                    answer = await run(call)
+            else:
                 answer = await run(call)
-            return self._streaming(call, answer)
+            if isinstance(answer, EventAnswer):
+                return replace(answer, while_valid=partial(self._while_valid, call))
+            return answer
         except CallerLeft:
             raise
         except ControlError as error:
@@ -129,11 +132,6 @@ class OperationRoute(APIRoute):
             now_ms = call.settings.now_ns() // 1_000_000
             account, endpoint = call.caller.account, call.endpoint.id
             call.admission = rates.enter(account, endpoint, self.operation, now_ms)
-
-    def _streaming(self, call: Call, answer: Response) -> Response:
-        if isinstance(answer, EventAnswer):
-            return replace(answer, while_valid=partial(self._while_valid, call))
-        return answer
 
     def _while_valid(self, call: Call) -> AbstractAsyncContextManager[None]:
         def may(caller: Caller) -> bool:
