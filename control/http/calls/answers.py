@@ -15,7 +15,9 @@ from typing import Any
 
 import orjson
 from starlette.background import BackgroundTask
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.errors import (
@@ -49,6 +51,7 @@ body."""
 ACCEPT_ENCODING = "gzip, deflate"
 """The header of a 415: what a request's body may be compressed with."""
 
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 
@@ -138,6 +141,13 @@ def unexpected(error: BaseException) -> Answer:
     number = uuid.uuid4().hex[:12]
     log.error("request failed, error %s", number, exc_info=error)
     return json_answer(error_body(500, f"something went wrong here; the log has it as error {number}"), 500)
+
+
+def methods_at(request: Request) -> list[str]:
+    """Returns the methods that routes have for the path of a request."""
+    routes, scope = request.app.routes, request.scope
+    tried = [(method, {**scope, "method": method}) for method in _METHODS]
+    return [method for method, one in tried if any(route.matches(one)[0] is Match.FULL for route in routes)]
 
 
 def stopping() -> Answer:

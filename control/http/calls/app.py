@@ -16,12 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Mount, Route
+from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.http.calls import documented, jobs, openai, welcome
-from stoker.control.http.calls.answers import error_body
+from stoker.control.http.calls.answers import error_body, methods_at
 from stoker.control.http.calls.calls import Operations
 from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.front import Front
@@ -149,17 +149,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, message, headers = error.status_code, str(error.detail), error.headers
     if status == 405:
-        allowed = ", ".join(_allowed(request, (headers or {})["Allow"]))
+        allowed = ", ".join(methods_at(request))
         message, headers = f"{request.method} is not allowed here; allowed: {allowed}", {"allow": allowed}
     elif status == 404:
         message = NO_PATH
     return Response(orjson.dumps(error_body(status, message)), status, headers, "application/json")
-
-
-def _allowed(request: Request, by_first_route: str) -> list[str]:
-    """Returns the methods of all routes at the path of a request: FastAPI names those of the first only."""
-    found = set(by_first_route.split(", "))
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return sorted(found)

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.errors import ControlError
-from stoker.control.http.calls.answers import unexpected
+from stoker.control.http.calls.answers import methods_at, unexpected
 from stoker.control.http.calls.explorer import add_explorer
 from stoker.control.http.management.gate import Gate
 from stoker.control.http.management.operations import (
@@ -51,9 +51,6 @@ _ABOUT = (
     " `Stoker-Ignored` header; with `Prefer: handling=strict` they are refused. /keys refuses unknown fields"
     ' from everybody. Fields whose description says "accepted" are kept and decide nothing.'
 )
-
-READ = ("GET", "HEAD")
-"""The methods of the document and the explorer."""
 
 
 class Routes(FastAPI):
@@ -149,24 +146,11 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = ", ".join(_methods(request.url.path.removeprefix(request.scope.get("root_path", ""))))
+        allowed = ", ".join(methods_at(request))
         message = f"{request.method} is not allowed here; allowed: {allowed}"
         return rendered(405, message, {"allow": allowed})
     message = "there is nothing at this path; see /v1/docs" if error.status_code == 404 else str(error.detail)
     return rendered(error.status_code, message, error.headers or {})
-
-
-def _methods(path: str) -> list[str]:
-    """Returns the methods of all operations at this path. Paths that are not in the document can be read."""
-    parts = path.split("/")
-    found = {
-        method.upper()
-        for known, operations in routes().openapi()["paths"].items()
-        if len(names := known.split("/")) == len(parts)
-        and all(name == part or name.startswith("{") for name, part in zip(names, parts, strict=True))
-        for method in operations
-    }
-    return sorted(found) or list(READ)
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:
