@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 
 import orjson
 from fastapi import APIRouter, FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
@@ -51,6 +53,12 @@ class Documented(FastAPI):
     """The application with the document of its operations and of the endpoints that exist now."""
 
     endpoints: Endpoints
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Returns the routes in the layers that they need. Starlette's outermost would answer a failure of
+        the gateway with text; `Front` has JSON for it."""
+        handlers: Any = self.exception_handlers
+        return ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers)
 
     def openapi(self) -> dict[str, Any]:
         """Returns the document. FastAPI learns of keys, submissions and refusals from signatures, which here

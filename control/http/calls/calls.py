@@ -59,6 +59,7 @@ class Call(Request):
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         super().__init__(scope, receive)
+        self._first: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.job: str = scope["path_params"].get("job_id", "")
         self.shared: Operations = scope["app"].state.operations
         self.plane: Plane = self.shared.plane
@@ -77,10 +78,8 @@ class Call(Request):
 
     def header(self, name: bytes) -> str | None:
         """Returns the first header of this lower-case name."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                return str(value, "latin-1")
-        return None
+        value = self._first.get(name)
+        return None if value is None else str(value, "latin-1")
 
     def accepts_events(self) -> bool:
         return "text/event-stream" in (self.header(b"accept") or "")

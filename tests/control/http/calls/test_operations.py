@@ -8,9 +8,10 @@ import httpx2
 import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.errors import Unavailable
+from stoker.control.http.calls.app import make_app
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog
 from stoker.control.rules.types import EndpointHealth, JobView, Listing
@@ -362,3 +363,18 @@ async def test_a_file_is_kept_and_its_address_is_returned(http: httpx2.AsyncClie
         assert (refused.status_code, refused.json()["error"]) == (400, message)
     assert (await http.post("/v2/nobody/files", content=b"x")).status_code == 404
     assert (await http.post("/v2/echo/files", content=b"x", headers={"Authorization": ""})).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/v2/app/its/own/path", "/nothing"])
+async def test_a_failure_below_the_routes_is_answered_in_our_shape(
+    plane: FakePlane, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("nobody expected this")
+
+    transport = httpx2.ASGITransport(make_app(plane, gateway=lambda names, otherwise: broken))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker") as caller:
+        response = await caller.get(path)
+    assert (response.status_code, response.headers["content-type"]) == (500, "application/json")
+    assert response.json()["error"].startswith("something went wrong here; the log has it as error ")
+    assert len(caplog.records) == 1
