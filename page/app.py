@@ -15,12 +15,12 @@ from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
-from stoker.page import billing, endpoints, fleet, jobs, playground, resources
-from stoker.page.connections import Connection, Connections
-from stoker.page.film import film
-from stoker.page.guard import Guard, token_of
-from stoker.page.sessions import Sessions
-from stoker.page.signing_in import add_signing_in
+from stoker.page.access.connections import Connection, Connections
+from stoker.page.access.guard import Guard, token_of
+from stoker.page.access.sessions import Sessions
+from stoker.page.access.signing_in import add_signing_in
+from stoker.page.content.film import film
+from stoker.page.views import billing, endpoints, fleet, jobs, playground, resources
 
 
 @dataclass(frozen=True, slots=True)

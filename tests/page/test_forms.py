@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stoker.models.talking_video.declaration import SCHEMA as VIDEO
 from stoker.models.text_to_image.declaration import SCHEMA as IMAGE
-from stoker.page.forms import Field, InputRefused, bounds, fields_of, input_of
+from stoker.page.content.forms import Field, InputRefused, bounds, fields_of, input_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

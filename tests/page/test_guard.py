@@ -9,7 +9,7 @@ import pytest
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from stoker.page.guard import COOKIE, Guard, why_refused
+from stoker.page.access.guard import COOKIE, Guard, why_refused
 
 NAMES = frozenset({"stoker.example.com"})
 HERE = {"host": "127.0.0.1:8080"}

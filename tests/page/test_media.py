@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.page.media import Medium, film_of, kind_of, media_of, preview_of, progress_of
+from stoker.page.content.media import Medium, film_of, kind_of, media_of, preview_of, progress_of
 
 HOSTILE = (
     "javascript:alert(1)//.png",

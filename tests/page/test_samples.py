@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.page.samples import samples
+from stoker.page.content.samples import samples
 
 URL = "https://control.example.com"
 INPUTS = st.dictionaries(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from stoker.page.sessions import LINK_S, SESSION_S, Sessions
+from stoker.page.access.sessions import LINK_S, SESSION_S, Sessions
 
 
 class SessionsAndLinks(RuleBasedStateMachine):
@@ -64,7 +64,7 @@ TestSessionsAndLinks = SessionsAndLinks.TestCase
 
 
 def test_the_oldest_session_ends_where_there_are_too_many(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("stoker.page.sessions.SESSIONS_MOST", 2)
+    monkeypatch.setattr("stoker.page.access.sessions.SESSIONS_MOST", 2)
     sessions = Sessions()
     for name in ("first", "second", "third"):
         sessions.sign_in(name, name, 0.0)

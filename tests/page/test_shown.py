@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.client import AttemptLog, Health, JobRecord
-from stoker.page import words
-from stoker.page.billing import as_csv, by_day
-from stoker.page.connections import Rights
-from stoker.page.endpoints import facts_of, worker_row
-from stoker.page.fleet import about, device_row, state_of
-from stoker.page.resources import KINDS, row_of
-from stoker.page.timeline import timeline
+from stoker.page.access.connections import Rights
+from stoker.page.content import words
+from stoker.page.content.timeline import timeline
+from stoker.page.views.billing import as_csv, by_day
+from stoker.page.views.endpoints import facts_of, worker_row
+from stoker.page.views.fleet import about, device_row, state_of
+from stoker.page.views.resources import KINDS, row_of
 
 
 @pytest.mark.parametrize(

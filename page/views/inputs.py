@@ -11,9 +11,9 @@ from typing import Any
 from nicegui import events, ui
 from nicegui.elements.mixins.value_element import ValueElement
 
-from stoker.page.connections import Connection
-from stoker.page.forms import Field, bounds, input_of
-from stoker.page.frame import attempt
+from stoker.page.access.connections import Connection
+from stoker.page.content.forms import Field, bounds, input_of
+from stoker.page.views.frame import attempt
 
 UPLOAD_MOST = 200 << 20
 

@@ -1,4 +1,4 @@
-"""Numbers, times and states as people read them. Pure."""
+"""Numbers, times and states as people read them. No clock."""
 
 from __future__ import annotations
 

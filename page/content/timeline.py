@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.client import AttemptLog, JobRecord
-from stoker.page.words import duration
+from stoker.page.content.words import duration
 
 
 @dataclass(frozen=True, slots=True)

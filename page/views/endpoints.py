@@ -9,9 +9,9 @@ from typing import Any
 from nicegui import ui
 
 from stoker.client import Health
-from stoker.page import words
-from stoker.page.connections import Connection
-from stoker.page.frame import LIVE_S, attempt, empty, frame
+from stoker.page.access.connections import Connection
+from stoker.page.content import words
+from stoker.page.views.frame import LIVE_S, attempt, empty, frame
 
 Endpoint = Mapping[str, Any]
 

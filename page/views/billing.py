@@ -9,8 +9,8 @@ from typing import Any
 
 from nicegui import ui
 
-from stoker.page.connections import Connection
-from stoker.page.frame import attempt, empty, frame
+from stoker.page.access.connections import Connection
+from stoker.page.views.frame import attempt, empty, frame
 
 Row = Mapping[str, Any]
 

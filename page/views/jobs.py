@@ -9,11 +9,11 @@ from nicegui import events, ui
 
 from stoker.client import JobPage, JobRecord
 from stoker.client.errors import ClientError
-from stoker.page import media, words
-from stoker.page.connections import Connection
-from stoker.page.frame import LIVE_S, attempt, empty, frame
-from stoker.page.outputs import show_output, show_text
-from stoker.page.timeline import timeline
+from stoker.page.access.connections import Connection
+from stoker.page.content import media, words
+from stoker.page.content.timeline import timeline
+from stoker.page.views.frame import LIVE_S, attempt, empty, frame
+from stoker.page.views.outputs import show_output, show_text
 
 STATES = ("any", "IN_QUEUE", "IN_PROGRESS", "COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED")
 PAGE = 50

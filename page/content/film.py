@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 
 from stoker.client import AsyncClient
 from stoker.client.errors import ClientError
-from stoker.page.media import film_of
+from stoker.page.content.media import film_of
 
 
 async def film(client: AsyncClient, endpoint: str, job: str) -> AsyncIterator[bytes]:

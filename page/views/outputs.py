@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
-from stoker.page.media import media_of
+from stoker.page.content.media import media_of
 
 TEXT_MOST = 20_000
 

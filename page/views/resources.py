@@ -10,8 +10,8 @@ from typing import Any
 from nicegui import ui
 
 from stoker.client.management import Management
-from stoker.page.connections import Connection
-from stoker.page.frame import attempt, frame
+from stoker.page.access.connections import Connection
+from stoker.page.views.frame import attempt, frame
 
 Row = Mapping[str, Any]
 

@@ -15,9 +15,9 @@ from fastapi import FastAPI, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from stoker.client.errors import ApiError, ClientError
-from stoker.page.connections import Connections
-from stoker.page.guard import COOKIE, token_of
-from stoker.page.sessions import SESSION_S, Sessions
+from stoker.page.access.connections import Connections
+from stoker.page.access.guard import COOKIE, token_of
+from stoker.page.access.sessions import SESSION_S, Sessions
 
 _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Sign in · Stoker</title>

@@ -11,13 +11,13 @@ from nicegui import ui
 
 from stoker.client import JobRecord
 from stoker.client.errors import ClientError
-from stoker.page import media, words
-from stoker.page.connections import Connection, Result
-from stoker.page.forms import InputRefused, fields_of
-from stoker.page.frame import attempt, empty, frame
-from stoker.page.inputs import InputForm
-from stoker.page.outputs import show_output
-from stoker.page.samples import samples
+from stoker.page.access.connections import Connection, Result
+from stoker.page.content import media, words
+from stoker.page.content.forms import InputRefused, fields_of
+from stoker.page.content.samples import samples
+from stoker.page.views.frame import attempt, empty, frame
+from stoker.page.views.inputs import InputForm
+from stoker.page.views.outputs import show_output
 
 PREFERRED = ("text-to-image", "talking-video")
 
