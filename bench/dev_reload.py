@@ -20,9 +20,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "system"), str(ROOT / "tests")]
-from dev_server import DevServer, serving  # noqa: E402
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
 from measured_on import machine  # noqa: E402
+
+from tests.system.dev_server import DevServer, serving  # noqa: E402
 
 SOURCE = """from stoker.client import endpoint
 

@@ -213,8 +213,8 @@ def sqlite() -> Iterator[Database]:
 @contextlib.contextmanager
 def postgresql() -> Iterator[Database]:
     """PostgreSQL as an operator runs it: durable, with enough memory, with autovacuum."""
-    sys.path.append(str(HERE.parent / "tests"))
-    import postgres_server
+    sys.path.append(str(HERE.parent))
+    from tests import postgres_server
 
     postgres_server.SETTINGS |= {
         "fsync": "on",

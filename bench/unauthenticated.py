@@ -29,10 +29,9 @@ import grpc
 import grpc.aio
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "system"), str(ROOT / "tests")]
-from stack import Stack, queue_endpoint, running  # noqa: E402
-
+sys.path.insert(0, str(ROOT))
 from stoker.wire import agent_pb2, codec  # noqa: E402
+from tests.system.stack import Stack, queue_endpoint, running  # noqa: E402
 
 MIB = 1 << 20
 ATTACKS = ("parts", "fragments", "stalled", "connections", "calls")

@@ -13,11 +13,14 @@ import sys
 from collections.abc import Generator, Iterator
 from typing import Any
 
-import parallel
-import profiles  # noqa: F401  # loads the quick one
 import pytest
 from httpx2._transports import default as httpx2_transports
-from parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
+
+from tests import (
+    parallel,
+    profiles,  # noqa: F401  # loads the quick one
+)
+from tests.parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew
@@ -110,7 +113,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
-    from postgres_server import CannotStart, PostgresServer
+    from tests.postgres_server import CannotStart, PostgresServer
 
     try:
         server = PostgresServer()

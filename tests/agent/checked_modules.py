@@ -7,7 +7,7 @@ import importlib
 import inspect
 from pathlib import Path
 
-from load_module import load_module
+from tests.load_module import load_module
 
 MODULES = (
     "jobs.attempts.attempt_machine",

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from load_module import load_module
 
 from stoker.agent.host.storage.volume_watch import NoVolumes, VolumeFolders
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
@@ -52,6 +51,7 @@ from stoker.wire.messages import (
     WorkerState,
 )
 from stoker.wire.streams import AgentLogs, AgentStream, StreamEnded
+from tests.load_module import load_module
 
 virtual = load_module(
     "agent_tests_virtual_loop", Path(__file__).parents[1] / "simulation" / "virtual_loop.py"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import children
 
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.processes.local_spawner import LocalProcess, LocalSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
+from tests.children import children
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
 

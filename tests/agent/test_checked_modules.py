@@ -6,10 +6,11 @@ import collections
 from random import Random
 
 import pytest
-from checked_modules import CHECKED, load_checks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+
+from tests.agent.checked_modules import CHECKED, load_checks
+from tests.profiles import examples
 
 
 def pytest_generate_tests(metafunc):

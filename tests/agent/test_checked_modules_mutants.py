@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from checked_modules import CHECKED, load_checks
-from mutants import mutant
+
+from tests.agent.checked_modules import CHECKED, load_checks
+from tests.mutants import mutant
 
 CHECKS = {name: load_checks(name) for name in CHECKED}
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.agent import worker_frames as said
 from stoker.agent.worker_frames import FRAME_RULES, BrokenProtocol, read, require_json, require_timely
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame, FrameError, FrameReader, with_body
+from tests.profiles import examples
 
 KEY = AttemptKey("j1", 1)
 

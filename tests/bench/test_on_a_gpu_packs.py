@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from only_packed import needed_by, on_a_gpu
 from packaging.utils import canonicalize_name
+
+from tests.bench.only_packed import needed_by, on_a_gpu
 
 CONSTRAINTS = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from every_command import COMMANDS, EXAMPLES
 
 from stoker import __version__
 from stoker.cli.main import main
+from tests.cli.every_command import COMMANDS, EXAMPLES
 
 LISTS = [command_line for command_line in COMMANDS if command_line.split()[-1] in {"list", "audit", "bill"}]
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import make_certificate
 
 from stoker.agent.host.devices.devices import DevicesUnknown
 from stoker.cli import data_folder
@@ -27,6 +26,7 @@ from stoker.control.config.sections import Config
 from stoker.control.rules.types import AuditLine
 from stoker.control.store import list_audit
 from stoker.outbound.s3.objects import ObjectStoreConfig
+from tests.certificates import make_certificate
 
 
 @pytest.fixture(autouse=True)

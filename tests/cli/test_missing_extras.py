@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from partial_installs import make
 
 from stoker.cli.expected_errors import EXPECTED, is_expected
 from stoker.cli.extras import how_to_install
+from tests.cli.partial_installs import make
 
 STARTS_NOTHING = {
     "up": ["up", "--config", "nowhere.toml"],
@@ -34,8 +34,8 @@ import typer
 time.sleep = lambda seconds: None  # before a second try
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # what would take a tenth of a
 typer.main.get_command = functools.cache(typer.main.get_command)  # second for each command
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from every_command import EXAMPLES
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.cli.every_command import EXAMPLES
 
 from stoker.cli import main
 

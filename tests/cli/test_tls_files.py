@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from certificates import Certificate, make_certificate
 from cryptography.hazmat.primitives import serialization
 
 from stoker.cli.agent.process import AgentOptions, NodeCredential, connector
@@ -25,6 +24,7 @@ from stoker.wire.tls_files import (
     read_certificate,
     warnings_now,
 )
+from tests.certificates import Certificate, make_certificate
 
 
 @pytest.fixture

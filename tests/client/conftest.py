@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 # Tests have no packages here: the scripted service is found beside this file.
-from service import Awaiting, Service, waiting
+from tests.client.service import Awaiting, Service, waiting
 
 
 @pytest.fixture(params=["waits", "awaits"])

@@ -13,8 +13,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from certificates import make_certificate
-from service import Service, ok, refused, waiting
 
 from stoker.client import (
     ApiError,
@@ -34,6 +32,8 @@ from stoker.client import (
     Unauthorized,
     Unavailable,
 )
+from tests.certificates import make_certificate
+from tests.client.service import Service, ok, refused, waiting
 
 DONE = {
     "id": "j-u1",

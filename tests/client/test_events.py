@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from service import Broken, Service, refused
 
 from stoker.client import ClientError, Event, NotFound, Unreachable
+from tests.client.service import Broken, Service, refused
 
 END = 'event: end\ndata: {"id": "j", "status": "COMPLETED"}\n\n'
 CUT = httpx2.ReadError("connection reset")

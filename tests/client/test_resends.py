@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from service import Service, ok, refused
 
 from stoker.client import AsyncClient, Client, ClientError, RateLimited, Unavailable, Unreachable
+from tests.client.service import Service, ok, refused
 
 QUEUED = {"id": "j-u1", "status": "IN_QUEUE"}
 DONE = {"id": "j-u1", "status": "COMPLETED"}

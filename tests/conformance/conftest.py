@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from stack import PROGRAMS, Stack, queue_endpoint, running
-from stock_client import PEERS, StockClient, javascript_client, python_client
+
+from tests.conformance.stock_client import PEERS, StockClient, javascript_client, python_client
+from tests.system.stack import PROGRAMS, Stack, queue_endpoint, running
 
 ENDPOINTS = (
     queue_endpoint("echo", "outputs/echo.py"),

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stack import Stack
-from stock_client import Raised, StockClient
+
+from tests.conformance.stock_client import Raised, StockClient
+from tests.system.stack import Stack
 
 Ended = Callable[[Stack, str], dict[str, Any]]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from stack import Stack
-from stock_client import Raised, StockClient
+
+from tests.conformance.stock_client import Raised, StockClient
+from tests.system.stack import Stack
 
 
 def test_models_are_listed(openai: StockClient, stack: Stack) -> None:

@@ -6,8 +6,9 @@ import uuid
 from typing import Any
 
 import pytest
-from stack import Stack
-from stock_client import Raised, StockClient
+
+from tests.conformance.stock_client import Raised, StockClient
+from tests.system.stack import Stack
 
 # The types of dist/src/index.d.ts, as far as they say more than `any`; a number is an int on our wire.
 INCOMPLETE = {"status": str, "id": str}

@@ -9,8 +9,9 @@ import uuid
 from typing import Any
 
 import pytest
-from stack import Stack
-from stock_client import Raised, StockClient
+
+from tests.conformance.stock_client import Raised, StockClient
+from tests.system.stack import Stack
 
 NUMBERS = [{"number": number} for number in range(3)]
 

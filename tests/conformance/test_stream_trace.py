@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
-from stack import Stack
 
 from stoker.client.sse import EventReader, RawEvent
+from tests.system.stack import Stack
 
 
 class Yielding:

@@ -9,7 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from job_events import (
+from stoker.control.rules.job_states import MOVES, PURGED, JobState
+from stoker.control.rules.retries import (
+    FAILURES,
+    MAX_ATTEMPTS,
+    Again,
+    Counts,
+    after_drop,
+    after_failure,
+    after_loss,
+    after_no_sending,
+    after_refusal,
+    retries,
+)
+from tests.control.job_events import (
     AssignToWorker,
     AttemptRefused,
     Cancelled,
@@ -37,20 +50,6 @@ from job_events import (
     State,
     TimedOut,
     WaitOver,
-)
-
-from stoker.control.rules.job_states import MOVES, PURGED, JobState
-from stoker.control.rules.retries import (
-    FAILURES,
-    MAX_ATTEMPTS,
-    Again,
-    Counts,
-    after_drop,
-    after_failure,
-    after_loss,
-    after_no_sending,
-    after_refusal,
-    retries,
 )
 
 RETENTION_S = 1800.0

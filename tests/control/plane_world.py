@@ -10,10 +10,6 @@ from random import Random
 from typing import Any, BinaryIO, TypeVar
 
 import pytest
-from memory_store import memory_store
-from scripted_agent import ScriptedAgent
-from virtual_loop import VirtualLoop
-from virtual_loop import run as run_story
 
 from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
@@ -28,6 +24,10 @@ from stoker.outbound.wait_rule import Waiter
 from stoker.testing.inline_committer import InlineCommitter
 from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import HeldWorker
+from tests.control.scripted_agent import ScriptedAgent
+from tests.simulation.memory_store import memory_store
+from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.virtual_loop import run as run_story
 
 T = TypeVar("T")
 NAMESPACE = "the-network-namespace-of-control"

@@ -12,10 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
-from virtual_loop import VirtualLoop
-from virtual_loop import run as run_story
 
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import JobView
@@ -41,6 +37,10 @@ from stoker.wire.messages import (
     Usage,
     Wanted,
 )
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
+from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.virtual_loop import run as run_story
 
 HOOK = "https://hooks.example.org/x"
 

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
-
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.rules.submissions import Once
 from stoker.control.rules.types import JobView
 from stoker.control.store import Conn
 from stoker.wire.messages import Assign, AttemptKey, Cancel, Outcome
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
-from plane_world import endpoint, one, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.errors import ControlError, NotFound, Unauthorized, Unavailable
@@ -18,6 +16,8 @@ from stoker.control.rules.submissions import Submission
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_key, revoke_key
 from stoker.wire.messages import Assign, Chunk, Outcome, WorkerState, accepts_protocol
+from tests.control.plane_world import endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 T = TypeVar("T")
 

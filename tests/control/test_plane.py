@@ -6,8 +6,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from plane_world import endpoint, one, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import InvalidInput, NotFound, Unauthorized
 from stoker.control.rules.job_states import JobState
@@ -24,6 +22,8 @@ from stoker.wire.messages import (
     Refused,
     Released,
 )
+from tests.control.plane_world import endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 SCHEMA = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plane_world import endpoint, one, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.errors import UncertainCommit
@@ -20,6 +18,8 @@ from stoker.control.rules.submissions import Once, Submission
 from stoker.control.rules.types import Listing
 from stoker.wire.messages import HeldAttempt, HeldWorker
 from stoker.wire.streams import StreamEnded
+from tests.control.plane_world import endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 
 async def back(agent: ScriptedAgent, tasks: asyncio.TaskGroup, *attempts: HeldAttempt) -> object:

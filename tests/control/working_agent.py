@@ -6,10 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 
-from scripted_agent import CPU, ScriptedAgent
-
 from stoker.control.plane import Plane
 from stoker.wire.messages import Assign, Device, WorkerSpec, WorkerState
+from tests.control.scripted_agent import CPU, ScriptedAgent
 
 
 def gpus(count: int) -> tuple[Device, ...]:

@@ -16,9 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import typer
-from every_command import COMMANDS
-from fake_plane import FakePlane
-from pages import Block
 from rich.console import Console
 
 from stoker.cli.dev.local_server.routing import local_routes
@@ -27,6 +24,9 @@ from stoker.cli.dev.starter import write_project
 from stoker.cli.main import app
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.management.app import routes
+from tests.cli.every_command import COMMANDS
+from tests.control.http.calls.fake_plane import FakePlane
+from tests.documentation.pages import Block
 
 ROOT = Path(__file__).parents[2]
 OTHERS = frozenset(

@@ -12,10 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from command_lines import ROOT, commands, fault, lines, mention_fault, operation_fault, options
-from every_command import COMMANDS
-from pages import SPAN, Block, Page
-
 from stoker.client import Client
 from stoker.client.management import Management
 from stoker.control.config.config import ConfigError, load_config
@@ -32,6 +28,17 @@ from stoker.control.config.sections import (
     Section,
     TlsSection,
 )
+from tests.cli.every_command import COMMANDS
+from tests.documentation.command_lines import (
+    ROOT,
+    commands,
+    fault,
+    lines,
+    mention_fault,
+    operation_fault,
+    options,
+)
+from tests.documentation.pages import SPAN, Block, Page
 
 LANGUAGES = {"json", "python", "sh", "text", "toml"}
 SOURCES = ("agent", "cli", "client", "control", "deploy", "models", "outbound", "testing", "wire", "worker")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import ROOT
-from page_checks import faults
-from pages import Block, Page
 
 from stoker.worker.testing import LocalFile, LocalJob
+from tests.documentation.command_lines import ROOT
+from tests.documentation.page_checks import faults
+from tests.documentation.pages import Block, Page
 
 PAGES = [*sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"}), *sorted((ROOT / "docs").glob("*.md"))]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from command_lines import ROOT
+from tests.documentation.command_lines import ROOT
 
 NAMED = re.compile(r"`(tests/[\w/]+\.py)`|`(test_\w+)`")
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

@@ -18,15 +18,13 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 with atheris.instrument_imports(
     include=["stoker.wire", "stoker.control.rules.nodes.validation", "stoker.control.rules.nodes.hello"]
 ):
     from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, sampled
     from stoker.wire.codec import Decoder
-
-from memory_store import memory_store
 
 from stoker.control import store
 from stoker.control.nodes.session import AssignedToNode
@@ -61,6 +59,7 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
+from tests.simulation.memory_store import memory_store
 
 MESSAGES = 8
 LOGGED_EVERY = 100_000

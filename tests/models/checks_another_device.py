@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import torch
-from another_device import Elsewhere, another_device
 from PIL import Image
 
 from stoker.models.talking_video import loading, memory, pipeline
@@ -30,6 +29,7 @@ from stoker.models.text_to_image import previews
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.worker import Job
 from stoker.worker.testing import LocalJob
+from tests.models.another_device import Elsewhere, another_device
 
 SIDE, FRAMES = 32, 7
 

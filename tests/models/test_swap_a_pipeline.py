@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_families
-from command_lines import ROOT, lines
-from pages import Block, Page
 
 from stoker.cli.control.hosted import declared_endpoints, needed_weights
 from stoker.cli.main import main
@@ -33,6 +30,9 @@ from stoker.models.text_to_image.handler import TextToImage
 from stoker.worker import Device
 from stoker.worker.setup.registration import load
 from stoker.worker.testing import LocalJob
+from tests.documentation.command_lines import ROOT, lines
+from tests.documentation.pages import Block, Page
+from tests.models.text_to_image import tiny_families
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 

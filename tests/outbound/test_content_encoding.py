@@ -15,13 +15,13 @@ import brotli
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weights_server import weights_server
 
 from stoker.outbound.content_encoding import PIECE_BYTES, NotUnpacked, unpacking_of
 from stoker.outbound.download import HttpFile, download
 from stoker.outbound.errors import FetchFailed, ObjectDamaged, TooLarge
 from stoker.outbound.guard import FetchLimits, Guard, ResponseHead
 from stoker.outbound.s3.objects import ObjectStore
+from tests.weights_server import weights_server
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 DATA = bytes(range(256)) * 12_000

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weights_server import WeightsServer, weights_server
 
 from stoker.outbound.download import DownloadStopped, HttpFile, LocalFile, Rest, download
 from stoker.outbound.errors import FetchFailed, TooLarge
+from tests.weights_server import WeightsServer, weights_server
 
 DATA = bytes(range(256)) * 12_000  # 3 MB: some pieces
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -15,7 +15,6 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regional_s3 import BUCKET, REGION, RegionalS3, regional_s3
 
 from stoker.agent.jobs.uploads import objects as agent_objects
 from stoker.agent.jobs.uploads.objects import S3Objects
@@ -26,6 +25,7 @@ from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 from stoker.outbound.s3.regions import host_in, is_region, named_region, region_of
 from stoker.outbound.s3.styles import Style, in_region
 from stoker.wire.messages import Grant
+from tests.regional_s3 import BUCKET, REGION, RegionalS3, regional_s3
 
 PREFIX = "e/job-1/1/"
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from load_module import load_module
 
 from stoker.agent.worker_frames import FRAME_RULES, Field, FrameRule
 from stoker.agent.workers.processes import frame_socket
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
+from tests.load_module import load_module
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 

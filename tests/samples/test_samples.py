@@ -11,8 +11,9 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import tone, write_sound
 from PIL import Image
+
+from tests.media_files import tone, write_sound
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,17 +11,16 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from virtual_loop import current_process
-from wishes import ACCOUNT, Request
-from witness import Tale
-from world import Broken, World
-
 from stoker.control.errors import BadRequest, NotFound, Unavailable
 from stoker.control.plane import Plane
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import Once, S3Config, Submission
 from stoker.control.rules.types import Endpoint, JobView, Listing
+from tests.simulation.virtual_loop import current_process
+from tests.simulation.wishes import ACCOUNT, Request
+from tests.simulation.witness import Tale
+from tests.simulation.world import Broken, World
 
 T = TypeVar("T")
 OWN = S3Config("id", "secret", "own", "https://own.test")

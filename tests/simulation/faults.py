@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from world import Host, World
-
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.attempts.states import Waiting
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Chunk, Outcome, Progress
+from tests.simulation.world import Host, World
 
 WATCHED_S = 62.0
 """Control counts silence only while it has been watching for as long."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from world import World
+from tests.simulation.world import World
 
 LOOK_S = 0.5
 TOGETHER_S = 2.0

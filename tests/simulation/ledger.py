@@ -14,11 +14,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from network import Link
-
 from stoker.control.rules.billing import PriceList
 from stoker.control.store import USAGE_LIFE_S
 from stoker.wire.messages import Report, Usage
+from tests.simulation.network import Link
 
 PRICES = PriceList(device_second=1_000_000_007, starting_percent=50)
 _ROW = "SELECT began_ms, ended_ms FROM usage WHERE owner = ? AND boot = ? AND n = ?"

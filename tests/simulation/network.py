@@ -17,11 +17,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from virtual_loop import VirtualLoop
-
 from stoker.testing.memory_stream import MemoryStream, StreamEnd
 from stoker.wire.messages import FromAgent, FromControl, Outcome, Progress, Report
 from stoker.wire.streams import StreamEnded
+from tests.simulation.virtual_loop import VirtualLoop
 
 TOO_LARGE = 1 << 70
 """More than a column holds: whoever stores it raises, and not because the disk is full."""

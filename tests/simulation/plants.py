@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import faults
-
 from stoker.agent.jobs.attempts import attempt_machine, waiting
 from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.attempts.events import HandBack, Verdict
@@ -40,6 +38,7 @@ from stoker.control.store.jobs import webhook_outbox
 from stoker.testing.fake_spawner import FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import Ack, AttemptKey, Chunk
+from tests.simulation import faults
 
 Patch = Callable[[Any, str, Any], None]
 PLANTS: dict[str, Callable[[Patch], None]] = {}

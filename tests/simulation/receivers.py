@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from random import Random
 from typing import BinaryIO
 
-from wishes import Request
-from witness import Tale, Witness
-
 from stoker.outbound.errors import FetchFailed
 from stoker.outbound.wait_rule import Waiter
+from tests.simulation.wishes import Request
+from tests.simulation.witness import Tale, Witness
 
 TRIES = 3
 TIMEOUT_S = 10.0

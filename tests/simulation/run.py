@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[2]))
 
 LINES = 60
 EVERY_S = 10.0
@@ -29,14 +29,14 @@ def fixed_hashes() -> None:
 
 
 def one(seed: int) -> tuple[int, str | None]:
-    from story import play
+    from tests.simulation.story import play
 
     return seed, play(seed).violation
 
 
 def search(first: int, number: int, processes: int) -> int | None:
     """The first seed that fails, as far as the order of the answers tells."""
-    import story  # noqa: F401  # once, for all processes
+    from tests.simulation import story  # noqa: F401  # once, for all processes
 
     began = reported_at = time.monotonic()
     with multiprocessing.get_context("fork").Pool(processes) as pool:
@@ -55,7 +55,7 @@ def search(first: int, number: int, processes: int) -> int | None:
 
 def show(seed: int, word: str | None, lines: int) -> bool:
     """Tells one story with its trace; `word` picks the lines. Whether it held."""
-    from story import play
+    from tests.simulation.story import play
 
     result = play(seed, tracing=True)
     picked = [line for line in result.lines if word is None or word in line]
@@ -69,7 +69,7 @@ def show(seed: int, word: str | None, lines: int) -> bool:
 
 def prove(number: int, only: str | None) -> int:
     """Plants every bug and tells stories until one shows it; how many were not found."""
-    from plants import PLANTS
+    from tests.simulation.plants import PLANTS
 
     names = [name for name in PLANTS if only in (None, name)]
     with multiprocessing.get_context("fork").Pool(os.cpu_count() or 1) as pool:
@@ -83,7 +83,7 @@ def prove(number: int, only: str | None) -> int:
 
 def found_by(plant_and_seed: tuple[str, int]) -> tuple[str, int, str | None]:
     """The first seed that finds a planted bug, with what it says."""
-    from plants import plant
+    from tests.simulation.plants import plant
 
     name, number = plant_and_seed
     for seed in range(number):

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from callers import OWN, Caller, look_around, named, purge
-from faults import WATCHED_S, breaks, hosts_with_waiting, mend
-from idle_hands import watch_for_idle_hands
-from virtual_loop import VirtualLoop, run
-from wishes import Request, draw
-from witness import Tale, Violation
-from world import World, shrink
-
 from stoker.control.rules.job_states import TERMINAL
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import LockedWeights, WeightsFile
+from tests.simulation.callers import OWN, Caller, look_around, named, purge
+from tests.simulation.faults import WATCHED_S, breaks, hosts_with_waiting, mend
+from tests.simulation.idle_hands import watch_for_idle_hands
+from tests.simulation.virtual_loop import VirtualLoop, run
+from tests.simulation.wishes import Request, draw
+from tests.simulation.witness import Tale, Violation
+from tests.simulation.world import World, shrink
 
 STEPS = 400_000
 """A story has about ten thousand; one with more runs in circles."""

@@ -54,7 +54,9 @@ def test_the_fixed_seeds_hold(seeds: range) -> None:
 
 def run_code(code: str) -> str:
     """What it prints, in a process of its own; it has `play`."""
-    begin = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom story import play\n"
+    begin = (
+        f"import sys; sys.path.insert(0, {str(HERE.parents[1])!r})\nfrom tests.simulation.story import play\n"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-P", "-c", begin + code]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout

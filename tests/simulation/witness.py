@@ -22,13 +22,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledger import Ledger
-from network import Link
-from virtual_loop import VirtualLoop
-
 from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.types import JobView
 from stoker.wire.messages import Assign, AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
+from tests.simulation.ledger import Ledger
+from tests.simulation.network import Link
+from tests.simulation.virtual_loop import VirtualLoop
 
 LEASE_S = 45.0
 PATIENCE_S = 2.0 + 3.0 + 1.0 + 0.5

@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
-from virtual_loop import VirtualLoop
-
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.interfaces import WorkerWatcher
 from stoker.agent.workers.lifecycle.worker import Worker
 from stoker.testing.fake_spawner import FakeProcess, FakeSpawner, Start
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame
+from tests.simulation.virtual_loop import VirtualLoop
 
 
 class RunWatch(Protocol):

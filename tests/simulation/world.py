@@ -16,15 +16,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from ledger import PRICES
-from memory_store import memory_store
-from network import Network
-from receivers import Receivers
-from storage import Disk, Shop, SimArtifacts, SimCommitter, SimObjects
-from virtual_loop import Process, VirtualLoop
-from witness import HostWatch, Witness
-from workshop import SimSpawner
-
 from stoker.agent.errors import AgentRefused
 from stoker.agent.jobs.reports import outbox_file
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
@@ -42,6 +33,14 @@ from stoker.testing.fake_weights import FakeWeights
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import AttemptKey, Device, Outcome
 from stoker.wire.streams import AgentStream, StreamEnded
+from tests.simulation.ledger import PRICES
+from tests.simulation.memory_store import memory_store
+from tests.simulation.network import Network
+from tests.simulation.receivers import Receivers
+from tests.simulation.storage import Disk, Shop, SimArtifacts, SimCommitter, SimObjects
+from tests.simulation.virtual_loop import Process, VirtualLoop
+from tests.simulation.witness import HostWatch, Witness
+from tests.simulation.workshop import SimSpawner
 
 T = TypeVar("T")
 EPOCH = 1_700_000_000.0

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx2
-from preloaded import Preloaded, executed, preloaded
-from stack import SOURCE, START_S, STOP_S, Stack, until
+
+from tests.system.preloaded import Preloaded, executed, preloaded
+from tests.system.stack import SOURCE, START_S, STOP_S, Stack, until
 
 COMMAND = [sys.executable, "-P", "-m", "stoker.cli"]
 AT_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"

@@ -24,7 +24,8 @@ from typing import Any
 
 import httpx2
 import psutil
-from preloaded import Preloaded, executed, preloaded
+
+from tests.system.preloaded import Preloaded, executed, preloaded
 
 Process = subprocess.Popen[bytes] | Preloaded
 HANDLERS = Path(__file__).parents[1] / "handlers"

@@ -26,12 +26,12 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from stack import HANDLERS, STOP_S, Stack, queue_endpoint, running, until
-from test_killed_at_random import living_workers
 
 from stoker.control import store
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price
+from tests.system.faults.test_killed_at_random import living_workers
+from tests.system.stack import HANDLERS, STOP_S, Stack, queue_endpoint, running, until
 
 SEED = int(os.environ.get("STOKER_SEED", "20250101"))
 JOBS = 1_000

@@ -13,9 +13,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from dev_server import FUNCTIONS, DevServer, at_terminal, serving, started, stoker
-from stack import START_S, Stack, running, until
-from written_apps import BALANCED, ONE, SEVERAL, app
+
+from tests.cli.dev.written_apps import BALANCED, ONE, SEVERAL, app
+from tests.system.dev_server import FUNCTIONS, DevServer, at_terminal, serving, started, stoker
+from tests.system.stack import START_S, Stack, running, until
 
 NAMES = """
 from stoker.client import endpoint

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dev_server import FUNCTIONS, DevServer, serving
-from stack import Stack, running
+
+from tests.system.dev_server import FUNCTIONS, DevServer, serving
+from tests.system.stack import Stack, running
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

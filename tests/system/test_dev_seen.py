@@ -12,10 +12,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from browser import CHROMIUM, in_browser
-from dev_server import FUNCTIONS, environment, serving
-from stack import START_S, Stack, running, until
-from written_apps import BALANCED, ONE, app
+
+from tests.browser import CHROMIUM, in_browser
+from tests.cli.dev.written_apps import BALANCED, ONE, app
+from tests.system.dev_server import FUNCTIONS, environment, serving
+from tests.system.stack import START_S, Stack, running, until
 
 LOUD = '''
 import pathlib

@@ -11,7 +11,8 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from stack import HANDLERS, Stack, running, until
+
+from tests.system.stack import HANDLERS, Stack, running, until
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,8 @@ import time
 from itertools import chain
 from pathlib import Path
 
-from stack import START_S, Stack, queue_endpoint, running, until
-
 from stoker.client import Client
+from tests.system.stack import START_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("prints", "printing/prints_as_told.py", concurrency=1)
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from stack import SOURCE, Stack, queue_endpoint, running
+
+from tests.system.stack import SOURCE, Stack, queue_endpoint, running
 
 
 def start(stack: Stack, *arguments: str) -> subprocess.Popen[str]:

@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 import httpx2
-from stack import Stack, until
+
+from tests.system.stack import Stack, until
 
 PATIENCE_S = 60.0
 LOOKS = 50

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from browser import CHROMIUM, LOOPBACK_ONLY
-from stack import SOURCE, Stack, queue_endpoint, running
 
 from stoker.cli.readiness import parse_ready
+from tests.browser import CHROMIUM, LOOPBACK_ONLY
+from tests.system.stack import SOURCE, Stack, queue_endpoint, running
 
 if CHROMIUM is None:
     pytest.skip("there is no chromium here", allow_module_level=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import SOURCE, queue_endpoint, running
+
+from tests.system.stack import SOURCE, queue_endpoint, running
 
 ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 PASSWORD = "hidden-password"

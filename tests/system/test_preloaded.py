@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from preloaded import Preloaded, Server, preloaded
-from stack import SOURCE
+
+from tests.system.preloaded import Preloaded, Server, preloaded
+from tests.system.stack import SOURCE
 
 
 def started(server: Server, folder: Path, name: str, *command: str) -> Preloaded:

@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
-from stack import until
 
 from stoker.cli.readiness import parse_ready
 from stoker.client import Client
+from tests.system.stack import until
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
 SOURCE = Path(__file__).parents[2] / "src"

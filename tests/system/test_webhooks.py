@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import SOURCE, Stack, queue_endpoint, running
 from standardwebhooks import Webhook
+
+from tests.system.stack import SOURCE, Stack, queue_endpoint, running
 
 PRIVATE_TOO = "allow_private_addresses = true\n"
 

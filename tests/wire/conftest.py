@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from certificates import Certificate, make_certificate
 
 from stoker.agent.link.grpc_stream import connect
 from stoker.control.config.tls import TlsFiles
 from stoker.control.nodes.grpc_stream import Admit, GrpcServer, Handle, serve
 from stoker.testing.memory_stream import memory_pair
 from stoker.wire.streams import AgentStream, ControlStream
+from tests.certificates import Certificate, make_certificate
 
 
 @dataclass

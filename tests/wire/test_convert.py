@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
-from vocabulary import KINDS, instances
 
 from stoker.wire import agent_pb2, codec
 from stoker.wire.codec import Decoder, encode
 from stoker.wire.messages import Assign, DeviceSample, FromAgent, FromControl, Outcome, Progress, Report
+from tests.profiles import examples
+from tests.wire.vocabulary import KINDS, instances
 
 
 def proto_of(message: Any) -> Any:

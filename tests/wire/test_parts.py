@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vocabulary import instances
 
 from stoker.wire import agent_pb2, codec
 from stoker.wire.codec import WireError
 from stoker.wire.messages import FromAgent, FromControl, LogLines
 from stoker.wire.parts import PARTS_MAX, SMALLEST, PartCounter
+from tests.wire.vocabulary import instances
 
 COUNTER = PartCounter(agent_pb2.FromAgent.DESCRIPTOR)
 

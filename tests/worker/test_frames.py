@@ -11,7 +11,6 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.worker import frames as module
 from stoker.worker.frames import (
@@ -25,6 +24,7 @@ from stoker.worker.frames import (
     encode,
     with_body,
 )
+from tests.profiles import examples
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.one_of(st.integers(), st.booleans(), st.none(), names, st.lists(st.integers(), max_size=3))

@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from load_module import load_module
 
 from stoker.agent.host.process_tree.tree import AGENT_MARK, marked, process_table
 from stoker.agent.host.sandbox.isolation import Host
@@ -26,6 +25,7 @@ from stoker.agent.workers.lifecycle.process_machine import StopLadder
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.wire.messages import Outcome, WorkerSpec, WorkerState
+from tests.load_module import load_module
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 USERS = (54_000, 54_019)

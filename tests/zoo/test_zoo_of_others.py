@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zoo_cases import MIB, Case, completes, dies, name, of_a_job
 
 from stoker.wire.messages import WorkerLimits
+from tests.zoo.zoo_cases import MIB, Case, completes, dies, name, of_a_job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

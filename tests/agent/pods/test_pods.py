@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pod_stories import STORIES, PodNode, Programs, run_story
 
 from stoker.agent.pods.events import Mark
 from stoker.agent.pods.marks import MarksFile
 from stoker.testing.fake_pods import FakePodEngine
 from stoker.wire.messages import HeldPod, PodSpec, PodState
+from tests.agent.pods.pod_stories import STORIES, PodNode, Programs, run_story
 
 PROGRAMS = Programs(
     image="an/image",

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from weights_folder import FILES, made_store
-from weights_server import WeightsServer, weights_server
 
 from stoker.agent.weights.fetching import Fetcher
 from stoker.agent.weights.sources import Hub
 from stoker.agent.weights.store import WeightsStore
+from tests.agent.weights_folder import FILES, made_store
+from tests.weights_server import WeightsServer, weights_server
 
 
 @pytest.fixture

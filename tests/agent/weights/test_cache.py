@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from weights_folder import FILES, SIZE, made_store
-from weights_server import WeightsServer, locked, put, weights_server
 
 from stoker.agent.weights import tries
 from stoker.agent.weights.cache import FACT_MAX, WeightsCache, _fitting
@@ -19,6 +17,8 @@ from stoker.agent.weights.fetching import Fetcher, Try
 from stoker.agent.weights.interfaces import NoWeights, WeightsNews
 from stoker.agent.weights.sources import Hub
 from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES
+from tests.agent.weights_folder import FILES, SIZE, made_store
+from tests.weights_server import WeightsServer, locked, put, weights_server
 
 FLUX, SDXL = locked("flux", FILES), locked("sdxl", FILES)
 MODEL = "/owner/repo/resolve/c0ffee/model.safetensors"

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weights_folder import FILES, SIZE, SharedDigests, made_store
-from weights_server import WeightsServer, locked, put
 
 from stoker.agent.weights import fetching
 from stoker.agent.weights.fetching import Fetcher, Try
@@ -23,6 +21,8 @@ from stoker.agent.weights.interfaces import WeightsFailed
 from stoker.agent.weights.sources import Hub, folder_mirror, url_mirror
 from stoker.agent.weights.store import WeightsStore
 from stoker.models.weights import Entry, LockedFile, folder_of, verify
+from tests.agent.weights_folder import FILES, SIZE, SharedDigests, made_store
+from tests.weights_server import WeightsServer, locked, put
 
 FLUX = locked("flux", FILES)
 KEY = FLUX.key

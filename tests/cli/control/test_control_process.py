@@ -14,7 +14,6 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from certificates import make_certificate
 
 from stoker.agent.link.grpc_stream import ConnectFailed, connect
 from stoker.cli.control import process
@@ -26,6 +25,7 @@ from stoker.control.http.server import server
 from stoker.control.nodes.grpc_stream import GrpcServer
 from stoker.control.plane import Plane
 from stoker.control.store.database.opening import StoreError
+from tests.certificates import make_certificate
 
 
 @pytest.mark.parametrize(

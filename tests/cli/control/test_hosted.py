@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from certificates import make_certificate
 
 from stoker.cli.agent.isolation import worker_user
 from stoker.cli.agent.process import AgentOptions, NodeCredential, connector, host_environment, node_id
@@ -26,6 +25,7 @@ from stoker.control.config.sections import Config
 from stoker.models.talking_video import safety
 from stoker.models.weights import Entry, Lock, LockedFile, read_lock, write_lock
 from stoker.wire.messages import Price
+from tests.certificates import make_certificate
 
 
 def test_the_image_model_brings_its_handler_schema_and_price() -> None:

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from written_apps import BALANCED, ONE, app
 
 from stoker.cli.dev import deploying
 from stoker.cli.errors import CliError
+from tests.cli.dev.written_apps import BALANCED, ONE, app
 
 
 class Kind:

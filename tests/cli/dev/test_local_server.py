@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from written_apps import BALANCED, ONE, app
 
 from stoker.cli.dev.local_server.callers import LOOPBACK, Callers
 from stoker.cli.dev.local_server.openapi import document
@@ -17,6 +16,7 @@ from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.local_server.server import BODY_BYTES_MAX, LocalServer
 from stoker.cli.dev.project import Project, load
 from stoker.client.apps.requests import function_request
+from tests.cli.dev.written_apps import BALANCED, ONE, app
 
 HERE = Callers()
 NETWORK = Callers(LOOPBACK | {"box.example"}, network=True)

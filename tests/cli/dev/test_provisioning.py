@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from written_apps import BALANCED, ONE, app
 
 from stoker.cli.dev.live_endpoints.provisioning import Provisioning
 from stoker.cli.dev.project import AppEndpoint, load
 from stoker.client import BadRequest, NotFound
 from stoker.control.rules.limits import DEV_DEPLOYS_AT_ONCE
+from tests.cli.dev.written_apps import BALANCED, ONE, app
 
 
 class Kind:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosted_service import RESULT, Service, at_once, serving
 
 from stoker.cli.access import find_key
 from stoker.cli.data_folder import write_private
@@ -20,6 +19,7 @@ from stoker.cli.jobs.image_job import ImageOptions, run, step_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed
+from tests.cli.jobs.hosted_service import RESULT, Service, at_once, serving
 
 
 @pytest.fixture(autouse=True)

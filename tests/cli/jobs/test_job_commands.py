@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_service import Service, events
 
 from stoker.cli.jobs import commands
 from stoker.cli.main import main
 from stoker.client import Event
+from tests.cli.jobs.job_service import Service, events
 
 QUEUED = {"id": "j-u1", "status": "IN_QUEUE", "reason": "no worker is ready"}
 RUNNING = {"id": "j-u1", "status": "IN_PROGRESS", "delayTime": 30, "workerId": "w-1"}

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosted_service import RESULT, Service, at_once, serving
 
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call, talk_job
@@ -23,6 +22,7 @@ from stoker.cli.main import main
 from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed, JobRecord
 from stoker.control.http.calls.settings import ApiSettings
+from tests.cli.jobs.hosted_service import RESULT, Service, at_once, serving
 
 
 @pytest.fixture(autouse=True)

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from managed import managed
-from plane_world import endpoint
-from scripted_agent import ScriptedAgent
-
 from stoker.control.http.server.server import serve_http
 from stoker.wire.messages import Device
 from stoker.wire.messages.weights import HELD, SIZES
 from stoker.wire.streams import StreamEnded
+from tests.control.http.management.managed import managed
+from tests.control.plane_world import endpoint
+from tests.control.scripted_agent import ScriptedAgent
 
 GPU = Device("GPU-0", "gpu", "NVIDIA GeForce RTX 4090", 0, memory_total=24 << 30)
 FACTS = {"containers": "docker 28.0.1", "containers_cdi": "yes", "vcpus": "16", "data_center": "EU-RO-1"}

@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from job_service import Service
 
 from stoker.cli.main import main
 from stoker.cli.manage.bill import usd
+from tests.cli.jobs.job_service import Service
 
 RECORDS = [
     {

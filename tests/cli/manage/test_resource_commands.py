@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from managed_service import NODE, ManagedService, served
 
 from stoker.cli.main import main
 from stoker.cli.manage import resource_commands
 from stoker.cli.manage.resource_kinds import KINDS
+from tests.cli.manage.managed_service import NODE, ManagedService, served
 
 IMAGE = "ghcr.io/example/worker:1.2"
 Capture = pytest.CaptureFixture[str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from profiles import examples
 
 from stoker.cli.up import supervisor as sv
 from stoker.cli.up.supervisor import (
@@ -27,6 +26,7 @@ from stoker.cli.up.supervisor import (
     supervise,
     wake_at,
 )
+from tests.profiles import examples
 
 NAMES = ("objects", "control", "agent")
 

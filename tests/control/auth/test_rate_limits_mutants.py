@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutants import mutant, survives
 
 from stoker.control.auth import rate_limits
+from tests.mutants import mutant, survives
 
 MUTANTS = {
     "a millisecond too long": ("_COUNTED_MS = WINDOW_MS - 1", "_COUNTED_MS = WINDOW_MS"),

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-
-# Tests have no packages here: the plane in memory is found beside this file.
-from fake_plane import KEY, FakePlane
 from starlette.types import ASGIApp
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
+
+# Tests have no packages here: the plane in memory is found beside this file.
+from tests.control.http.calls.fake_plane import KEY, FakePlane
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from io import BytesIO
 
-from plane_world import endpoint, one, story, world
-
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Listing
 from stoker.wire.messages import Outcome
+from tests.control.plane_world import endpoint, one, story, world
 
 SLUG, ID = "black-forest-labs-flux-1-dev", "echo"
 

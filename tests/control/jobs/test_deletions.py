@@ -7,7 +7,6 @@ import logging
 from io import BytesIO
 
 import pytest
-from plane_world import World, endpoint, one, story, world
 
 from stoker.control import store
 from stoker.control.errors import NotFound, Unavailable
@@ -15,6 +14,7 @@ from stoker.control.rules.submissions import Submission
 from stoker.control.store import expired_artifacts
 from stoker.wire import names
 from stoker.wire.messages import Artifact, Assign, Outcome, Ref
+from tests.control.plane_world import World, endpoint, one, story, world
 
 DAY = 86_400.0
 TIDIED_S = 62.0  # artifacts are looked at once a minute

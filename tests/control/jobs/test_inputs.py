@@ -3,12 +3,12 @@
 import copy
 
 import pytest
-from fake_plane import IMAGE_SCHEMA
 
 from stoker.control.config.sections import check_schema
 from stoker.control.errors import BadRequest
 from stoker.control.jobs.inputs import KEPT_SCHEMAS, _compiled, check_input
 from stoker.models.hosted import MODELS
+from tests.control.http.calls.fake_plane import IMAGE_SCHEMA
 
 OBJECT = {"type": "object"}
 

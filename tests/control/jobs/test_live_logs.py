@@ -7,8 +7,6 @@ import contextlib
 from typing import Any
 
 import pytest
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control.jobs import records
 from stoker.control.jobs.live_logs import LINGER_S, RING_LINES
@@ -18,6 +16,8 @@ from stoker.control.rules.streams import LogEvent
 from stoker.testing.memory_stream import MemoryStream, memory_logs
 from stoker.wire.messages import AttemptKey, LogLines, Outcome, StreamHello
 from stoker.wire.streams import StreamEnded
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 
 class Lines:

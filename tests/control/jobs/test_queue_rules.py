@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.errors import BadRequest, KeyReused, NotFound
@@ -19,6 +17,8 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Once, Submission
 from stoker.control.rules.types import Counted, Listing, NewJob
 from stoker.wire.messages import Assign, Chunk, Outcome, Ref, WorkerState
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 
 async def agent_with_workers(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:

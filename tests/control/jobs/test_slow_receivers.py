@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from typing import BinaryIO
 
 import pytest
-from plane_world import World, endpoint, world
 
 from stoker.control.rules.submissions import Submission
 from stoker.outbound.guard import Guard
 from stoker.outbound.lookups import Lookups
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
+from tests.control.plane_world import World, endpoint, world
 
 PATIENCE_S = 600.0  # no delivery that hangs ends during the test
 

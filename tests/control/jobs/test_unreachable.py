@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from plane_world import World, endpoint, story, world
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
 from stoker.control.rules.submissions import S3Config, Submission
+from tests.control.plane_world import World, endpoint, story, world
 
 HERE = Submission(b"{}", webhook="http://127.0.0.1:9000/hook?token=hush")
 BUCKET = S3Config("id", "secret", "bucket", "http://localhost:9000")

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from plane_world import World, endpoint, story, world
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from stoker.control import store
@@ -17,6 +16,7 @@ from stoker.control.rules.submissions import Submission
 from stoker.outbound.errors import UrlRefused
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.messages import Outcome
+from tests.control.plane_world import World, endpoint, story, world
 
 URL = "https://receiver.test/hook"
 HOOKED = Submission(input=b'{"x":1}', webhook=URL)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from plane_world import World, endpoint, story, world
-
 from stoker.control.jobs.records import health
 from stoker.wire.messages import HeldWorker, WorkerState
+from tests.control.plane_world import World, endpoint, story, world
 
 
 async def served(w: World) -> object:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import Unavailable
 from stoker.control.rules.job_states import JobState
 from stoker.wire.messages import FromAgent, FromControl, HeldAttempt, Refused
 from stoker.wire.streams import StreamEnded
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 ABOUT_TO_GO = "no capacity: every connected node is about to go"
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from plane_world import World, endpoint, one, story, world
-
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.control.rules.job_states import JobState
 from stoker.testing.fake_host import FakeSampler, MemoryScratch
@@ -17,6 +15,7 @@ from stoker.testing.fake_spawner import FakeSpawner, Start
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.testing.memory_stream import memory_pair
 from stoker.wire.streams import AgentStream
+from tests.control.plane_world import World, endpoint, one, story, world
 
 
 def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner, node: str = "node-1") -> Agent:

@@ -9,11 +9,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plane_world import endpoint, one, world
-from profiles import examples
-from virtual_loop import VirtualLoop
-from virtual_loop import run as run_story
-from vocabulary import instances
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import EndpointVersion
@@ -21,6 +16,11 @@ from stoker.wire import codec
 from stoker.wire.codec import Decoder, WireError
 from stoker.wire.messages import FromAgent, LogLines
 from stoker.wire.streams import StreamEnded
+from tests.control.plane_world import endpoint, one, world
+from tests.profiles import examples
+from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.virtual_loop import run as run_story
+from tests.wire.vocabulary import instances
 
 TWO = EndpointVersion("/h/echo.py:handler", concurrency=2)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from plane_world import story
-
 from stoker.control.nodes.session import SILENCE_S, AssignedToNode, NodeSession
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.testing.memory_stream import memory_pair
 from stoker.wire.messages import Beat, FromAgent, Released, Report, SignAnswer, SignAsk
+from tests.control.plane_world import story
 
 
 def nothing_assigned() -> AssignedToNode:

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from plane_world import World, endpoint, one, story, world
-from rogue_node import LIES, OWN, Others, RogueNode, fields_that_name
-from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.nodes.grpc_stream import serve
@@ -36,6 +33,9 @@ from stoker.wire.messages import (
     StreamHello,
     WorkerState,
 )
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
+from tests.rogue_node import LIES, OWN, Others, RogueNode, fields_that_name
 
 GPU = Device("GPU-0", "gpu", "NVIDIA H200")
 TWO = EndpointVersion("/h/echo.py:handler", concurrency=2)

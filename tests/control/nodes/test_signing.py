@@ -8,13 +8,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
-
 from stoker.control.nodes.signing import Signing
 from stoker.control.rules.submissions import Submission
 from stoker.control.store import Conn
 from stoker.wire.messages import Assign, FromAgent, Outcome, SignAnswer, SignAsk, Wanted
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 
 async def holding(w: World, tasks: asyncio.TaskGroup) -> tuple[ScriptedAgent, Assign]:

@@ -7,8 +7,6 @@ import contextlib
 from typing import Any
 
 import pytest
-from plane_world import NAMESPACE, World, endpoint, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.nodes.joining import revoke
@@ -17,6 +15,8 @@ from stoker.testing.memory_stream import MemoryStream, memory_logs, memory_tunne
 from stoker.wire.messages import DirectGateway, GatewayAddress, LogLines, StreamHello, TunnelPieces
 from stoker.wire.streams import StreamEnded
 from stoker.wire.tunnel.tunnel import Tunnel
+from tests.control.plane_world import NAMESPACE, World, endpoint, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 TOKEN = "a-token-of-the-agent"
 FORWARDED, UNKNOWN = GatewayAddress(20_000, TOKEN, "of another host"), GatewayAddress(20_000, TOKEN)

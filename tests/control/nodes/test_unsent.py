@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
-
 from stoker.control.rules.types import JobView
 from stoker.control.store import Conn
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 T = TypeVar("T")
 

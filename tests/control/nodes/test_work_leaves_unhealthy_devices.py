@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-from plane_world import World, endpoint, story, world
-
 from stoker.agent.host.devices.health import Answered, Lost, Missed
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.control.rules.job_states import JobState
@@ -20,6 +18,7 @@ from stoker.testing.memory_disk import MemoryDisk
 from stoker.testing.memory_stream import memory_pair
 from stoker.wire.messages import Device, DeviceSample, HeldWorker
 from stoker.wire.streams import AgentStream
+from tests.control.plane_world import World, endpoint, story, world
 
 GPUS = tuple(Device(f"GPU-{n}", "gpu", "H200", n) for n in range(2))
 XID = "Xid 79: the GPU has fallen off the bus"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutants import mutant, survives
 
 from stoker.control.rules import access
+from tests.mutants import mutant, survives
 
 ACCESS = Path(__file__).with_name("test_access.py")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control.rules.billing import (
     CPU,
@@ -29,6 +28,7 @@ from stoker.control.rules.billing import (
     records,
     space,
 )
+from tests.profiles import examples
 
 SIZES = ("hour", "day", "week", "month", "year")
 NOW_MS = 1_790_000_000_123

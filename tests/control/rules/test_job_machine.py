@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import job_machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.retries import MAX_ASSIGNMENTS
+from tests.control import job_machine
+from tests.profiles import examples
 
 FRESH = {"created_at": 100.0, "ttl_at": 10_000.0}
 

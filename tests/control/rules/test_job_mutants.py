@@ -6,12 +6,12 @@ import sys
 import types
 from pathlib import Path
 
-import job_machine
 import pytest
-from mutants import examples_last, first_failure, load, mutant
 
 from stoker.control.rules import job_states
 from stoker.control.rules import retries as policy
+from tests.control import job_machine
+from tests.mutants import examples_last, first_failure, load, mutant
 
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),

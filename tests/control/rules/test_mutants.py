@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutants import mutant, survives
 
 from stoker.control.auth import secret_references
 from stoker.control.rules import billing, placement, pods, volumes, wanted_workers
 from stoker.control.scheduling import cluster_state, rollout
+from tests.mutants import mutant, survives
 
 MUTANTS = {
     "billing": {

@@ -7,7 +7,6 @@ from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control.rules.pods import (
     ENDED,
@@ -25,6 +24,7 @@ from stoker.control.rules.pods import (
     public_status,
 )
 from stoker.wire.messages import HeldPod, PodState, PortMapping
+from tests.profiles import examples
 
 POD = Pod("p", "default", "a pod", PodBody("image:1"), node="node-1", devices=("GPU-0",), created_at=1.0)
 PORTS = (PortMapping(22, 10341, "tcp"),)

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mutants import mutant
-from vocabulary import instances
 
 from stoker.control.rules.nodes import validation
 from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, sampled
@@ -43,6 +41,8 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
+from tests.mutants import mutant
+from tests.wire.vocabulary import instances
 
 PREFIX = "echo/job/1/"
 KEY = AttemptKey("job", 1)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control.rules.wanted_workers import (
     UNMEASURED_START_S,
@@ -13,6 +12,7 @@ from stoker.control.rules.wanted_workers import (
     ScaleSample,
     decide,
 )
+from tests.profiles import examples
 
 counts = st.integers(0, 50)
 seconds = st.floats(0, 1000)

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import CPU, ScriptedAgent
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules import ahead
@@ -21,6 +19,8 @@ from stoker.control.scheduling import worker_scaling
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import Assign, AttemptKey, HeldAttempt, HeldWorker, Refused, WorkerSpec
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import CPU, ScriptedAgent
 
 MOST = 8
 seconds = st.one_of(st.none(), st.floats(0.0, 100.0))

@@ -7,12 +7,12 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from profiles import examples
 
 from stoker.control.rules.types import Slot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeLoad, NodeState, offer
 from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import AttemptKey, DeviceSample
+from tests.profiles import examples
 
 
 def worker(name: str, session: int = 1, concurrency: int = 1) -> PlacedWorker:

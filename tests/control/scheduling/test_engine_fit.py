@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_world import endpoint
 
 from stoker.control.auth.secret_references import SecretValues
 from stoker.control.config.endpoints import Endpoints
@@ -21,6 +20,7 @@ from stoker.control.scheduling.desired_pods import DesiredVolumes
 from stoker.control.scheduling.engine_fit import fitting, unfit
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.wire.messages import Device
+from tests.control.plane_world import endpoint
 
 GPU, CPU = Device("GPU-1", "gpu", "H100"), Device("cpu", "cpu", "CPU")
 NONE = {"containers": "none: there is no socket of docker or podman", "containers_cdi": "no"}

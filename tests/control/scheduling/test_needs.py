@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
-
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.scheduling.placed import PlacedPod
 from stoker.wire.messages import Device, HeldWorker, WorkerState
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 H200S = tuple(Device(f"GPU-{n}", "gpu", "NVIDIA H200", n, memory_total=141 << 30) for n in range(2))
 L4 = (Device("GPU-9", "gpu", "NVIDIA L4", 0, memory_total=24 << 30),)

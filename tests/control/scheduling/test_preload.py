@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from plane_world import endpoint, story, world
 
 from stoker.control.config.config import ConfigError, load_config, to_endpoints
 from stoker.control.rules.types import EndpointVersion
 from stoker.control.store.resources.endpoints import _open
+from tests.control.plane_world import endpoint, story, world
 
 NAMES = ("torch", "diffusers.FluxPipeline")
 

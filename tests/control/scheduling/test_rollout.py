@@ -5,9 +5,9 @@ from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control.scheduling.rollout import RolloutWorker, make_room, plan
+from tests.profiles import examples
 
 
 def old(name: str, jobs: int = 0, idle_for: float = 0.0, **more: object) -> RolloutWorker:

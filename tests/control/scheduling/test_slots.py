@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from plane_world import World, endpoint, one, story, world
-from scripted_agent import ScriptedAgent
 
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Assign, HeldAttempt, HeldWorker, WorkerState
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 FOUR = EndpointVersion("/h/echo.py:handler", concurrency=4)
 

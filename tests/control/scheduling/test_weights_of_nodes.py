@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from plane_world import World, endpoint, one, story, world
-
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import (
     Beat,
@@ -17,6 +15,7 @@ from stoker.wire.messages import (
     WorkerState,
 )
 from stoker.wire.messages.weights import HELD, MOST, ROOM
+from tests.control.plane_world import World, endpoint, one, story, world
 
 FLUX = LockedWeights(
     "flux", "huggingface:owner/flux", "c0ffee", (WeightsFile("model.safetensors", 24_000_000_000, "ab" * 32),)

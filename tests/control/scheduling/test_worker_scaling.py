@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from plane_world import World, endpoint, one, story, world
-from working_agent import WorkingAgent, gpus
-
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import Endpoint, Listing
 from stoker.control.sweeper import STAFF_PAUSE_S
 from stoker.wire.messages import HeldWorker, WorkerState
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.working_agent import WorkingAgent, gpus
 
 JOB_S = 8.0
 COLD_S = 10.0

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
-from memory_store import memory_store
 
 from stoker.control import store
 from stoker.control.rules.types import (
@@ -28,6 +27,7 @@ from stoker.control.store.database.commits import run_batch
 from stoker.control.store.database.secrets import random_secrets
 from stoker.control.store.tables.schema import metadata
 from stoker.wire.messages import AttemptKey, Outcome, Report, ReportBody
+from tests.simulation.memory_store import memory_store
 
 T = TypeVar("T")
 E = "echo"

@@ -10,14 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import torch
 import torch.distributed
 import torch.multiprocessing
-from pictures import flux, loaded, most, picture
 
 from stoker.models.speed_ups.several_gpus import context_parallel
+from tests.models.speed_ups.pictures import flux, loaded, most, picture
 
 RANKS = 2
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pictures
 import pytest
 
 from stoker.models.text_to_image import tiny
+from tests.models.speed_ups import pictures
 
 
 @pytest.fixture(scope="session")

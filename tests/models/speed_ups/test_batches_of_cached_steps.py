@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import DEFAULTS, loaded
-from pictures import flux as flux_of
 
 from stoker.models.interface import ImageParameters
 from stoker.models.registry import PIPELINES
@@ -18,6 +16,8 @@ from stoker.models.speed_ups import profiles, step_caches
 from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.text_to_image.batching import measured
 from stoker.models.text_to_image.batching.batches import Batches
+from tests.models.speed_ups.pictures import DEFAULTS, loaded
+from tests.models.speed_ups.pictures import flux as flux_of
 
 PROMPTS = ("a red flower on a table", "the sea at night", "a lighthouse", "a fox in the snow")
 IMAGES = [ImageParameters(prompt, 256, 256, 12, seed, guidance=3.5) for seed, prompt in enumerate(PROMPTS)]

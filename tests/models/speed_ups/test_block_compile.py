@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import loaded, most, picture
 
 from stoker.models.speed_ups import block_compile, step_caches
 from stoker.models.speed_ups.block_compile import settled
 from stoker.models.speed_ups.layers import fused_projections
 from stoker.models.speed_ups.profiles import SPEED_UPS
 from stoker.models.speed_ups.speed_up import NotHere
+from tests.models.speed_ups.pictures import loaded, most, picture
 
 SIZES = ((320, 256), (256, 256), (256, 320))
 

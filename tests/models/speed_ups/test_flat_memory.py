@@ -6,11 +6,11 @@ import gc
 from typing import Any
 
 import pytest
-from pictures import flux as flux_of
-from pictures import picture
 
 from stoker.models.interface import ImageDefaults, ImageParameters, Step
 from stoker.models.memory_gauge import MemoryGauge, process_bytes
+from tests.models.speed_ups.pictures import flux as flux_of
+from tests.models.speed_ups.pictures import picture
 
 SIZES = ((256, 256), (320, 256), (256, 384), (320, 320))
 MIB = 2**20

@@ -8,11 +8,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pictures import loaded
 
 from stoker.models.speed_ups.float8 import float8_products
 from stoker.models.speed_ups.layers import fused_projections
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
+from tests.models.speed_ups.pictures import loaded
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pictures import loaded, most, picture
 
 from stoker.models.speed_ups.layers import channels_last, fused_projections, separate_projections
 from stoker.models.speed_ups.profiles import SPEED_UPS
 from stoker.models.speed_ups.speed_up import NotHere
+from tests.models.speed_ups.pictures import loaded, most, picture
 
 
 def test_fused_projections_draw_the_same(flux: Any, plain: Any) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pictures import loaded, most, picture
 
 from stoker.models.speed_ups import attention
 from stoker.models.speed_ups.attention import Shape, quickest, race
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
+from tests.models.speed_ups.pictures import loaded, most, picture
 
 AT = Shape((1, 4608, 24, 128), 4608)
 """FLUX.1 at 1024 x 1024, with 512 tokens of text."""

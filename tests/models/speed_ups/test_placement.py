@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import flux as flux_of
-from pictures import loaded, most, picture
 
 from stoker.models.speed_ups import placement
 from stoker.models.speed_ups.placement import GIB, DoesNotFit, Placement, Sizes, decide, needs
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
+from tests.models.speed_ups.pictures import flux as flux_of
+from tests.models.speed_ups.pictures import loaded, most, picture
 
 
 @pytest.fixture(scope="module")

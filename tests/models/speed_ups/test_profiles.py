@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pictures import DEFAULTS, most, picture
-from pictures import flux as flux_of
 
 from stoker.models.hosted import MODELS
 from stoker.models.registry import PIPELINES
 from stoker.models.speed_ups import profiles, warm_sizes
 from stoker.models.speed_ups.profiles import EXACT, FAST, LOW_MEMORY, PROFILES, SPEED_UPS
 from stoker.models.speed_ups.speed_up import Changes, Loaded, NotHere, SpeedUp
+from tests.models.speed_ups.pictures import DEFAULTS, most, picture
+from tests.models.speed_ups.pictures import flux as flux_of
 
 DEV, SCHNELL = PIPELINES["flux-1-dev"], PIPELINES["flux-1-schnell"]
 

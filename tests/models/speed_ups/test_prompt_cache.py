@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pictures import loaded, most, picture
 
 from stoker.models.speed_ups.prompt_cache import PromptCache, prompt_cache
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
+from tests.models.speed_ups.pictures import loaded, most, picture
 
 
 def test_a_prompt_is_encoded_once_and_the_picture_is_the_same(flux: Any, plain: Any) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import loaded
 
 from stoker.models.speed_ups.several_gpus import check, context_parallel
 from stoker.models.speed_ups.speed_up import NotHere
+from tests.models.speed_ups.pictures import loaded
 
 CHECKS = Path(__file__).with_name("checks_several_processes.py")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pictures import loaded, most, picture
 
 from stoker.models.interface import ImageParameters, Step
 from stoker.models.speed_ups import step_caches
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
+from tests.models.speed_ups.pictures import loaded, most, picture
 
 CACHES = (step_caches.first_block_cache, step_caches.mag_cache, step_caches.taylor_seer)
 

@@ -20,8 +20,6 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import Sound, lag, read_sound, tone, video_file_without_sound, write_sound
-from open_files import open_files
 from PIL import Image
 
 from stoker.models.interface import ImageDefaults
@@ -34,6 +32,8 @@ from stoker.models.weights import read_lock
 from stoker.worker import Device, Job
 from stoker.worker.errors import HandlerError
 from stoker.worker.testing import LocalJob
+from tests.media_files import Sound, lag, read_sound, tone, video_file_without_sound, write_sound
+from tests.open_files import open_files
 from training import safety_checker
 
 RATE = 22_050

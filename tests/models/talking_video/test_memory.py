@@ -125,7 +125,8 @@ def test_two_speakers_take_no_more_than_is_planned_for_one(
 ) -> None:
     """Where each token stands between them is read from what it attends to: a map of tokens by tokens."""
     import torch
-    from live_bytes import LiveBytes
+
+    from tests.models.talking_video.live_bytes import LiveBytes
 
     bucket = max(BUCKETS[size], key=lambda one: one.height * one.width)
     high, wide = bucket.height // 8, bucket.width // 8
@@ -147,11 +148,11 @@ def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
 ) -> None:
     """Counted on the meta device: what lives at a time beside the weights, in the largest bucket."""
     import torch
-    from live_bytes import LiveBytes
 
     from stoker.models.talking_video.network.frames_from_latents import decoded, encoded
     from stoker.models.talking_video.sampling.sampling import denoised
     from stoker.models.talking_video.sampling.schedule import Guidance
+    from tests.models.talking_video.live_bytes import LiveBytes
 
     bucket = max(BUCKETS[size], key=lambda one: one.height * one.width)
     high, wide = bucket.height // 8, bucket.width // 8
@@ -178,11 +179,11 @@ def test_what_is_planned_for_hearing_is_above_what_two_minutes_take(monkeypatch:
     """With the true encoder; what its first convolution makes of all of it would be gigabytes."""
     import torch
     import transformers
-    from live_bytes import LiveBytes
 
     from stoker.models.talking_video.audio.speech import PER_FRAME, layers_of
     from stoker.models.talking_video.audio.stretches import DEFAULT
     from stoker.models.talking_video.sampling.chunks import FPS
+    from tests.models.talking_video.live_bytes import LiveBytes
 
     frames = round(DEFAULT.whole_s * FPS)
     without_products(monkeypatch)

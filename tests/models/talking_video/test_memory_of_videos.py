@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from spoken import spoken
 
 from stoker.models.interface import ImageDefaults
 from stoker.models.memory_gauge import process_bytes
 from stoker.models.talking_video import pipeline as video
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.sampling.sampling import Stopped
+from tests.models.talking_video.spoken import spoken
 
 SIDES = (32, 48, 64)
 

@@ -9,13 +9,13 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import tone, write_sound
 from PIL import Image
 
 from stoker.models.talking_video.handler import TalkingVideo
 from stoker.models.talking_video.memory import MemoryPlan, MemoryUse
 from stoker.worker import Device, Job
 from stoker.worker.testing import LocalJob
+from tests.media_files import tone, write_sound
 
 pytestmark = pytest.mark.gpu
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from spoken import Spoken, spoken
 
 from stoker.models.talking_video import pipeline
 from stoker.models.talking_video.audio.speech import PER_FRAME, EncodedSpeech, Samples, TwoSpeakers
@@ -20,6 +19,7 @@ from stoker.models.talking_video.sampling.sampling import Stopped
 from stoker.models.talking_video.sampling.schedule import Guidance
 from stoker.models.talking_video.sampling.settings import SETTINGS, UNWANTED
 from stoker.models.weights import alignment
+from tests.models.talking_video.spoken import Spoken, spoken
 
 SIDE = 64
 PROFILE = SETTINGS["tiny"]

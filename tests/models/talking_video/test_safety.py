@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from profiles import examples
 
 from stoker.models.talking_video import safety
 from stoker.models.talking_video.handler import TalkingVideo
@@ -32,6 +31,7 @@ from stoker.models.weights import (
     verify,
 )
 from stoker.worker import Device
+from tests.profiles import examples
 from training.safety_checker import GREEN, MAGENTA, marked, scene
 
 SHAPES = [(160, 160), (192, 112), (96, 256), (80, 304), (320, 80), (112, 512), (480, 128)]

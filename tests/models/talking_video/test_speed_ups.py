@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from spoken import Spoken, spoken
 
 from stoker.models.interface import ImageDefaults
 from stoker.models.speed_ups import block_compile, layers, profiles, step_caches
@@ -16,6 +15,7 @@ from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.talking_video import pipeline as video
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.sampling.sampling import Stopped
+from tests.models.talking_video.spoken import Spoken, spoken
 
 SIDE, FRAMES, STEPS = 64, 21, 10
 

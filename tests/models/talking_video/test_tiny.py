@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_shapes import shapes
 
 from stoker.models.talking_video.tiny import tiny
 from stoker.models.weights import read_lock, verify
+from tests.models.talking_video.tiny_shapes import shapes
 
 SIDE = 160
 FRAMES = 17

@@ -14,7 +14,6 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-import tiny_families
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -29,6 +28,7 @@ from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Entry, Lock
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
+from tests.models.text_to_image import tiny_families
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),

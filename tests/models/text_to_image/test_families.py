@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_families
 from PIL import Image
 
 from stoker.models import interface, weights
@@ -26,6 +25,7 @@ from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Lock, LockedFile, WeightsRefused, alignment, read_lock
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
+from tests.models.text_to_image import tiny_families
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 """diffusers' Euler scheduler, with a newer numpy."""

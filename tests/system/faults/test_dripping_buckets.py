@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import Stack, fetched, queue_endpoint, running, until
+
+from tests.system.stack import Stack, fetched, queue_endpoint, running, until
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from stack import GONE_S, Stack, queue_endpoint, running, until
+
+from tests.system.stack import GONE_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("picky", "starting/fails_on_one_node.py", workersMin=0)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from small_disk import small_disk
-from stack import Stack, fetched, queue_endpoint, running, until
+
+from tests.system.faults.small_disk import small_disk
+from tests.system.stack import Stack, fetched, queue_endpoint, running, until
 
 ECHO = queue_endpoint("echo", "outputs/echo.py")
 WAITS = queue_endpoint("waits", "recording/first_attempt_waits.py")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from nvml_stand_in import Driver, build
-from stack import Stack, queue_endpoint, running, until
+
+from tests.nvml_stand_in import Driver, build
+from tests.system.stack import Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 GIB = 1 << 30

@@ -26,7 +26,8 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from stack import Stack, queue_endpoint, running
+
+from tests.system.stack import Stack, queue_endpoint, running
 
 SEED = int(os.environ.get("STOKER_SEED", "20250101"))
 JOBS = 5_000

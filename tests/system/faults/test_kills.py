@@ -8,8 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from children import cgroups_of
-from stack import GONE_S, Stack, queue_endpoint, running, until
+
+from tests.children import cgroups_of
+from tests.system.stack import GONE_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import psutil
 import pytest
-from stack import Stack, fetched, files_below, queue_endpoint, running, until
 
 from stoker.agent.jobs.reports.outbox_file import OutboxFile, decode
 from stoker.wire.messages import Outcome
+from tests.system.stack import Stack, fetched, files_below, queue_endpoint, running, until
 
 OUTAGE_S = 60.0
 LEASE_S = 45.0

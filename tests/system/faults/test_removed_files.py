@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from stack import fetched, queue_endpoint, running
+
+from tests.system.stack import fetched, queue_endpoint, running
 
 ECHO = queue_endpoint("echo", "outputs/echo.py")
 FILE = queue_endpoint("file", "files/file_ok.py")

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from stack import START_S, STOP_S, Stack, queue_endpoint, running, until
+
+from tests.system.stack import START_S, STOP_S, Stack, queue_endpoint, running, until
 
 ROGUE = queue_endpoint("rogue", "interfering/takes_over.py")
 CHUNK = {"header": '{"t":"chunk","n":0,"fd":1,"job":"JOB","attempt":ATTEMPT}', "fds": ["sparse"]}

@@ -13,8 +13,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from stack import LIVING, STOP_S, Stack, queue_endpoint, until
-from test_protocol_workers import STOCK, program
+
+from tests.system.stack import LIVING, STOP_S, Stack, queue_endpoint, until
+from tests.system.workers.test_protocol_workers import STOCK, program
 
 AGENTS = ("agent", "other")
 GRACE_S = "20"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from stack import queue_endpoint, running
+
+from tests.system.stack import queue_endpoint, running
 
 
 @pytest.mark.slow

@@ -17,8 +17,9 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from stack import PROGRAMS, Stack, queue_endpoint, running
-from test_protocol_workers import STOCK
+
+from tests.system.stack import PROGRAMS, Stack, queue_endpoint, running
+from tests.system.workers.test_protocol_workers import STOCK
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

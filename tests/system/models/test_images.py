@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from stack import Stack, fetched, running
-from stock_client import Raised, javascript_client, python_client
-from test_killed_at_random import children
 
 from stoker.models.text_to_image import metadata
+from tests.conformance.stock_client import Raised, javascript_client, python_client
+from tests.system.faults.test_killed_at_random import children
+from tests.system.stack import Stack, fetched, running
 
 SMALL = {"prompt": "a lighthouse in a storm", "width": 256, "height": 256, "num_inference_steps": 4}
 

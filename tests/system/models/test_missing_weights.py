@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nvml_stand_in import Driver, build
-from stack import SOURCE, Stack, until
+
+from tests.nvml_stand_in import Driver, build
+from tests.system.stack import SOURCE, Stack, until
 
 PATIENCE_S = 240.0
 WHY = "this host has a GPU and no weights for text-to-image, and serves a small pipeline only where"

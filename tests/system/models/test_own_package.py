@@ -17,14 +17,14 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
-import tiny_families
-from command_lines import ROOT
-from pages import Page
 from PIL import Image
-from stack import SOURCE, fetched
 
 from stoker.cli.readiness import parse_ready
 from stoker.models.weights import FOLDER, Entry, Lock, lock_from_folder, write_lock
+from tests.documentation.command_lines import ROOT
+from tests.documentation.pages import Page
+from tests.models.text_to_image import tiny_families
+from tests.system.stack import SOURCE, fetched
 
 SMALL = {"prompt": "a lighthouse", "width": 256, "height": 256, "seed": 1, "num_inference_steps": 2}
 FILES = ("pyproject.toml", "our_pipelines/__init__.py")

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny_families
-from command_lines import ROOT
-from pages import Page
 from PIL import Image
-from stack import Stack, fetched
 
 from stoker.models.weights import FOLDER, Entry, Lock, lock_from_folder, write_lock
+from tests.documentation.command_lines import ROOT
+from tests.documentation.pages import Page
+from tests.models.text_to_image import tiny_families
+from tests.system.stack import Stack, fetched
 
 SMALL = {"prompt": "a lighthouse", "width": 256, "height": 256, "seed": 1}
 

@@ -13,12 +13,12 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import tone, write_sound
 from PIL import Image
-from stack import Stack, fetched, files_below, running, until
-from stock_client import Raised, python_client
 
 from stoker.client import Client, JobRecord
+from tests.conformance.stock_client import Raised, python_client
+from tests.media_files import tone, write_sound
+from tests.system.stack import Stack, fetched, files_below, running, until
 from training.safety_checker import marked
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from stack import Stack, fetched, queue_endpoint, running
+
+from tests.system.stack import Stack, fetched, queue_endpoint, running
 
 REFUSED = ["file_symlink", "file_device", "file_outside", "file_hard_link", "file_directory", "file_pipe"]
 

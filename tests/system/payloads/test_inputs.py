@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import Stack, files_below, queue_endpoint, running
+
+from tests.system.stack import Stack, files_below, queue_endpoint, running
 
 FETCH = queue_endpoint("fetch", "access/fetches.py")
 ASYNC = queue_endpoint("later", "access/fetches.py", concurrency=2).replace(":handler", ":handler_async")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regional_s3 import BUCKET, regional_s3
-from stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
 
 from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from tests.regional_s3 import BUCKET, regional_s3
+from tests.system.stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
 
 FILE = queue_endpoint("file", "files/file_ok.py")
 USES = queue_endpoint("uses", "access/uses_its_bucket.py")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from stack import FETCH_S, Stack, files_below, queue_endpoint, running
+
+from tests.system.stack import FETCH_S, Stack, files_below, queue_endpoint, running
 
 SIZE = 2 * 1024 * 1024
 

@@ -11,13 +11,13 @@ import secrets
 from pathlib import Path
 
 import pytest
-import stack as stack_module
-from stack import HANDLERS, Stack, queue_endpoint, running
-from test_own_bucket import FILE, PRIVATE_ALLOWED, own_bucket, secret_is_nowhere
-from test_protocol_workers import STOCK, program
 
 from stoker.agent.jobs.reports.outbox_file import OutboxFile, decode
 from stoker.worker.testing import LocalJob
+from tests.system import stack as stack_module
+from tests.system.payloads.test_own_bucket import FILE, PRIVATE_ALLOWED, own_bucket, secret_is_nowhere
+from tests.system.stack import HANDLERS, Stack, queue_endpoint, running
+from tests.system.workers.test_protocol_workers import STOCK, program
 
 LOOKS = queue_endpoint("looks", "access/looks_for_a_secret.py")
 EVERYTHING = """

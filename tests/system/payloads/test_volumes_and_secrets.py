@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from stack import HANDLERS, Stack, until
+from tests.system.stack import HANDLERS, Stack, until
 
 SECRET = "hunter2-of-nobody"
 HANDLER = f"local:{HANDLERS / 'access/reads_a_volume_and_a_secret.py'}:handler"

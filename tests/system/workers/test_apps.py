@@ -13,14 +13,14 @@ from typing import Any
 import httpx2
 import numpy
 import pytest
-from function_apps import App, write_wheel
-from stack import Stack, running
 
 from stoker.app_values import decode
 from stoker.client import AsyncClient, Client, JobFailed, Remote
 from stoker.client.apps import resources
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.requests import function_request, route_request, route_response
+from tests.system.stack import Stack, running
+from tests.worker.functions.function_apps import App, write_wheel
 
 SOURCE = """
 import os

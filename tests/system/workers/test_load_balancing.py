@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import httpx2
 import psutil
 import pytest
-from stack import SERVERS, Stack, queue_endpoint, running, until
-from stock_client import PEERS, installed
+
+from tests.conformance.stock_client import PEERS, installed
+from tests.system.stack import SERVERS, Stack, queue_endpoint, running, until
 
 pytestmark = pytest.mark.slow
 

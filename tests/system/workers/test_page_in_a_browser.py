@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from browser import CHROMIUM, LOOPBACK_ONLY, browsing
-from stack import SERVERS, Stack, queue_endpoint, running, until
-from stock_client import installed
+
+from tests.browser import CHROMIUM, LOOPBACK_ONLY, browsing
+from tests.conformance.stock_client import installed
+from tests.system.stack import SERVERS, Stack, queue_endpoint, running, until
 
 pytestmark = pytest.mark.slow
 DOMAIN = "lb.localhost"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from nvml_stand_in import Driver, build
-from stack import Stack, queue_endpoint, running, until
 
 from stoker.agent.host.facts import sees_host_processes
+from tests.nvml_stand_in import Driver, build
+from tests.system.stack import Stack, queue_endpoint, running, until
 
 FILE = "recording/first_attempt_waits.py"
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from stack import PROGRAMS, Stack, fetched, queue_endpoint, running, until
-from test_own_bucket import PRIVATE_ALLOWED, own_bucket
+
+from tests.system.payloads.test_own_bucket import PRIVATE_ALLOWED, own_bucket
+from tests.system.stack import PROGRAMS, Stack, fetched, queue_endpoint, running, until
 
 STOCK = Path(__file__).parents[3] / ".peers" / "python" / "bin" / "python"
 

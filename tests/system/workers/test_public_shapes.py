@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from stack import PROGRAMS, Stack, queue_endpoint, running
-from test_protocol_workers import STOCK, program
+
+from tests.system.stack import PROGRAMS, Stack, queue_endpoint, running
+from tests.system.workers.test_protocol_workers import STOCK, program
 
 CHAT = {"openai_route": "/v1/chat/completions"}
 MESSAGES = [{"role": "user", "content": "hello"}]

@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 import pytest
-from preloaded import preloaded
-from stack import SOURCE, STOP_S, Stack, queue_endpoint
-from test_protocol_workers import STOCK, program
 
 from stoker.agent.host.process_tree.tree import process_table
+from tests.system.preloaded import preloaded
+from tests.system.stack import SOURCE, STOP_S, Stack, queue_endpoint
+from tests.system.workers.test_protocol_workers import STOCK, program
 
 ENDPOINT = queue_endpoint("tells", "access/tells_what_it_sees.py", networkVolumeId="weights")
 

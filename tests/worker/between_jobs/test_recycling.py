@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutants import mutant
-from profiles import examples
 
 from stoker.worker.between_jobs import recycling
 from stoker.worker.errors import HandlerError
 from stoker.worker.testing import LocalJob
+from tests.mutants import mutant
+from tests.profiles import examples
 
 
 def error_of(module: str, name: str, text: str, base: type[BaseException] = RuntimeError) -> BaseException:

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from function_apps import joined_watchers
 
 from stoker.worker.functions.handler import Functions
 from stoker.worker.sdk import Device
+from tests.worker.functions.function_apps import joined_watchers
 
 
 @pytest.fixture

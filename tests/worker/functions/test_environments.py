@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy
 import pytest
-from function_apps import App, run, write_wheel
 
 from stoker.worker.errors import HandlerError
 from stoker.worker.functions import install, runner
 from stoker.worker.functions.environments import Environment, Environments, cache_folder, name_of
 from stoker.worker.functions.handler import Functions
 from stoker.worker.functions.install import InstallFailed, Log, failure, in_container
+from tests.worker.functions.function_apps import App, run, write_wheel
 
 Live = Callable[..., Awaitable[Functions]]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy
 import pytest
-from function_apps import App, run
 
 from stoker.app_values import decode, encode
 from stoker.client.apps.definition import Definition
@@ -23,6 +22,7 @@ from stoker.worker.errors import Cancelled
 from stoker.worker.functions import child, messages
 from stoker.worker.functions.handler import Functions
 from stoker.worker.testing import LocalFile
+from tests.worker.functions.function_apps import App, run
 
 SOURCE = """
 import os

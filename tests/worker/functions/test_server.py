@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from function_apps import App, joined_watchers
 
 from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
@@ -29,6 +28,7 @@ from stoker.worker.functions.code import version_content
 from stoker.worker.functions.environments import VARIABLE
 from stoker.worker.functions.printed import CHARACTERS_MAX
 from stoker.worker.functions.server import Server
+from tests.worker.functions.function_apps import App, joined_watchers
 
 SOURCE = """
 import asyncio

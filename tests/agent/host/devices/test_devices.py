@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_stand_in import Driver, build
 
 from stoker.agent.host.devices.cpu_device import CpuDevice, host_memory
 from stoker.agent.host.devices.devices import NvmlSampler
 from stoker.agent.host.devices.health import Answered
 from stoker.wire.messages import Device, DeviceSample
+from tests.nvml_stand_in import Driver, build
 
 GIB = 1 << 30
 PATIENCE_S = 30.0

@@ -9,13 +9,13 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mutants import mutant
 
 from stoker.agent.host.logs import redaction
 from stoker.agent.host.logs.attempt_log import LINE_MAX, last_lines
 from stoker.agent.host.logs.redaction import PART_MOST, hidden_in, hide, secrets_of
 from stoker.agent.host.logs.tail import LINE_MAX as BYTES_OF_A_LINE
 from stoker.agent.host.logs.tail import LogTail
+from tests.mutants import mutant
 
 SECRET = 'pa%s/w"rd+ü\\ 7'
 

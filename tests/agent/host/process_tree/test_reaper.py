@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import cgroups_of
 
 from stoker.agent.host.process_tree import reaper
 from stoker.agent.host.process_tree.cgroups import Cgroups, NoCgroups
 from stoker.agent.host.process_tree.reaper import GIVE_UP_S
 from stoker.agent.host.process_tree.reaper_supervisor import REAPER, ReaperSupervisor
 from stoker.agent.host.process_tree.tree import process_table
+from tests.children import cgroups_of
 
 LIFE = b"STOKER_AGENT_LIFE=that one"
 AGENT = """

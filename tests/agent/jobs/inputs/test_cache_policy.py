@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutants import mutant
 
 from stoker.agent.jobs.inputs import cache_policy
 from stoker.agent.jobs.inputs.cache_policy import BLOCK, FRESH_MAX_S, Content
+from tests.mutants import mutant
 
 NOW = 1_000_000.0
 

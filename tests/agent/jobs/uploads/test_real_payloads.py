@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from real_processes import at_work
 
 from stoker.agent.jobs.attempts.chunks import HOLD_MAX
 from stoker.agent.jobs.uploads.objects import S3Objects
@@ -15,6 +14,7 @@ from stoker.agent.workers.lifecycle.process_machine import StopLadder
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.wire.messages import Chunk
+from tests.agent.real_processes import at_work
 
 HANDLERS = Path(__file__).parents[3] / "handlers"
 LARGE = 3_000_000

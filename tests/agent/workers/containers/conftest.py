@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from container_engine_here import PATIENCE_S, STOCK, dockerd, make_image, patient, podman
-from container_host import Host
 from docker import APIClient
 
 from stoker.agent.workers.containers import spawner
 from stoker.agent.workers.containers.engine import CALL_S, ContainerEngine
 from stoker.agent.workers.containers.plan import ContainerLimits
 from stoker.agent.workers.containers.spawner import HostFolder
+from tests.agent.workers.containers.container_host import Host
+from tests.container_engine_here import PATIENCE_S, STOCK, dockerd, make_image, patient, podman
 
 BY_ENVIRONMENT = {"docker": "STOKER_TEST_DOCKER", "podman": "STOKER_TEST_PODMAN"}
 """Each may name an engine that has the image already: for whoever works on these tests."""

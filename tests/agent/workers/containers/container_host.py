@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from container_engine_here import IMAGE, patient
-
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.containers import spawner
 from stoker.agent.workers.containers.engine import ContainerEngine
@@ -19,6 +17,7 @@ from stoker.agent.workers.sdk_programs.server import ProtocolServer
 from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner, SpawnerByKind
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
+from tests.container_engine_here import IMAGE, patient
 
 
 class RecordedWorker:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_engine_here import IMAGE
-from stack import SOURCE, Stack, queue_endpoint
+
+from tests.container_engine_here import IMAGE
+from tests.system.stack import SOURCE, Stack, queue_endpoint
 
 pytestmark = pytest.mark.slow
 

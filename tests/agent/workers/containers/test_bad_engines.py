@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from container_host import Host
-from scripted_engine import DOCKER, Call, ScriptedEngine, scripted
 
 from stoker.agent.pods.containers import PodContainers
 from stoker.agent.pods.interfaces import PodFailed
@@ -26,6 +24,8 @@ from stoker.agent.workers.containers.images import Images, wanted_by
 from stoker.agent.workers.containers.plan import EngineFacts
 from stoker.agent.workers.containers.process import LOST, NEVER_RAN
 from stoker.wire.messages import Device, PodSpec, RegistryAuth, WorkerSpec
+from tests.agent.workers.containers.container_host import Host
+from tests.agent.workers.containers.scripted_engine import DOCKER, Call, ScriptedEngine, scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """The package leaves its sockets to the collector when nobody listens."""

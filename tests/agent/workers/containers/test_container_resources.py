@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_engine_here import IMAGE
-from container_host import Host, surely_out_of_memory
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.sandbox.users import WorkerUsers
@@ -22,6 +20,8 @@ from stoker.agent.workers.containers.plan import ContainerLimits, ContainerPlan
 from stoker.agent.workers.containers.spawner import HostFolder
 from stoker.wire.messages import AttemptKey, Device, LockedWeights, WorkerLimits
 from stoker.worker.frames import Frame
+from tests.agent.workers.containers.container_host import Host, surely_out_of_memory
+from tests.container_engine_here import IMAGE
 
 pytestmark = pytest.mark.slow
 

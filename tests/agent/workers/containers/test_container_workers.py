@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_engine_here import patient
-from container_host import surely_out_of_memory
 
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.containers.process import LOST
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
+from tests.agent.workers.containers.container_host import surely_out_of_memory
+from tests.container_engine_here import patient
 
 pytestmark = pytest.mark.slow
 

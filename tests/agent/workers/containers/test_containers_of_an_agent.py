@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from container_engine_here import IMAGE, patient
-from stack import START_S, Stack, queue_endpoint, running, until
 
 from stoker.agent.workers.containers.plan import AGENT_LABEL
+from tests.container_engine_here import IMAGE, patient
+from tests.system.stack import START_S, Stack, queue_endpoint, running, until
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from scripted_engine import ScriptedEngine, scripted
 
 from stoker.agent.pods.containers import PodContainers
 from stoker.agent.pods.interfaces import PodFailed
@@ -20,6 +19,7 @@ from stoker.agent.workers.containers.errors import EngineError
 from stoker.agent.workers.containers.images import Images
 from stoker.agent.workers.containers.plan import ContainerLimits, ContainerPlan
 from stoker.wire.messages import Device, PodSpec
+from tests.agent.workers.containers.scripted_engine import ScriptedEngine, scripted
 
 ONE, OTHER = "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=GPU-2"
 STUCK = "could not kill: it hangs in the driver"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_engine_here import PATIENCE_S, Dockerd, EngineHere, Podman, make_image, patient
-from container_host import Host, containers_left
 
 from stoker.agent.workers.containers.plan import ContainerLimits
+from tests.agent.workers.containers.container_host import Host, containers_left
+from tests.container_engine_here import PATIENCE_S, Dockerd, EngineHere, Podman, make_image, patient
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from container_host import Host
-from scripted_engine import Call, Line, ScriptedEngine, scripted
-from stack import Stack, until
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.workers.containers.errors import EngineError
 from stoker.cli.agent import containers as agent_containers
 from stoker.cli.agent.containers import container_engine, host_folders, late_engine
+from tests.agent.workers.containers.container_host import Host
+from tests.agent.workers.containers.scripted_engine import Call, Line, ScriptedEngine, scripted
+from tests.system.stack import Stack, until
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """The package leaves its sockets to the collector when nobody listens."""

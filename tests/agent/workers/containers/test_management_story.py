@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from container_engine_here import IMAGE
 from docker import APIClient
-from stack import HANDLERS, START_S, Stack, until
+
+from tests.container_engine_here import IMAGE
+from tests.system.stack import HANDLERS, START_S, Stack, until
 
 pytestmark = pytest.mark.slow
 

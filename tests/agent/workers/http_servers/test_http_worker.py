@@ -8,7 +8,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from children import children
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.free_ports import HostPorts
@@ -19,6 +18,7 @@ from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
+from tests.children import children
 
 SERVERS = Path(__file__).parents[3] / "handlers_http"
 

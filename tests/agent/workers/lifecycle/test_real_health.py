@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from real_processes import at_work
 
 from stoker.agent.host.process_tree.memory import WorkerMemory, tree_memory, tree_of
 from stoker.agent.workers.lifecycle import restarts
@@ -21,6 +20,7 @@ from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner, SpawnerByK
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.testing.fake_host import CPU
 from stoker.wire.messages import Outcome, Progress, Refused
+from tests.agent.real_processes import at_work
 
 PROGRAMS = Path(__file__).parents[3] / "handlers_protocol"
 STOCK = Path(__file__).parents[4] / ".peers" / "python" / "bin" / "python"

@@ -7,11 +7,11 @@ import os
 from dataclasses import replace
 
 import pytest
-from real_processes import at_work
 
 from stoker.agent.workers.lifecycle.process_machine import StopLadder
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
+from tests.agent.real_processes import at_work
 
 HANDLER = """
 import os, signal, time

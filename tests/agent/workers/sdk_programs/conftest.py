@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from children import children
 
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
@@ -19,6 +18,7 @@ from stoker.agent.workers.sdk_programs.server import ProtocolServer
 from stoker.agent.workers.sdk_programs.worker import ProtocolProcess, ProtocolSpawner, SpawnerByKind
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
+from tests.children import children
 
 HANDLERS = Path(__file__).parents[3] / "handlers_protocol"
 ROOT = Path(__file__).parents[4]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from load_module import load_module
-from mutants import mutant
-from profiles import examples
 
 from stoker.agent.workers.sdk_programs import protocol_machine
+from tests.load_module import load_module
+from tests.mutants import mutant
+from tests.profiles import examples
 
 CHECKS = load_module("checks_protocol_machine", Path(__file__).with_name("checks_protocol_machine.py"))
 

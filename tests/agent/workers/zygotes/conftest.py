@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from real_processes import gone, new_watcher, no_leaks, prologue, python_worker, spawner, start
+from tests.agent.real_processes import gone, new_watcher, no_leaks, prologue, python_worker, spawner, start
 
 __all__ = ["gone", "new_watcher", "no_leaks", "prologue", "python_worker", "spawner", "start"]

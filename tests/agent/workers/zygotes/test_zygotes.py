@@ -20,7 +20,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from children import children
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.process_tree.tree import become_subreaper, marked, process_table
@@ -31,6 +30,7 @@ from stoker.agent.workers.zygotes.pending_worker import PendingWorker
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner, ZygoteSupervisor
 from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
+from tests.children import children
 
 ECHO = "def handler(job):\n    return job.input\n"
 PATIENCE_S = 100.0

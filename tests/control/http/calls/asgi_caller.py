@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from fake_plane import KEY
+from tests.control.http.calls.fake_plane import KEY
 
 
 class Caller:

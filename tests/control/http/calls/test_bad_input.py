@@ -6,14 +6,14 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from fake_plane import KEY, FakePlane
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.rules.submissions import parse_submission
+from tests.control.http.calls.fake_plane import KEY, FakePlane
+from tests.profiles import examples
 
 S3 = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
 

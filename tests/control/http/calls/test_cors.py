@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-from fake_plane import KEY, FakePlane
 from starlette.types import ASGIApp
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.front import Front
 from stoker.control.http.calls.settings import ApiSettings
+from tests.control.http.calls.fake_plane import KEY, FakePlane
 
 PAGE = "https://pictures.example.com"
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}

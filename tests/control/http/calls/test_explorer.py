@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from browser import CHROMIUM, in_browser
-from fake_plane import IMAGE_SCHEMA, FakePlane
-from managed import managed
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.server.server import serve_http
+from tests.browser import CHROMIUM, in_browser
+from tests.control.http.calls.fake_plane import IMAGE_SCHEMA, FakePlane
+from tests.control.http.management.managed import managed
 
 ADDRESS = re.compile(r"""(?:src|href)\s*=\s*["']([^"']+)|url:\s*["']([^"']+)""")
 

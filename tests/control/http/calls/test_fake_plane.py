@@ -6,13 +6,13 @@ import inspect
 from typing import Any, get_type_hints
 
 import pytest
-from fake_plane import FakePlane
 
 from stoker.control.auth.callers import Callers
 from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles
 from stoker.control.scheduling.cluster_state import ClusterState
+from tests.control.http.calls.fake_plane import FakePlane
 
 CALLED: dict[type, str] = {
     JobCommands: "submit run_sync cancel retry purge",

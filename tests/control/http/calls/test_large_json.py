@@ -9,15 +9,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from fake_plane import FakePlane
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control.errors import BadRequest
 from stoker.control.http.calls import calls, jobs
 from stoker.control.rules import json_size
 from stoker.control.rules.json_size import refuse_many_parts
+from tests.control.http.calls.fake_plane import FakePlane
+from tests.profiles import examples
 
 MANY = {
     "keys": b",".join(b'"k%d":1' % n for n in range(800_000)),

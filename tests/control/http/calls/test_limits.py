@@ -7,8 +7,6 @@ from contextlib import suppress
 
 import httpx2
 import pytest
-from asgi_caller import Caller
-from fake_plane import KEY, FakePlane
 from starlette.types import ASGIApp
 
 from stoker.control.errors import Unavailable
@@ -19,6 +17,8 @@ from stoker.control.http.server.server import serve_http
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import RATE_LIMITS, RateLimit
 from stoker.control.rules.streams import StreamEvent
+from tests.control.http.calls.asgi_caller import Caller
+from tests.control.http.calls.fake_plane import KEY, FakePlane
 
 
 class Clock:

@@ -10,8 +10,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from asgi_caller import Caller
-from fake_plane import FakePlane
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
@@ -26,6 +24,8 @@ from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.rules.types import JobView
 from stoker.wire.names import attempt_prefix
+from tests.control.http.calls.asgi_caller import Caller
+from tests.control.http.calls.fake_plane import FakePlane
 
 CHAT = "/v2/echo/openai/v1/chat/completions"
 IMAGES = "/v2/text-to-image/openai/v1/images/generations"

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from fake_plane import FakePlane, endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
 from stoker.models.talking_video.declaration import SCHEMA
+from tests.control.http.calls.fake_plane import FakePlane, endpoint
 
 VIDEOS = "/v2/talking-video/openai/v1/videos"
 URLS = {"input_reference": "https://a.test/i.png", "audio": "https://a.test/v.wav"}

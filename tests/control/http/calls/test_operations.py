@@ -6,8 +6,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from asgi_caller import Caller
-from fake_plane import FakePlane
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.errors import Unavailable
@@ -15,6 +13,8 @@ from stoker.control.http.calls.app import make_app
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog
 from stoker.control.rules.types import EndpointHealth, JobView, Listing
+from tests.control.http.calls.asgi_caller import Caller
+from tests.control.http.calls.fake_plane import FakePlane
 
 JSON = {"Content-Type": "application/json"}
 DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-from fake_plane import FakePlane
 
 from stoker.control.rules.access import Access
 from stoker.control.rules.job_states import JobState
+from tests.control.http.calls.fake_plane import FakePlane
 
 READS = [("GET", "status/{job}"), ("GET", "stream/{job}"), ("GET", "health"), ("GET", "requests")]
 READS += [("GET", "logs/{job}"), ("GET", "status-sync/{job}?wait=1")]

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from fake_plane import KEY, FakePlane
 
 from stoker.control import bodies
 from stoker.control.errors import TooMany
@@ -20,6 +19,7 @@ from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.server.server import serve_http
 from stoker.control.rules.access import ALL
 from stoker.outbound.wait_rule import BODIES, WaitRule
+from tests.control.http.calls.fake_plane import KEY, FakePlane
 
 MIB = 1 << 20
 OTHER_KEY = "other-key"

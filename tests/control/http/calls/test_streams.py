@@ -7,8 +7,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from asgi_caller import Caller
-from fake_plane import FakePlane
 from starlette.types import ASGIApp
 
 from stoker.control.errors import BadRequest
@@ -20,6 +18,8 @@ from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import Cursor, LogEvent, StoredChunk, StreamEvent
 from stoker.control.rules.types import JobView
+from tests.control.http.calls.asgi_caller import Caller
+from tests.control.http.calls.fake_plane import FakePlane
 
 EVENTS = {"Accept": "text/event-stream"}
 

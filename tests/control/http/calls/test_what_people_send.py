@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from fake_plane import FakePlane
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.calls import decompressed
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.rules.limits import INLINE_BYTES
+from tests.control.http.calls.fake_plane import FakePlane
 
 BODY = json.dumps({"input": {"text": "hi" * 500}}).encode()
 PACKED = gzip.compress(BODY, mtime=0)

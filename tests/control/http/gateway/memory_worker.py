@@ -9,8 +9,6 @@ from random import Random
 from typing import Any
 
 import h11
-from plane_world import NAMESPACE, World, endpoint, world
-from working_agent import WorkingAgent
 
 from stoker.control.http.calls.answers import SEND_TRAILERS
 from stoker.control.http.calls.app import make_app
@@ -20,6 +18,8 @@ from stoker.control.http.gateway.reaching import Reaching
 from stoker.control.rules.nodes.ways import NodeGateway
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import GatewayAddress, WorkerState
+from tests.control.plane_world import NAMESPACE, World, endpoint, world
+from tests.control.working_agent import WorkingAgent
 
 TOKEN = "a-token-of-the-agent"
 HERE = GatewayAddress(20_000, TOKEN, NAMESPACE)

@@ -7,10 +7,7 @@ import json
 from functools import partial
 
 import h11
-from memory_worker import Caller, Served, Site, app_endpoint, site
-from plane_world import endpoint, one, story
 from sqlalchemy import update
-from test_upgrades import Handshake, echo
 
 from stoker.control.auth.callers import REMEMBERED_S
 from stoker.control.auth.while_valid import RECHECK_S
@@ -19,6 +16,9 @@ from stoker.control.rules.access import Access
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_key
 from stoker.control.store.tables.accounts import keys
+from tests.control.http.gateway.memory_worker import Caller, Served, Site, app_endpoint, site
+from tests.control.http.gateway.test_upgrades import Handshake, echo
+from tests.control.plane_world import endpoint, one, story
 
 WITHIN_S = RECHECK_S + REMEMBERED_S + 1.0
 ENDS = ("revoked", "expired", "less right")

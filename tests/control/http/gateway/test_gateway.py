@@ -9,13 +9,13 @@ from typing import Any
 
 import h11
 import pytest
-from memory_worker import Caller, Serve, Served, app_endpoint, site
-from plane_world import endpoint, story
 
 from stoker.control.http.calls.answers import RECEIVED_TRAILERS
 from stoker.control.http.gateway import exchange
 from stoker.control.rules.nodes.ways import Reach
 from stoker.wire.messages import WorkerState
+from tests.control.http.gateway.memory_worker import Caller, Serve, Served, app_endpoint, site
+from tests.control.plane_world import endpoint, story
 
 LIMIT = 300_000
 

@@ -19,8 +19,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from load_module import load_module
-from memory_worker import app_endpoint
 
 from stoker.agent.host.free_ports import HostPorts
 from stoker.agent.workers.http_servers.certificate import make_certificate
@@ -36,6 +34,8 @@ from stoker.control.rules.nodes.ways import NodeGateway, Reach
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.placed import PlacedWorker
 from stoker.control.scheduling.requests import Requests
+from tests.control.http.gateway.memory_worker import app_endpoint
+from tests.load_module import load_module
 
 misbehaving = load_module("misbehaving", Path(__file__).parents[3] / "handlers_http" / "misbehaving.py")
 PRIVATE = misbehaving.PRIVATE

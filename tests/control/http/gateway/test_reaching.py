@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from memory_worker import Pipe
-from plane_world import story
 
 from stoker.control.errors import TooMany
 from stoker.control.http.gateway.reaching import FALL_BACK_S, Reaching
@@ -18,6 +16,8 @@ from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.placed import PlacedWorker
 from stoker.outbound.wait_rule import TUNNELS, Waiter
 from stoker.outbound.waits import Waits
+from tests.control.http.gateway.memory_worker import Pipe
+from tests.control.plane_world import story
 
 TOKEN = "a-token-of-the-agent"
 LOCAL = NodeGateway("127.0.0.1", 20_000, TOKEN)

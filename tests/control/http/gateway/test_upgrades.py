@@ -7,11 +7,11 @@ import json
 from types import SimpleNamespace
 
 import h11
-from memory_worker import Pipe, Served, Site, site
-from plane_world import story
 
 from stoker.control.http.gateway.upgrades import Upgrades
 from stoker.control.http.server.forwarded import Proxies
+from tests.control.http.gateway.memory_worker import Pipe, Served, Site, site
+from tests.control.plane_world import story
 
 ACCEPTED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 

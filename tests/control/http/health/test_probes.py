@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from certificates import make_certificate
-from fake_plane import FakePlane
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.health import checks
@@ -21,6 +19,8 @@ from stoker.control.http.health.probes import probes
 from stoker.control.store.database.commits import Committer
 from stoker.control.store.database.opening import open_store
 from stoker.testing.memory_artifacts import MemoryArtifacts
+from tests.certificates import make_certificate
+from tests.control.http.calls.fake_plane import FakePlane
 
 
 class Usage(NamedTuple):

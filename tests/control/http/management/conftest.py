@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from managed import Managed, managed
+
+from tests.control.http.management.managed import Managed, managed
 
 
 @pytest.fixture

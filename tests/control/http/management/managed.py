@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
-from plane_world import World
 from starlette.types import ASGIApp
 
 from stoker.control.config.settings import PlaneSettings
@@ -23,6 +22,7 @@ from stoker.control.http.management.app import make_management_app
 from stoker.control.plane import Plane
 from stoker.control.resources import ManagedResources
 from stoker.control.rules.types import Endpoint
+from tests.control.plane_world import World
 
 V2 = "http://stoker/v2"
 STRICT = {"Prefer": "handling=strict"}

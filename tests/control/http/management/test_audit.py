@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from managed import STRICT, Managed
 
 from stoker.control.resources import audit
+from tests.control.http.management.managed import STRICT, Managed
 
 TEMPLATE = {"name": "t", "imageName": "ghcr.io/example/worker:1", "env": {"TOKEN": "hunter2"}}
 

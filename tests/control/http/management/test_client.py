@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from managed import Managed
-from scripted_agent import CPU
 
 from stoker.client import ApiError, AsyncClient, Client, Unauthorized
 from stoker.client.management import Management
+from tests.control.http.management.managed import Managed
+from tests.control.scripted_agent import CPU
 
 IMAGE = "ghcr.io/example/worker:1.2"
 FACTS = {"containers": "docker 28.0.1", "vcpus": "16"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-from managed import Managed
-from pod_world import joined, once
+
+from tests.control.http.management.managed import Managed
+from tests.control.http.management.pods.pod_world import joined, once
 
 IMAGE = "ghcr.io/example/worker:1.2"
 MADE = {

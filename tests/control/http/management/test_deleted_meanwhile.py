@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from managed import Managed
+
+from tests.control.http.management.managed import Managed
 
 IMAGE = "ghcr.io/a/b:1"
 NAMES: dict[str, tuple[str, dict[str, Any]]] = {

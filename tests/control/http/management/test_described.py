@@ -10,14 +10,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from described import CHECKS, Described
-from managed import Managed, managed
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     negative_data_rejection,
     positive_data_acceptance,
 )
-from virtual_loop import VirtualLoop
+
+from tests.control.http.calls.document.described import CHECKS, Described
+from tests.control.http.management.managed import Managed, managed
+from tests.simulation.virtual_loop import VirtualLoop
 
 V1 = "http://stoker/v1"
 IMAGE = "ghcr.io/example/worker:1.2"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from managed import Managed
+
+from tests.control.http.management.managed import Managed
 
 CREATE, READ, LIST, CHANGE, DELETE = {400, 401}, {400, 401, 404}, {400, 401}, {400, 401}, {400, 401}
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from managed import Managed, managed
-from plane_world import endpoint, story
 
 from stoker.control import store
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.store.nodes.joined_nodes import drained_nodes
+from tests.control.http.management.managed import Managed, managed
+from tests.control.plane_world import endpoint, story
 
 IMAGE = "ghcr.io/a/b:1"
 VOLUME = {"name": "v", "size": 1, "dataCenterId": "EU-RO-1"}

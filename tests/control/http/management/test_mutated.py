@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from managed import Managed, managed
-from mutations import NASTY, RAW
+
+from tests.control.http.calls.document.mutations import NASTY, RAW
+from tests.control.http.management.managed import Managed, managed
 
 IMAGE = "ghcr.io/example/worker:1.2"
 QUICK = 400

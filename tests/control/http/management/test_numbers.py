@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pod_world import CPU, FACTS, GPUS, IMAGE, joined, once, sent_spec
 
 from stoker.control.rules.pods import Pod
 from stoker.wire.messages import DeviceSample
+from tests.control.http.management.pods.pod_world import CPU, FACTS, GPUS, IMAGE, joined, once, sent_spec
 
 PRICES = {
     "adjustedCostPerHr",

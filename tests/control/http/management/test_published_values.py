@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from managed import Managed
 
 from stoker.control.resources.catalog import CUDA_VERSIONS, DATA_CENTERS, ENDPOINT_CPU_FLAVORS, GPU_TYPES
+from tests.control.http.management.managed import Managed
 
 IMAGE = "runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel-ubuntu22.04"
 

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from managed import STRICT, Managed
+
+from tests.control.http.management.managed import STRICT, Managed
 
 IMAGE = "ghcr.io/example/worker:1.2"
 JSON = {"Content-Type": "application/json"}

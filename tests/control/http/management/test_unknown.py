@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from managed import STRICT, Managed
-from pod_world import FACTS, joined, once
 
 from stoker.control.http.calls.ignored import NAMES_MOST, header_value
 from stoker.control.http.management.unknown import NOT_ACTED_ON
+from tests.control.http.management.managed import STRICT, Managed
+from tests.control.http.management.pods.pod_world import FACTS, joined, once
 
 IMAGE = "ghcr.io/example/worker:1.2"
 IGNORED = "stoker-ignored"

@@ -15,16 +15,16 @@ from typing import cast
 
 import pytest
 import uvloop
-from certificates import make_certificate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
-from test_protocol_offers import HANDSHAKE, LAST, Echo, Taken
 
 from stoker.control.auth.connection_shares import ConnectionShares
 from stoker.control.http.server import arrivals, connection, server
 from stoker.control.http.server.forwarded import Proxies
 from stoker.control.http.server.server import HttpServer, UpgradeProtocol, serve_http
+from tests.certificates import make_certificate
+from tests.control.http.server.test_protocol_offers import HANDSHAKE, LAST, Echo, Taken
+from tests.profiles import examples
 
 MOST = 16
 UPGRADE = cast(UpgradeProtocol, Taken)

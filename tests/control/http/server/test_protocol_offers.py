@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import httpx2
 import pytest
-from certificates import make_certificate
-from fake_plane import KEY
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.cli.dev.local_server.listening import listen
 from stoker.cli.dev.local_server.serving import serving
 from stoker.control.http.server.server import UpgradeProtocol, serve_http
+from tests.certificates import make_certificate
+from tests.control.http.calls.fake_plane import KEY
 
 SECRET_REQUEST = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

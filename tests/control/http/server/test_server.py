@@ -12,9 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from certificates import make_certificate
 from cryptography.hazmat.primitives import serialization
-from fake_plane import KEY, FakePlane
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,6 +23,8 @@ from stoker.control.http.server.server import CannotListen, HttpServer, serve_ht
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StoredChunk, StreamEvent
 from stoker.wire.tls_files import TlsFilesUnusable
+from tests.certificates import make_certificate
+from tests.control.http.calls.fake_plane import KEY, FakePlane
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from stoker.control import store
 from stoker.control.rules.billing import HOUR_MS, PriceList, records
@@ -21,6 +20,7 @@ from stoker.control.rules.types import EndpointVersion
 from stoker.control.rules.volumes import Volume
 from stoker.control.store.resources.volumes import add_volume, delete_volume, put_volume
 from stoker.wire.messages import Device, Price, Report, ReportBody, Span, Usage
+from tests.profiles import examples
 
 HOUR = 490_000
 NOW = HOUR * 3600.0 + 1_800.0

@@ -10,7 +10,6 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-import job_machine
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -35,6 +34,7 @@ from stoker.control.store.jobs import webhook_outbox as store_webhooks
 from stoker.control.store.jobs.webhook_outbox import delivery_id
 from stoker.control.store.nodes import requeue as store_requeue
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Ref, Refused
+from tests.control import job_machine
 
 NODES = st.sampled_from(["n1", "n2"])
 ENDS = st.sampled_from(["lost", "lost", "failed", "completed", "timed_out", "cancelled"])

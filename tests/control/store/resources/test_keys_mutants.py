@@ -6,10 +6,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from mutants import load, mutant
 
 from stoker.control.nodes import joining
 from stoker.control.store.resources import keys
+from tests.mutants import load, mutant
 
 FOLDER = Path(__file__).parent
 CONFTEST = FOLDER.parent / "conftest.py"

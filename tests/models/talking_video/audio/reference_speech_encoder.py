@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from reference import Array, Weights, affine_norm, attention, gelu, linear, under
+
+from tests.models.talking_video.network.reference import (
+    Array,
+    Weights,
+    affine_norm,
+    attention,
+    gelu,
+    linear,
+    under,
+)
 
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
 EPS = 1e-5

@@ -13,7 +13,12 @@ import av
 import numpy as np
 import pytest
 import soundfile
-from media_files import (
+
+from stoker.models.talking_video.audio.normalization import QUIET, InvalidAudio, NormalizedAudio, normalized
+from stoker.models.talking_video.audio.recording import opened, recorded, sounding
+from stoker.models.talking_video.limits import VideoLimits
+from stoker.models.talking_video.video.video_file import VideoFile
+from tests.media_files import (
     FORMATS,
     Sound,
     clicks,
@@ -26,11 +31,6 @@ from media_files import (
     with_lengths,
     write_sound,
 )
-
-from stoker.models.talking_video.audio.normalization import QUIET, InvalidAudio, NormalizedAudio, normalized
-from stoker.models.talking_video.audio.recording import opened, recorded, sounding
-from stoker.models.talking_video.limits import VideoLimits
-from stoker.models.talking_video.video.video_file import VideoFile
 
 RATES = {
     "wav": (8_000, 44_100, 192_000),

@@ -14,11 +14,11 @@ import pytest
 import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
-from media_files import Sound, clicks, lag, read_sound, tone, with_gap, write_sound
 
 from stoker.models.talking_video.audio import ogg, recording
 from stoker.models.talking_video.audio.normalization import InvalidAudio, NormalizedAudio, normalized
 from stoker.models.talking_video.video.video_file import VideoFile
+from tests.media_files import Sound, clicks, lag, read_sound, tone, with_gap, write_sound
 
 RATE = 48_000
 

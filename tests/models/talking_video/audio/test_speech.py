@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference_speech_encoder
 import torch
 from numpy.typing import NDArray
 
@@ -15,6 +14,7 @@ from stoker.models.talking_video.audio import speech as speaking
 from stoker.models.talking_video.audio.speech import PER_FRAME, EncodedSpeech, Samples, layers_of
 from stoker.models.talking_video.audio.stretches import DEFAULT, Stretches
 from stoker.models.talking_video.sampling.chunks import FPS
+from tests.models.talking_video.audio import reference_speech_encoder
 
 FIRST = PER_FRAME // 5
 """Places of the first convolution in a frame."""

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from media_files import FORMATS, write_sound
 
 from stoker.models.talking_video.audio.truncation import Sign, has_reliable_length, sign
+from tests.media_files import FORMATS, write_sound
 
 
 @functools.cache

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 import torch
 from diffusers import WanTransformer3DModel
-from mutants import mutant
 
 from stoker.models.talking_video.audio import speakers
 from stoker.models.talking_video.audio import tokens as audio_tokens
 from stoker.models.talking_video.network import transformer
 from stoker.models.talking_video.network.weights import kept_in_float32
 from stoker.models.talking_video.sampling.chunks import Chunk
+from tests.models.talking_video.network import reference
+from tests.mutants import mutant
 
 CONFIG: dict[str, Any] = {
     "num_attention_heads": 2,

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import soundfile
 from PIL import Image
-from scoring import best_offset, openings, phoneme_track
 
 from stoker.models.interface import VideoParameters
 from stoker.models.talking_video.audio.speech import Samples
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.talking_video.video.video_file import VideoFile
+from tests.models.talking_video.portrait.scoring import best_offset, openings, phoneme_track
 
 VOICES = Path(__file__).parent / "voices"
 SIDE = 384

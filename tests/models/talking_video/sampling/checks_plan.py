@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import islice, pairwise
 from typing import Any
 
-from drawn import drawn
 from hypothesis import strategies as st
+
+from tests.models.talking_video.sampling.drawn import drawn
 
 TOTALS = st.integers(1, 700)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import reference
-from drawn import drawn
 from hypothesis import strategies as st
+
+from tests.models.talking_video.network import reference
+from tests.models.talking_video.sampling.drawn import drawn
 
 STEPS, SHIFTS = st.integers(1, 100), st.floats(0.1, 20.0)
 SCALES = st.one_of(st.just(1.0), st.floats(0.0, 9.0))

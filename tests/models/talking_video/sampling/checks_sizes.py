@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from drawn import drawn
 from hypothesis import strategies as st
+
+from tests.models.talking_video.sampling.drawn import drawn
 
 SIDES = st.integers(1, 20_000)
 NAMES = st.sampled_from(["480p", "720p"])

@@ -7,8 +7,9 @@ from itertools import islice, pairwise
 from typing import Any
 
 import pytest
-from drawn import drawn
 from hypothesis import strategies as st
+
+from tests.models.talking_video.sampling.drawn import drawn
 
 FRAMES = st.integers(1, 40_000)
 PER_SECOND = 25

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 import torch
-from spoken import spoken
 
 from stoker.models.talking_video import pipeline
 from stoker.models.talking_video.pipeline import encode_scene
 from stoker.models.talking_video.sampling.chunks import Chunk
+from tests.models.talking_video.network import reference
+from tests.models.talking_video.spoken import spoken
 
 HIGH, WIDE = 32, 64
 MIDDLE = Chunk(1, 12, 17, 5, 12)

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import checks_plan
-import checks_schedule
-import checks_sizes
-import checks_stretches
 import pytest
-from mutants import mutant
 
 from stoker.models.talking_video.audio import stretches
 from stoker.models.talking_video.sampling import chunks, schedule, settings
 from stoker.models.talking_video.video import sizes
+from tests.models.talking_video.sampling import checks_plan, checks_schedule, checks_sizes, checks_stretches
+from tests.mutants import mutant
 
 MODULES = {"chunks": chunks, "sizes": sizes, "schedule": schedule, "stretches": stretches}
 CHECKS: dict[str, Any] = {

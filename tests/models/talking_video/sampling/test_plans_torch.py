@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference_colour
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from stoker.models.talking_video.network.frames_from_latents import LatentScale,
 from stoker.models.talking_video.sampling.sampling import Conditions, Stopped, chunk_seed, denoised, noise_of
 from stoker.models.talking_video.sampling.schedule import Guidance, levels
 from stoker.models.talking_video.video import colour
+from tests.models.talking_video.video import reference_colour
 
 FEW = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 

@@ -19,9 +19,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import Sound, lag, read_sound, tone, video_file_without_sound, with_gap, write_sound
 from numpy.typing import NDArray
-from open_files import open_files
 
 from stoker.models.talking_video.video import video_file
 from stoker.models.talking_video.video.video_file import (
@@ -31,6 +29,8 @@ from stoker.models.talking_video.video.video_file import (
     checked,
     video_encoder,
 )
+from tests.media_files import Sound, lag, read_sound, tone, video_file_without_sound, with_gap, write_sound
+from tests.open_files import open_files
 
 FRAMES = 57
 PARTS = (17, 12, 12, 16)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from load_module import load_module
 from PIL import Image
 
 from stoker.models.interface import ImageDefaults, ImageParameters, Step
@@ -19,6 +18,7 @@ from stoker.models.text_to_image.families.flux_mini import DRAWN, FluxMini
 from stoker.models.text_to_image.mini import networks, weights
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import read_lock, verify
+from tests.load_module import load_module
 
 ROOT = Path(__file__).parents[4]
 sys.path.append(str(ROOT / "bench" / "models"))

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_engine_here import IMAGE, add_python
-from media_files import tone, write_sound
 from PIL import Image
-from stack import Stack, fetched, queue_endpoint
-from wheels_here import make_wheels
+
+from tests.agent.workers.containers.images.wheels_here import make_wheels
+from tests.container_engine_here import IMAGE, add_python
+from tests.media_files import tone, write_sound
+from tests.system.stack import Stack, fetched, queue_endpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

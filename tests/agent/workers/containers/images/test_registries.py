@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registry_here import PASSWORD, USER, Registry, registry
 
 from stoker.agent.workers.containers import pull
 from stoker.wire.messages import RegistryAuth
+from tests.agent.workers.containers.images.registry_here import PASSWORD, USER, Registry, registry
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from container_engine_here import IMAGE, Dockerd, EngineHere, Podman, make_image, patient
-from pod_stories import PORTS, STORIES, PodNode, Programs, run_story
-from registry_here import PASSWORD, USER, registry
 
 from stoker.agent.host.free_ports import HostPorts
 from stoker.agent.pods.containers import PodContainers
@@ -25,6 +22,9 @@ from stoker.agent.workers.containers.images import Images
 from stoker.agent.workers.containers.plan import POD_LABEL, ContainerLimits
 from stoker.agent.workers.containers.spawner import HostFolder
 from stoker.wire.messages import PodPort, PodState, RegistryAuth, WorkerLimits
+from tests.agent.pods.pod_stories import PORTS, STORIES, PodNode, Programs, run_story
+from tests.agent.workers.containers.images.registry_here import PASSWORD, USER, registry
+from tests.container_engine_here import IMAGE, Dockerd, EngineHere, Podman, make_image, patient
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from container_engine_here import IMAGE
 from docker import APIClient
-from stack import Stack, until
+
+from tests.container_engine_here import IMAGE
+from tests.system.stack import Stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("address", ["docker"], indirect=True)]
 

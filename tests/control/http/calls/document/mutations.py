@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from fake_plane import KEY
-
 from stoker.control.rules.job_states import JobState
+from tests.control.http.calls.fake_plane import KEY
 
 S3 = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
 SUBMISSIONS: list[dict[str, Any]] = [

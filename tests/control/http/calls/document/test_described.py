@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from described import Described
-from fake_plane import KEY, FakePlane
-from invocations import OPERATIONS, WITH_PARAMETERS
-from virtual_loop import VirtualLoop
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, StoredChunk
 from stoker.control.rules.types import JobView
+from tests.control.http.calls.document.described import Described
+from tests.control.http.calls.document.invocations import OPERATIONS, WITH_PARAMETERS
+from tests.control.http.calls.fake_plane import KEY, FakePlane
+from tests.simulation.virtual_loop import VirtualLoop
 
 DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from described import Described
-from invocations import OPERATIONS, WITH_PARAMETERS
-from plane_world import endpoint, one, world
-from scripted_agent import ScriptedAgent
-from virtual_loop import VirtualLoop
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.rules.types import EndpointVersion
 from stoker.wire.messages import Assign, Chunk, Outcome, Progress
+from tests.control.http.calls.document.described import Described
+from tests.control.http.calls.document.invocations import OPERATIONS, WITH_PARAMETERS
+from tests.control.plane_world import endpoint, one, world
+from tests.control.scripted_agent import ScriptedAgent
+from tests.simulation.virtual_loop import VirtualLoop
 
 SIZED = {"type": "object", "properties": {"width": {"type": "integer", "minimum": 64}}}
 ENDS = ("completed", "failed", "timed_out")

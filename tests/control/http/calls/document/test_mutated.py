@@ -14,8 +14,6 @@ from typing import Any
 
 import psutil
 import pytest
-from fake_plane import FakePlane
-from mutations import Sent, request
 from starlette.types import ASGIApp
 
 from stoker.control.http.calls.app import make_app
@@ -24,6 +22,8 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StoredChunk
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.rules.types import JobView
+from tests.control.http.calls.document.mutations import Sent, request
+from tests.control.http.calls.fake_plane import FakePlane
 
 ANSWERS = {200, 400, 401, 404, 405, 413, 422}
 TIDY_EVERY = 500

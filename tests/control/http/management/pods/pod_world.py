@@ -8,14 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from managed import Managed, managed
-from plane_world import endpoint
-from scripted_agent import ScriptedAgent
-from virtual_loop import VirtualLoop
-from virtual_loop import run as run_story
-
 from stoker.control.config.settings import PlaneSettings
 from stoker.wire.messages import Device, PodSpec
+from tests.control.http.management.managed import Managed, managed
+from tests.control.plane_world import endpoint
+from tests.control.scripted_agent import ScriptedAgent
+from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.virtual_loop import run as run_story
 
 IMAGE = "ghcr.io/example/notebook:1.2"
 GPUS = tuple(Device(f"GPU-{n}", "gpu", "NVIDIA GeForce RTX 4090", n, memory_total=24 << 30) for n in range(2))

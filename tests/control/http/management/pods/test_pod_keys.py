@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from managed import V2
-from pod_world import FACTS, IMAGE, joined, once, sent_spec
+from tests.control.http.management.managed import V2
+from tests.control.http.management.pods.pod_world import FACTS, IMAGE, joined, once, sent_spec
 
 EVERYWHERE = FACTS | {"public_ip": "192.0.2.7", "memory_bytes": "62500000000"}
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from managed import Managed
-from plane_world import story
-from pod_world import CPU, IMAGE, as_requested, does, get_pod, joined, once, refused, sent_spec, state
-
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.resources.catalog import DATA_CENTERS
 from stoker.wire.messages import PodPort, RegistryAuth
+from tests.control.http.management.managed import Managed
+from tests.control.http.management.pods.pod_world import (
+    CPU,
+    IMAGE,
+    as_requested,
+    does,
+    get_pod,
+    joined,
+    once,
+    refused,
+    sent_spec,
+    state,
+)
+from tests.control.plane_world import story
 
 # ---- placement -----------------------------------------------------------------------------------
 

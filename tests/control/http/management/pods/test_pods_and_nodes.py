@@ -5,11 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from plane_world import story
-from pod_world import CPU, FACTS, GPUS, IMAGE, does, get_pod, joined, once, refused, sent_spec, state
-
 from stoker.control.errors import Unavailable
 from stoker.wire.messages import HeldPod, PortMapping
+from tests.control.http.management.pods.pod_world import (
+    CPU,
+    FACTS,
+    GPUS,
+    IMAGE,
+    does,
+    get_pod,
+    joined,
+    once,
+    refused,
+    sent_spec,
+    state,
+)
+from tests.control.plane_world import story
 
 
 @story

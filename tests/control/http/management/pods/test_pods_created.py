@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import re
 
-from pod_world import FACTS, IMAGE, as_requested, does, get_pod, joined, once, refused, sent_spec, state
-
 from stoker.wire.messages import PodPort, PodSpec, PortMapping
+from tests.control.http.management.pods.pod_world import (
+    FACTS,
+    IMAGE,
+    as_requested,
+    does,
+    get_pod,
+    joined,
+    once,
+    refused,
+    sent_spec,
+    state,
+)
 
 
 @once

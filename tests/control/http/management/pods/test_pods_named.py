@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from pod_world import FACTS, IMAGE, as_requested, get_pod, joined, once, refused, sent_spec
-
 from stoker.wire.messages import RegistryAuth
+from tests.control.http.management.pods.pod_world import (
+    FACTS,
+    IMAGE,
+    as_requested,
+    get_pod,
+    joined,
+    once,
+    refused,
+    sent_spec,
+)
 
 
 @once

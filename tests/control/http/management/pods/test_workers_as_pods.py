@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pod_world import FACTS, joined, once
-
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules.billing import PriceList
 from stoker.wire.messages import StartStage, WorkerState
+from tests.control.http.management.pods.pod_world import FACTS, joined, once
 
 IMAGE = "worker:1"
 PRICED = PlaneSettings(price_list=PriceList(gpu_second={"NVIDIA GeForce RTX 4090": 200_000}))

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from managed import Managed, managed
 
 from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
@@ -19,6 +18,7 @@ from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.rules.volumes import Volume
 from stoker.control.store.resources.volumes import add_volume
 from stoker.wire.messages import Device, Report, Usage
+from tests.control.http.management.managed import Managed, managed
 
 PRICES = PriceList(
     device_second=1_000_000, gpu_second={"NVIDIA H200": 3_000_001}, disk_gb_hour=7_200, volume_gb_hour=3_600

@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from managed import Managed, managed
-from plane_world import endpoint, story
-
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules.billing import PriceList
 from stoker.wire.messages import Device, Usage
+from tests.control.http.management.managed import Managed, managed
+from tests.control.plane_world import endpoint, story
 
 GPU = Device("GPU-0", "gpu", "NVIDIA GeForce RTX 4090", 0, memory_total=24 << 30)
 FACTS = {"containers": "docker 28.0.1", "containers_cdi": "yes", "data_center": "EU-RO-1"}

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from managed import V2, Managed, managed
-from plane_world import story
-from working_agent import WorkingAgent
-
 from stoker.control import store
 from stoker.wire.messages import Device, WorkerState
+from tests.control.http.management.managed import V2, Managed, managed
+from tests.control.plane_world import story
+from tests.control.working_agent import WorkingAgent
 
 IMAGE = "ghcr.io/example/worker:1.2"
 

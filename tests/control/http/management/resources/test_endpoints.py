@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from managed import V2, Managed, managed
 
 from stoker.control.config.settings import PlaneSettings
+from tests.control.http.management.managed import V2, Managed, managed
 
 IMAGE = "ghcr.io/example/worker:1.2"
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from plane_world import World, story, world
-from scripted_agent import ScriptedAgent
-
 from stoker.control.store.resources.keys import create_join_token, revoke_key
 from stoker.wire.messages import FromControl
+from tests.control.plane_world import World, story, world
+from tests.control.scripted_agent import ScriptedAgent
 
 
 async def token_for(w: World, uses: int | None, expires_at: float | None = None) -> str:

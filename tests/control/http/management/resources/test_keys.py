@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from managed import V2, Managed, managed
-from plane_world import endpoint, story
 
 from stoker.control.errors import Unauthorized
+from tests.control.http.management.managed import V2, Managed, managed
+from tests.control.plane_world import endpoint, story
 
 FUTURE = "2036-01-01T00:00:00Z"
 RESTRICTED = {"scope": "restricted", "management": "none", "endpoints": {"*": "read"}}

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from managed import V2, Managed, managed
-from plane_world import endpoint, one, story
-from scripted_agent import ScriptedAgent
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import EndpointVersion
 from stoker.control.scheduling.placed import PlacedPod
 from stoker.wire.messages import Beat, Device, DeviceSample, DirectGateway, FromAgent, HeldWorker, WorkerState
 from stoker.wire.messages.weights import HELD, ROOM, SIZES
+from tests.control.http.management.managed import V2, Managed, managed
+from tests.control.plane_world import endpoint, one, story
+from tests.control.scripted_agent import ScriptedAgent
 
 GPUS = (
     Device("GPU-0", "gpu", "NVIDIA H200", 0, memory_total=141 << 30, driver="570.1"),

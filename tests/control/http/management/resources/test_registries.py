@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from managed import Managed, managed
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
@@ -15,6 +14,7 @@ from stoker.control.store.database.opening import open_store
 from stoker.control.store.database.secrets import random_secrets
 from stoker.control.store.resources.registries import Registry, add_registry, registry_login
 from stoker.wire.messages import RegistryAuth
+from tests.control.http.management.managed import Managed, managed
 
 AUTHS = "/containerregistryauth"
 PASSWORD = "my-password-of-nobody"

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from managed import V2, Managed, managed
-from plane_world import endpoint, story
 
 from stoker.control.rules.types import EndpointVersion
 from stoker.control.store.database.opening import open_store
 from stoker.control.store.database.secrets import random_secrets
 from stoker.control.store.resources.named_secrets import put_secret, read_secrets
 from stoker.wire.messages import WorkerSpec
+from tests.control.http.management.managed import V2, Managed, managed
+from tests.control.plane_world import endpoint, story
 
 VALUE = "value-that-nobody-sees"
 

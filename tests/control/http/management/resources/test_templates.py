@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from managed import Managed
+from tests.control.http.management.managed import Managed
 
 IMAGE = "ghcr.io/example/worker:1.2"
 

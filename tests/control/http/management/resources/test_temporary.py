@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from managed import Managed
-from plane_world import story
-from test_endpoint_stories import at_work, run
 
 from stoker.control import store
 from stoker.control.resources import temporary as resources
@@ -20,6 +17,9 @@ from stoker.control.rules.temporary import Use, is_unused, last_use
 from stoker.control.store import Conn
 from stoker.control.store.resources import endpoint_uses
 from stoker.wire.messages import Usage
+from tests.control.http.management.managed import Managed
+from tests.control.http.management.resources.test_endpoint_stories import at_work, run
+from tests.control.plane_world import story
 
 IMAGE = "ghcr.io/example/worker:1.2"
 HOUR_S = 3.0

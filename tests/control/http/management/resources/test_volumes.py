@@ -7,15 +7,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from managed import V2, Managed, managed
-from plane_world import endpoint, story
-from scripted_agent import ScriptedAgent
 from sqlalchemy import update
 
 from stoker.control.rules.types import EndpointVersion
 from stoker.control.store.resources.volumes import REMEMBERED_S, list_volumes
 from stoker.control.store.tables.resources import volumes
 from stoker.wire.messages import Desired, RegistryAuth, VolumeSpec, VolumeUsed
+from tests.control.http.management.managed import V2, Managed, managed
+from tests.control.plane_world import endpoint, story
+from tests.control.scripted_agent import ScriptedAgent
 
 VOLUMES = "/networkvolumes"
 REQUEST = {"name": "my network volume", "size": 50, "dataCenterId": "EU-RO-1"}

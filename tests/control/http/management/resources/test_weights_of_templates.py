@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from managed import Managed, managed
-from plane_world import endpoint, story
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.wire.messages import Device, LockedWeights, WeightsFile
 from stoker.wire.messages.weights import HELD, MOST, ROOM
+from tests.control.http.management.managed import Managed, managed
+from tests.control.plane_world import endpoint, story
 
 IMAGE = "ghcr.io/example/worker:1.2"
 
