@@ -23,14 +23,13 @@ NEEDS = {
     "agent": ("agent",),
     "key": ("control",),
     "dev": ("control",),
-    "page": ("client", "page"),
+    "page": ("page",),
     "run": ("control",),
-    "model": ("client", "models"),
-    "weights": ("client", "models"),
+    "model": ("models",),
+    "weights": ("models",),
 }
-"""The extras of a command, by its name. All other commands call a service."""
+"""The extras of a command, by its name. All other commands call a service, and need none."""
 
-CALLER = ("client",)
 NAMES = {"PIL": "pillow", "google": "protobuf", "grpc": "grpcio", "pynvml": "nvidia-ml-py"}
 """Modules whose name differs from that of their distribution."""
 
@@ -54,11 +53,11 @@ def check(extras: Sequence[str], otherwise: str = "") -> None:
 def missing_module_message(missing: str, arguments: Sequence[str]) -> str:
     """Returns the message for a command that failed to import the module `missing`."""
     names = [argument for argument in arguments if not argument.startswith("-")]
-    needed = NEEDS.get(names[0] if names else "", CALLER)
+    needed = NEEDS.get(names[0] if names else "", ())
     top = missing.partition(".")[0]
     distribution = _canonical(NAMES.get(top, top))
     if not any(distribution in _distributions(extra) for extra in needed):
-        others = (extra for extra in ("client", "agent", "control", "models") if extra not in needed)
+        others = (extra for extra in ("agent", "control", "models", "page") if extra not in needed)
         needed += tuple(extra for extra in others if distribution in _distributions(extra))[:1]
     command = " ".join([PACKAGE, *names[:1]])
     return f"`{command}` needs {distribution}, which is not installed; {how_to_install(needed)}"
@@ -67,7 +66,8 @@ def missing_module_message(missing: str, arguments: Sequence[str]) -> str:
 def how_to_install(extras: Iterable[str]) -> str:
     """Returns the pip command for this interpreter and this install's own source: an index may have another
     package of the same name."""
-    wanted = f"[{','.join(extras)}]"
+    names = ",".join(extras)
+    wanted = f"[{names}]" if names else ""
     return f"install it with: {shlex.join([sys.executable, '-m', 'pip', 'install', *_source(wanted)])}"
 
 

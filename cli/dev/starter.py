@@ -65,7 +65,7 @@ PYPROJECT = """[project]
 name = "{name}"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["stoker[client]"]
+dependencies = ["stoker"]
 """
 README = """# {name}
 

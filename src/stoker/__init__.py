@@ -4,4 +4,4 @@ The parts are folders at the root of the repository, imported as `stoker.<folder
 in this folder.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

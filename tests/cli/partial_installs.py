@@ -19,8 +19,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 
 
-def make(folder: Path, extras: Iterable[str]) -> Path:
-    """The environment's interpreter."""
+def make(folder: Path, extras: Iterable[str], *, base: bool = True) -> Path:
+    """The environment's interpreter. `base`: with what every install has."""
     site = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     site.mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -29,18 +29,20 @@ def make(folder: Path, extras: Iterable[str]) -> Path:
     python.symlink_to(sys._base_executable)  # type: ignore[attr-defined]
     (site / "stoker.pth").write_text(f"{ROOT / 'src'}\n")
     _describe(site)
-    for name in brought(extras):
+    for name in brought(extras, base=base):
         for path in _top(metadata.distribution(name)):
             if not (site / path.name).exists():
                 (site / path.name).symlink_to(path)
     return python
 
 
-def brought(extras: Iterable[str]) -> set[str]:
+def brought(extras: Iterable[str], *, base: bool = True) -> set[str]:
     """The distributions that come with these extras, and with them."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    metadata_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = metadata_["optional-dependencies"]
     found: set[str] = set()
     listed = [Requirement(line) for extra in extras for line in project[extra]]
+    listed += [Requirement(line) for line in metadata_["dependencies"] if base]
     visited: set[str] = set()
     while listed:
         wanted = listed.pop()

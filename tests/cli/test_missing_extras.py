@@ -94,7 +94,7 @@ KEYS = {"key create", "key list", "key revoke", "key webhook-secret"}
 @pytest.mark.parametrize(
     ("extras", "expected"),
     [
-        (("client",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}, "agent": {"agent"}}),
+        ((), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}, "agent": {"agent"}}),
         (("agent",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}}),
         (("control",), {"control,agent": {"up"}, "agent": {"agent"}}),
         (("control", "agent"), {"models": {"up"}}),
@@ -108,25 +108,30 @@ def test_each_missing_extra_is_a_message(
     ended = run(python, tmp_path, "-c", EACH_COMMAND)
     assert ended.returncode == 0, ended.stderr
     found = refused(json.loads(ended.stdout))
-    weights = {names for names in found.pop("client,models", set()) if names.startswith("weights ")}
-    assert found == expected | {"page": {"page"}}
-    assert weights <= {"weights fetch", "weights lock"}
+    models = found.pop("models", set())
+    assert found == {name: names for name, names in expected.items() if name != "models"} | {"page": {"page"}}
+    assert {name for name in models if not name.startswith("model ")} <= {
+        *expected.get("models", ()),
+        "weights fetch",
+        "weights lock",
+    }
 
 
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [
         (["up"], "control,agent"),
-        (["job", "list", "caption"], "client"),
-        (["weights", "verify"], "client,models"),
-        (["--version"], "client"),
+        (["job", "list", "caption"], ""),
+        (["weights", "verify"], "models"),
+        (["--version"], ""),
     ],
 )
 def test_without_the_command_lines_libraries(tmp_path: Path, command: list[str], wanted: str) -> None:
-    ended = run(make(tmp_path / "install", ()), tmp_path, "-m", "stoker.cli", *command)
+    ended = run(make(tmp_path / "install", (), base=False), tmp_path, "-m", "stoker.cli", *command)
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1, ended.stderr
-    assert f"install -e '/src/of/stoker[{wanted}]'" in ended.stderr
+    extras = f"'/src/of/stoker[{wanted}]'" if wanted else "/src/of/stoker"
+    assert f"install -e {extras}" in ended.stderr
 
 
 def test_a_gpu_host_fetches_weights_without_a_control_plane(tmp_path: Path) -> None:
