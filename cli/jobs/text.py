@@ -9,6 +9,10 @@ from stoker.cli.terminal import json_text
 from stoker.client import Event, JobRecord
 
 
+LONGEST_TEXT = 500
+"""Longer texts are cut in the lines of a job's events."""
+
+
 def wire_record(job: JobRecord) -> dict[str, Any]:
     """Returns the record as in the API, without fields that were not sent."""
     fields = {
@@ -39,7 +43,19 @@ def happened(event: Event) -> str:
     if event.kind == "reset":
         attempt = event.value.get("attempt") if isinstance(event.value, dict) else None
         return f"attempt {attempt} begins: what came before is void"
-    return f"{event.kind} {json_text(output_of(event))}"
+    return f"{event.kind} {json_text(shortened(output_of(event)))}"
+
+
+def shortened(value: Any) -> Any:
+    """Returns the value with long texts cut, as those of previews: these lines are for people to follow a job;
+    `stoker job stream` prints chunks whole."""
+    if isinstance(value, dict):
+        return {name: shortened(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [shortened(part) for part in value]
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return f"{value[:20]}… ({len(value)} characters)"
+    return value
 
 
 def output_of(event: Event) -> Any:
