@@ -8,7 +8,6 @@ from typing import Any
 from stoker.cli.terminal import json_text
 from stoker.client import Event, JobRecord
 
-
 LONGEST_TEXT = 500
 """Longer texts are cut in the lines of a job's events."""
 
@@ -47,7 +46,7 @@ def happened(event: Event) -> str:
 
 
 def shortened(value: Any) -> Any:
-    """Returns the value with long texts cut, as those of previews: these lines are for people to follow a job;
+    """Returns the value with long texts cut, as those of previews: such lines are for people;
     `stoker job stream` prints chunks whole."""
     if isinstance(value, dict):
         return {name: shortened(part) for name, part in value.items()}
