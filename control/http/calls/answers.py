@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 from starlette.background import BackgroundTask
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.errors import (
@@ -143,11 +142,16 @@ def unexpected(error: BaseException) -> Answer:
     return json_answer(error_body(500, f"something went wrong here; the log has it as error {number}"), 500)
 
 
-def methods_at(request: Request) -> list[str]:
+def methods_at(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
     """Returns the methods that routes have for the path of a request."""
-    routes, scope = request.app.routes, request.scope
     tried = [(method, {**scope, "method": method}) for method in _METHODS]
     return [method for method, one in tried if any(route.matches(one)[0] is Match.FULL for route in routes)]
+
+
+def method_not_allowed(routes: Sequence[BaseRoute], scope: Scope) -> Answer:
+    allowed = ", ".join(methods_at(routes, scope))
+    message = f"{scope['method']} is not allowed here; allowed: {allowed}"
+    return Answer(orjson.dumps(error_body(405, message)), 405, ((b"allow", allowed.encode()),))
 
 
 def stopping() -> Answer:

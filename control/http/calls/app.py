@@ -10,20 +10,17 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import orjson
 from fastapi import APIRouter, FastAPI
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from stoker.control.config.endpoints import Endpoints
 from stoker.control.http.calls import documented, jobs, openai, welcome
-from stoker.control.http.calls.answers import error_body, methods_at
+from stoker.control.http.calls.answers import error_body, json_answer, method_not_allowed, unexpected
 from stoker.control.http.calls.calls import Operations
 from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.front import Front
@@ -52,18 +49,13 @@ _EXPOSED_HEADERS = (
 class Documented(FastAPI):
     """The application with the document of its operations and of the endpoints that exist now."""
 
-    endpoints: Endpoints
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Returns the routes in the layers that they need. Starlette's outermost would answer a failure of
-        the gateway with text; `Front` has JSON for it."""
-        handlers: Any = self.exception_handlers
-        return ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers)
+    operations: Operations
 
     def openapi(self) -> dict[str, Any]:
         """Returns the document. FastAPI learns of keys, submissions and refusals from signatures, which here
         say nothing of them."""
-        document = super().openapi()
+        routes = [*self.operations.routes, *self.routes]
+        document = get_openapi(title=self.title, version=self.version, routes=routes)
         shapes = {**document["components"]["schemas"], **documented.submission_shapes()}
         for unused in ("HTTPValidationError", "ValidationError"):
             shapes.pop(unused, None)
@@ -71,7 +63,7 @@ class Documented(FastAPI):
             for operation in operations.values():
                 if "HTTPValidationError" in str(operation["responses"].get("422")):
                     del operation["responses"]["422"]
-        found = [one for one in self.endpoints.by_id.values() if one.type == "QUEUE"]
+        found = [one for one in self.operations.plane.endpoints.by_id.values() if one.type == "QUEUE"]
         inputs = {documented.input_name(one.id): one.run.schema for one in found if one.run.schema}
         return {
             **document,
@@ -95,21 +87,12 @@ def make_app(
     answers below /v1."""
     settings = settings or ApiSettings()
     app = Documented(
-        title="Stoker",
-        version=settings.version,
-        redirect_slashes=False,
-        docs_url=None,
-        redoc_url=None,
-        telemetry={
-            "tracing": False,
-            "metrics": False,
-            "logs": False,
-        },  # reads the environment at each request
+        title="Stoker", version=settings.version, redirect_slashes=False, docs_url=None, redoc_url=None
     )
-    app.endpoints = plane.endpoints
-    app.state.operations = Operations(plane, settings)
-    # Not by include_router, which matches each request twice: that costs 10 us.
-    app.router.routes += [*jobs.ROUTES, *openai.router.routes]
+    # Its middleware and a second search among its routes would cost each job 10 us.
+    app.operations = Operations(plane, settings, [*jobs.ROUTES, *openai.router.routes])
+    names = {one.operation for one in app.operations.routes if isinstance(one, OperationRoute)}
+    app.operations.default = app if gateway is None else gateway(frozenset(names), app)
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
     app.include_router(welcome.router)
     app.include_router(unserved(plane.callers))
@@ -120,11 +103,8 @@ def make_app(
     if management is not None:
         app.router.routes.append(_below("/v1", management))
     app.add_exception_handler(HTTPException, _http_error)
-    below = app.router.default
-    if gateway is not None:
-        names = {one.operation for one in app.routes if isinstance(one, OperationRoute)}
-        below = app.router.default = gateway(frozenset(names), app.router.not_found)
-    front = Front(app, below, settings.gateway_domain)
+    app.add_exception_handler(Exception, _unexpected_error)
+    front = Front(app, app.operations, settings.gateway_domain)
     return _for_browsers(front, settings.cors_origins) if settings.cors_origins else front
 
 
@@ -155,10 +135,11 @@ async def _ping() -> dict[str, str]:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Returns what FastAPI refuses by itself, in our shape."""
     assert isinstance(error, HTTPException)
-    status, message, headers = error.status_code, str(error.detail), error.headers
-    if status == 405:
-        allowed = ", ".join(methods_at(request))
-        message, headers = f"{request.method} is not allowed here; allowed: {allowed}", {"allow": allowed}
-    elif status == 404:
-        message = NO_PATH
-    return Response(orjson.dumps(error_body(status, message)), status, headers, "application/json")
+    if error.status_code == 405:
+        return method_not_allowed(request.app.routes, request.scope)
+    message = NO_PATH if error.status_code == 404 else str(error.detail)
+    return json_answer(error_body(error.status_code, message), error.status_code)
+
+
+async def _unexpected_error(_: Request, error: Exception) -> Response:
+    return unexpected(error)

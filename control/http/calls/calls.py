@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, TypeVar
 
 import orjson
+from fastapi import APIRouter
 from starlette.requests import Request
+from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope
 
 from stoker.control.auth.rate_limits import Admission, Rates
@@ -61,7 +63,7 @@ class Call(Request):
         super().__init__(scope, receive)
         self._first: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         self.job: str = scope["path_params"].get("job_id", "")
-        self.shared: Operations = scope["app"].state.operations
+        self.shared: Operations = scope["router"]
         self.plane: Plane = self.shared.plane
         self.settings: ApiSettings = self.shared.settings
         self.admission: Admission | None = None
@@ -205,10 +207,11 @@ class BodyReader:
             return await run_in_thread("read a body", bounded)
 
 
-class Operations:
-    """The parts that the operations of one application share."""
+class Operations(APIRouter):
+    """The routes of operations, and what these share."""
 
-    def __init__(self, plane: Plane, settings: ApiSettings) -> None:
+    def __init__(self, plane: Plane, settings: ApiSettings, routes: list[BaseRoute]) -> None:
+        super().__init__(routes=routes, redirect_slashes=False)
         self.plane = plane
         self.settings = settings
         self.rates = (

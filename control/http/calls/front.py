@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fastapi import APIRouter, FastAPI
+from starlette.types import Message, Receive, Scope, Send
 
 from stoker.control.http.calls.answers import stopping, unexpected
 
 
 class Front:
-    """`gateway` has what is sent to names below `domain`, `app` all else."""
+    """`operations` has their routes, and passes on the rest: at once what is sent to names below `domain`."""
 
-    def __init__(self, app: ASGIApp, gateway: ASGIApp, domain: str = "") -> None:
+    def __init__(self, app: FastAPI, operations: APIRouter, domain: str = "") -> None:
         self.app = app
-        self._gateway = gateway
+        self._operations = operations
         self._domain = domain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -28,7 +29,7 @@ class Front:
 
         below = self._domain and scope["type"] == "http" and _is_below(self._domain, scope)
         try:
-            await (self._gateway if below else self.app)(scope, receive, noted)
+            await (self._operations.default if below else self._operations)(scope, receive, noted)
         except asyncio.CancelledError:
             if begun or scope["type"] != "http":
                 raise

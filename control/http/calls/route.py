@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from stoker.control.auth.while_valid import while_valid
 from stoker.control.bodies import CallerLeft
 from stoker.control.errors import BadRequest, ControlError, Unauthorized
-from stoker.control.http.calls.answers import Answer, error_answer, stopping, unexpected
+from stoker.control.http.calls.answers import Answer, error_answer, method_not_allowed, stopping, unexpected
 from stoker.control.http.calls.calls import Call, may_not
 from stoker.control.http.calls.documented import of_operation
 from stoker.control.http.calls.event_stream import EventAnswer
@@ -58,6 +59,7 @@ class OperationRoute(APIRoute):
         self.path_regex = re.compile(exact, re.DOTALL)
         # Where the request is all that an operation takes, it is called without FastAPI's search for more.
         self._plain = not get_flat_params(self.dependant)
+        self._searched = AsyncExitStackMiddleware(self.app)
 
     def refuse(self, error: ControlError) -> Answer:
         """Returns the answer of a refusal."""
@@ -66,7 +68,7 @@ class OperationRoute(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request. An answer that has begun can only be broken off."""
         if scope["method"] not in (self.methods or ()):
-            await super().handle(scope, receive, send)  # raises a 405
+            await method_not_allowed(scope["router"].routes, scope)(scope, receive, send)
             return
         call = Call(scope, receive)
         try:
@@ -75,7 +77,7 @@ class OperationRoute(APIRoute):
                 await answer(scope, call.next_message, send)
             else:
                 scope[CALL] = call
-                await self.app(scope, call.next_message, send)
+                await self._searched(scope, call.next_message, send)
         except CallerLeft:
             return
         except Unauthorized:  # a stream whose key has ended is closed as one whose job has not

@@ -146,7 +146,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = ", ".join(methods_at(request))
+        allowed = ", ".join(methods_at(request.app.routes, request.scope))
         message = f"{request.method} is not allowed here; allowed: {allowed}"
         return rendered(405, message, {"allow": allowed})
     message = "there is nothing at this path; see /v1/docs" if error.status_code == 404 else str(error.detail)
