@@ -34,6 +34,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
 from stoker.cli.jobs import image, talk
 from stoker.cli.jobs.app import app as job_app
+from stoker.cli.log_lines import Format, Level, LogFormat, LogLevel, log_lines
 from stoker.cli.manage import resource_app
 from stoker.cli.manage.key_app import app as key_app
 from stoker.cli.manage.weights_app import app as weights_app
@@ -215,10 +216,12 @@ def control(
     behind_proxy: BehindProxy = False,
     grpc_plain: Annotated[bool, typer.Option("--grpc-plain", hidden=True)] = False,
     reload: Annotated[bool, typer.Option("--reload", hidden=True)] = False,
+    log_format: LogFormat = Format.TEXT,
+    log_level: LogLevel = Level.INFO,
     ready_fd: ReadyFd = None,
 ) -> None:
     """Runs the control plane: HTTP for callers, gRPC for agents."""
-    variables = _prepare_process()
+    variables = _prepare_process(log_format, log_level)
     from stoker.cli.control.process import ControlOptions, run
 
     options = ControlOptions(
@@ -260,10 +263,12 @@ def agent(
     gateway_advertise: GatewayAdvertise = None,
     label: Labels = None,
     grace: Grace = 30.0,
+    log_format: LogFormat = Format.TEXT,
+    log_level: LogLevel = Level.INFO,
     ready_fd: ReadyFd = None,
 ) -> None:
     """Runs the node agent: one per host with GPUs."""
-    variables = _prepare_process()
+    variables = _prepare_process(log_format, log_level)
     # A worker of another user is started by fork, not vfork, and gRPC's fork handlers crash the child (seen:
     # SIGSEGV before its exec). gRPC reads this variable when it is imported.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -318,14 +323,14 @@ def bill(
     run(url, data_dir, BillRequest(of.value, by, bucket.value, since, until, only), as_json=as_json)
 
 
-def _prepare_process() -> dict[str, str]:
+def _prepare_process(log_format: Format, log_level: Level) -> dict[str, str]:
     """Prepares control or agent: ends with its parent, logs to stderr, and removes the STOKER_ variables from
     the environment, so that children do not inherit secrets. Returns the variables."""
     from stoker.cli.control.s3_settings import take_secrets
     from stoker.cli.proc_environ import wipe_variables
 
     end_with_parent(os.environ)
-    log_to_stderr(logging.INFO)
+    log_lines(log_format, log_level)
     variables = take_secrets(os.environ)
     wipe_variables("STOKER_")
     return variables

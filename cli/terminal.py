@@ -53,7 +53,10 @@ def plain_console(*, stderr: bool = False, file: TextIO | None = None, width: in
     return _PlainConsole(stderr=stderr, file=file, width=width, markup=False, emoji=False, highlight=False)
 
 
-def log_to_stderr(level: int) -> None:
+def log_to_stderr(level: int, lines: logging.Formatter | None = None) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if lines is not None:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(lines)
     for noisy in NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)

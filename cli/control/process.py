@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 import uvloop
 from starlette.types import ASGIApp
 
+from stoker import __version__
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
 from stoker.cli.control.database import open_chosen
@@ -44,6 +45,7 @@ from stoker.control.config.sections import Config
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.config.tls import TlsFiles
 from stoker.control.http.calls.app import make_app
+from stoker.control.http.calls.request_ids import note_requests
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.gateway.gateway import Gateway
 from stoker.control.http.gateway.reaching import Reaching
@@ -111,6 +113,7 @@ class ControlOptions:
 
 def run(options: ControlOptions, variables: Mapping[str, str]) -> None:
     raise_open_files()
+    note_requests()
     uvloop.run(run_control(options, variables))
 
 
@@ -198,6 +201,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         )
         await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)
+        where = __version__, store.database.name, artifacts.grant.endpoint_url, folder.root
+        log.info("stoker %s; database %s, object store %s, data folder %s", *where)
         log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
         announce(facts, options.ready_fd)
         await stop.wait()

@@ -39,6 +39,7 @@ _EXPOSED_HEADERS = (
         "RateLimit-Policy",
         "Retry-After",
         "Stoker-Ignored",
+        "X-Request-Id",
         "X-Runpod-Worker-Id",
         "X-Should-Retry",
     ),

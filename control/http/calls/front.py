@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from stoker.control.http.calls.answers import stopping, unexpected
+from stoker.control.http.calls.request_ids import REQUEST, request_id, with_id
 
 
 class Front:
@@ -21,10 +22,16 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request. An answer that has begun can only be broken off, not replaced."""
         begun = False
+        own = request_id(scope.get("headers", ()))
+        if scope["type"] in ("http", "websocket"):
+            scope["headers"] = with_id(scope["headers"], own)
+        token = REQUEST.set(own.decode())
 
         async def noted(message: Message) -> None:
             nonlocal begun
             begun = True
+            if message["type"] in ("http.response.start", "websocket.accept"):
+                message["headers"] = with_id(message.get("headers", ()), own)
             await send(message)
 
         below = self._domain and scope["type"] == "http" and _is_below(self._domain, scope)
@@ -33,13 +40,15 @@ class Front:
         except asyncio.CancelledError:
             if begun or scope["type"] != "http":
                 raise
-            await stopping()(scope, receive, send)
+            await stopping()(scope, receive, noted)
         except Exception as error:
             if scope["type"] != "http":
                 raise
             answer = unexpected(error)
             if not begun:
-                await answer(scope, receive, send)
+                await answer(scope, receive, noted)
+        finally:
+            REQUEST.reset(token)
 
 
 def _is_below(domain: str, scope: Scope) -> bool:

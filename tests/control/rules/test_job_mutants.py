@@ -115,7 +115,7 @@ MUTANTS = {
 def _survives() -> bool:
     path = Path(__file__).with_name("test_job_machine.py")
     source = path.read_text(encoding="utf-8").replace(
-        "\nimport job_machine\n", "\nimport sys; job_machine = sys.modules['mutant']\n"
+        "\nfrom tests.control import job_machine\n", "\nimport sys; job_machine = sys.modules['mutant']\n"
     )
     with first_failure():
         try:

@@ -20,8 +20,8 @@ def waits_double_to_a_minute(m: Any) -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def three_in_a_row_are_unhealthy(m: Any) -> None:
-    assert [decision.unhealthy for decision, _ in failing(m, 4)] == [False, False, True, True]
+def two_failed_starts_in_a_row_are_unhealthy(m: Any) -> None:
+    assert [decision.unhealthy for decision, _ in failing(m, 4)] == [False, True, True, True]
 
 
 def five_in_ten_minutes_are_unhealthy_though_it_served_in_between(m: Any) -> None:
@@ -101,7 +101,7 @@ def starts_that_fail_are_counted_though_jobs_die_too(m: Any) -> None:
     history, _, _ = deaths_of(m, ("p",), ("p",))
     for row in (2, 3):
         history, decision = m.decide(history, m.StartFailed(100.0, "no driver"))
-        assert (history.row, decision.unhealthy) == (row, row == 3)
+        assert (history.row, decision.unhealthy) == (row, True)
     history, decision = m.decide(history, died(m, 200.0, "p"))
     assert (history.row, decision.at, decision.unhealthy) == (3, 202.0, True)
 
@@ -172,6 +172,8 @@ MUTANTS = [
     ("no longest wait", "LONGEST_S = 60.0", "LONGEST_S = 600.0"),
     ("linear waits", "2 ** min(failures - 1, 16)", "failures"),
     ("never unhealthy", "history.row >= IN_A_ROW or ", ""),
+    ("two failed starts are not enough", "STARTS_IN_A_ROW = 2", "STARTS_IN_A_ROW = 3"),
+    ("one failed start is enough", "STARTS_IN_A_ROW = 2", "STARTS_IN_A_ROW = 1"),
     ("the window does not count", " or len(history.recent) >= IN_WINDOW", ""),
     ("a healthy time forgives nothing", "return History(0, _recent", "return History(history.row, _recent"),
     ("nothing is let off", "waits_for=history.row)", "waits_for=history.row + 1)"),
