@@ -45,7 +45,7 @@ from stoker.control.config.sections import Config
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.config.tls import TlsFiles
 from stoker.control.http.calls.app import make_app
-from stoker.control.http.calls.request_ids import note_requests
+from stoker.control.http.calls.front import note_requests
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.gateway.gateway import Gateway
 from stoker.control.http.gateway.reaching import Reaching

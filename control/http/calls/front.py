@@ -1,14 +1,53 @@
-"""The outermost layer of the application, which answers what nothing inside it could."""
+"""The outermost layer of the application: gives each request its id, and answers what nothing inside could.
+
+The id is the caller's `X-Request-Id`, or made. It is given back with every answer, it stands in each line of the
+log that the request causes, and workers of load-balancing endpoints get it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Iterable
+from contextvars import ContextVar
 
 from fastapi import APIRouter, FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from stoker.control.http.calls.answers import stopping, unexpected
-from stoker.control.http.calls.request_ids import REQUEST, request_id, with_id
+
+HEADER = b"x-request-id"
+REQUEST: ContextVar[str] = ContextVar("request", default="")
+
+_ALLOWED = re.compile(rb"[A-Za-z0-9._~:+/=-]{1,128}")
+"""Other ids of callers are replaced: an id stands in logs and headers."""
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def request_id(headers: Headers) -> bytes:
+    """Returns the id that a caller gave, if it may be used, or a new one."""
+    given = [value for name, value in headers if name == HEADER]
+    return given[0] if len(given) == 1 and _ALLOWED.fullmatch(given[0]) else secrets.token_hex(12).encode()
+
+
+def with_id(headers: Headers, own: bytes) -> list[tuple[bytes, bytes]]:
+    """Returns the headers with this id, and no other."""
+    return [*((name, value) for name, value in headers if name.lower() != HEADER), (HEADER, own)]
+
+
+def note_requests() -> None:
+    """Gives every record of the log a `request`, the id of the request that caused it, or an empty text."""
+    make = logging.getLogRecordFactory()
+
+    def noted(*args: object, **kwargs: object) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        record.request = REQUEST.get()
+        return record
+
+    logging.setLogRecordFactory(noted)
 
 
 class Front:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
-from stoker.control.http.calls.request_ids import HEADER, REQUEST, note_requests, request_id, with_id
+from stoker.control.http.calls.front import HEADER, REQUEST, note_requests, request_id, with_id
 from tests.control.http.calls.fake_plane import FakePlane
 
 
