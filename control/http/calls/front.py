@@ -1,6 +1,6 @@
 """The outermost layer of the application: gives each request its id, and answers what nothing inside could.
 
-The id is the caller's `X-Request-Id`, or made. It is given back with every answer, it stands in each line of the
+The id is the caller's `X-Request-Id`, or made. It is given back with every answer, stands in each line of the
 log that the request causes, and workers of load-balancing endpoints get it.
 """
 
