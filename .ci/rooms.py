@@ -120,7 +120,7 @@ def sizes(modules: dict[str, ast.Module]) -> Iterator[str]:
             yield f"{folder}/ has {len(files)} files; at most {MOST} are allowed"
         rooms = [name for name in folders(modules) if Path(name).parent == Path(folder)]
         if len(files) - 1 + len(rooms) < FEWEST:
-            yield f"{folder}/ has {len(files) - 1} files; fewer than {FEWEST} are no folder of their own"
+            yield f"{folder}/ has {len(files) - 1} files; fewer than {FEWEST} are not a folder of their own"
 
 
 def folders(modules: dict[str, ast.Module]) -> dict[str, list[str]]:

@@ -3,11 +3,13 @@
 - The docstring of a function begins with a verb in the third person: "Returns", "Stores". A property's and a
   fixture's may name what they are.
 - The docstring of a class or module begins with a noun: no word that refers to something named elsewhere.
+- A text says "is not a", and not "is no": "there is no" and "is no longer" are other words.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +30,7 @@ PARTS = (
 )
 REFUSED = {"What", "How", "Whether", "Of", "One", "Those", "Its", "By", "As", "At", "In", "To"}
 """First words of a clause, after which a reader still asks: of what?"""
+IS_NO = re.compile(r"(?<!here )\b(?:is|are|was) no (?!longer\b|more\b|process\b|guidance\b|output\b|response\b)\w+")
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
@@ -49,8 +52,15 @@ def fault(node: ast.AST, text: str) -> str | None:
         return f'begins with "{first}"'
     is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     if is_function and not is_property(node) and not first.endswith("s"):
-        return f'begins with "{first}", which is no verb in the third person'
+        return f'begins with "{first}", which is not a verb in the third person'
     return None
+
+
+def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yields the line of each text of a module that says "is no", and the words."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from ((node.lineno, one[0]) for one in IS_NO.finditer(node.value))
 
 
 def main() -> int:
@@ -61,6 +71,13 @@ def main() -> int:
         if "_pb2" not in path.name
         for node, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
         if (why := fault(node, text))
+    ]
+    found += [
+        f"{path.relative_to(ROOT)}:{line}: says {words!r}: write that it is not a"
+        for part in PARTS
+        for path in sorted((ROOT / part).rglob("*.py"))
+        if "_pb2" not in path.name
+        for line, words in texts(ast.parse(path.read_text(encoding="utf-8")))
     ]
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0

@@ -364,7 +364,7 @@ def require_json(body: bytes) -> None:
     except RecursionError:
         return
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise BrokenProtocol(f"a body of {len(body)} bytes is no JSON: {error!s:.200}") from None
+        raise BrokenProtocol(f"a body of {len(body)} bytes is not JSON: {error!s:.200}") from None
 
 
 def require_timely(message: WorkerMessage, *, setup_ended: bool, known: Collection[AttemptKey]) -> None:

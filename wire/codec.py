@@ -267,4 +267,6 @@ class Decoder(Generic[T]):
         try:
             return self._from_string(data)
         except DecodeError as error:
-            raise WireError(f"{len(data)} bytes are no {self._kind.__name__}: {error}") from None
+            raise WireError(
+                f"a message of {len(data)} bytes cannot be read as {self._kind.__name__}: {error}"
+            ) from None

@@ -65,7 +65,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 _header_fields = json.JSONDecoder(parse_constant=_no_number).decode
@@ -165,7 +165,7 @@ class MemfdBody:
             if found == self.size:
                 return _read_all(self.fd, self.size)
         except OSError as error:
-            raise FrameError(f"a body lies in what is no memfd ({error.strerror})") from None
+            raise FrameError(f"a body lies in what is not a memfd ({error.strerror})") from None
         if not sealed:
             raise FrameError("a body lies in a memfd that is not sealed")
         raise FrameError(f"a body announced as {self.size} bytes has {found}")

@@ -79,7 +79,7 @@ class File:
         self.media_type = media_type
         self.name = name
         if media_type is not None and not _is_media_type(media_type):
-            raise HandlerError(f"{media_type!r} is no media type; write it like image/png")
+            raise HandlerError(f"{media_type!r} is not a media type; write it like image/png")
         if name is not None and not name:
             raise HandlerError("a File's name must not be empty")
 

@@ -89,7 +89,7 @@ def place_of(entry: LockedWeights, file: WeightsFile, hub: Hub, mirror: Mirror |
 def check(entry: LockedWeights) -> None:
     """Raises WeightsFailed for an entry that may not be fetched."""
     if not _NAME.fullmatch(entry.name):
-        raise WeightsFailed("their name is none of a folder", definite=True)
+        raise WeightsFailed("their name cannot be that of a folder", definite=True)
     if not entry.files or len({file.path for file in entry.files}) < len(entry.files):
         raise WeightsFailed("their lock names no files, or one twice", definite=True)
     for file in entry.files:

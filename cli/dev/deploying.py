@@ -1,7 +1,7 @@
 """`stoker deploy` and `stoker undeploy`: an app's endpoints, to stay, found again by their names.
 
 The code is part of an endpoint's version. So changed code is rolled out as any new version: an old worker
-runs until a new one is ready, and running jobs end. Endpoints and templates that are no app's stay as they
+runs until a new one is ready, and running jobs end. Endpoints and templates of others stay as they
 are, whatever their names.
 """
 
@@ -99,7 +99,7 @@ def _put_template(stoker: Client, template: Mapping[str, Any], templates: Mappin
         if one["name"] == template["name"]:
             if one["imageName"] != IMAGE:
                 raise ClientError(
-                    f"the template {one['name']} ({one['id']}) runs {one['imageName']}, and is no app's;"
+                    f"the template {one['name']} ({one['id']}) runs {one['imageName']}, and is not an app's;"
                     " give the endpoint another name="
                 )
             return str(stoker.manage.templates.update(one["id"], template_changes(template))["id"])

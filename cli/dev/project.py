@@ -63,7 +63,7 @@ def checked(root: Path) -> Project:
     project = load(root)
     if not project.endpoints and not project.problems:
         raise CliError(
-            f"{root} is no project: no Python file in or below it has a function under @endpoint(...) of"
+            f"{root} is not a project: no Python file in or below it has a function under @endpoint(...) of"
             " stoker.client; go to the project's folder, or make one with: stoker init"
         )
     return project

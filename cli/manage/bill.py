@@ -71,14 +71,14 @@ def _group(request: BillRequest) -> str | None:
     if request.by not in allowed:
         raise CliError(
             f"--by {request.by} is not possible for bills of {request.of}s; allowed: "
-            f"{', '.join(allowed) or 'none: they are one sum'}"
+            f"{', '.join(allowed) or 'none: all volumes are billed together'}"
         )
     return GROUPS[request.by]
 
 
 def _query(request: BillRequest, group: str | None) -> dict[str, Any]:
     if request.only is not None and request.of == "volume":
-        raise CliError("bills of volumes are one sum: leave --id out")
+        raise CliError("all volumes are billed together: leave --id out")
     return {
         "bucketSize": request.bucket,
         "grouping": group,

@@ -92,7 +92,7 @@ def _allowed(base: Path, local_path: str, roots: tuple[Path, ...], field: str) -
         path = (base / local_path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a cycle of links, or no path at all
         raise ImageNameError(
-            f"{field} is no valid location: {error}; got {abbreviated(local_path)}"
+            f"{field} is not a valid location: {error}; got {abbreviated(local_path)}"
         ) from None
     if not any(path.is_relative_to(root) for root in roots):
         allowed = ", ".join(str(root) for root in roots) or "none; add local_roots = [...]"

@@ -87,7 +87,7 @@ class UnauthenticatedCallers:
         try:
             return await self._check(token.decode("utf-8", "surrogatepass"))
         except UnicodeDecodeError:
-            return "the token is no text"
+            return "the token is not text"
 
     def _log(self, peer: str, why: str) -> None:
         now = asyncio.get_running_loop().time()

@@ -45,7 +45,7 @@ def _refused(wanted: Wanted, right: UploadRight, prefix: str) -> str | None:
         return f"verb {wanted.verb!r} is not known"
     name = wanted.key.removeprefix(prefix)
     if not wanted.key.startswith(prefix) or not _NAME.fullmatch(name):
-        return f"key {wanted.key!r} is no name below {prefix}"
+        return f"key {wanted.key!r} is not a name below {prefix}"
     return _out_of_bounds(wanted)
 
 

@@ -232,6 +232,6 @@ def _soon_needed(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) 
     window = _window(sample, policy)
     left = 1 - (sample.now - memory.since) / window  # of the window before, what is within one of now
     rate = (memory.before * left + sample.begun - memory.begun) / window
-    if rate * (sample.cold_start_s or 0.0) <= 1:  # a lone job is no rate
+    if rate * (sample.cold_start_s or 0.0) <= 1:  # a lone job is not a rate
         return 0
     return max(ceil(rate * (sample.job_time_s or 0.0) / sample.each), 1)

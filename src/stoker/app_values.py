@@ -107,7 +107,7 @@ def _decode_array(dtype: str, shape: list[Any], data: bytes, where: str) -> Any:
             raise ValueError(f"no array of {dtype} is received")
         return numpy.frombuffer(data, kind).reshape([int(one) for one in shape]).copy()
     except (TypeError, ValueError) as error:
-        raise ValueRefused(f"{where} is no array: {error}") from None
+        raise ValueRefused(f"{where} is not an array: {error}") from None
 
 
 def _sent(data: bytes, store: Store | None) -> Mapping[str, str]:
@@ -121,7 +121,7 @@ def _received(value: Mapping[str, Any], read: Read | None, where: str) -> bytes:
         try:
             return base64.b64decode(value["data"], validate=True)
         except (binascii.Error, ValueError, TypeError):
-            raise ValueRefused(f"{where} has data that is no base64") from None
+            raise ValueRefused(f"{where} has data that is not base64") from None
     if read is None:
         raise ValueRefused(f"{where} has no data")
     return read(value)

@@ -220,7 +220,7 @@ def test_what_comes_along_is_what_its_kind_has() -> None:
         (Frame("fetch", {**well_formed("fetch").fields}, b"1"), "a fetch frame came with a body"),
         (Frame("file", {**well_formed("file").fields}), "a file frame came without a descriptor"),
         (Frame("done", {"job": "j1", "attempt": 1}), "a done frame came without a body"),
-        (Frame("done", {"job": "j1", "attempt": 1}, b"{bad"), "a body of 4 bytes is no JSON"),
+        (Frame("done", {"job": "j1", "attempt": 1}, b"{bad"), "a body of 4 bytes is not JSON"),
         (Frame("done", {"job": "j1"}, b"1"), "a done frame has no attempt"),
         (Frame("", {}), "it sent '', which no worker may send"),
     ]:
@@ -230,7 +230,7 @@ def test_what_comes_along_is_what_its_kind_has() -> None:
 
 @pytest.mark.parametrize("body", [b"NaN", b'"\xff"', b'"\\ud800"', b"", b"1 2", b'{"a":Infinity}', b"nul"])
 def test_a_body_is_json_that_every_parser_takes(body: bytes) -> None:
-    with pytest.raises(BrokenProtocol, match="no JSON"):
+    with pytest.raises(BrokenProtocol, match="not JSON"):
         require_json(body)
 
 

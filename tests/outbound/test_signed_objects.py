@@ -178,7 +178,7 @@ def test_a_right_ends(config: ObjectStoreConfig, store: ObjectStore) -> None:
 def test_control_signs_no_key_that_is_not_one_name_below_the_prefix(verb: str, key: str) -> None:
     wanted = Wanted(verb, key, 1, sha256="0" * 64, upload="u", part=1)
     output = refusal(SignAsk(1, "job-1", 2, (wanted,)), UploadRight("echo", INPUT))
-    assert output == f"key {key!r} is no name below {PREFIX}"
+    assert output == f"key {key!r} is not a name below {PREFIX}"
     good = dataclasses.replace(wanted, key=f"{PREFIX}0-a.png")
     assert refusal(SignAsk(1, "job-1", 2, (good,)), UploadRight("echo", INPUT)) is None
     assert refusal(SignAsk(1, "job-1", 2, (good, wanted)), UploadRight("echo", INPUT)) == output

@@ -148,12 +148,12 @@ def of_its_body(kind: str, word: FrameRule) -> Iterator[Row]:
     if kind != "failed":
         yield Row(kind, "no body", "frame came without a body", frame_of(kind, word, body=""))
     for what, body in {"half": '{"a":', "NaN": "NaN", "not UTF-8": '"\xff"'}.items():
-        yield Row(kind, f"a body {what}", "is no JSON", frame_of(kind, word, body=body))
+        yield Row(kind, f"a body {what}", "is not JSON", frame_of(kind, word, body=body))
     outside = frame_of(kind, word, body="", fds=[])
     outside["header"] = outside["header"][:-1] + ', "memfd": 1048576}'
     for what in ("pipe", "socket", "folder", "process", "memory of a process", "device", "memfd", "sparse"):
         yield Row(kind, f"a body in a {what}", "a body lies in", {**outside, "fds": [what]})
-    yield Row(kind, "a body of zeros in a memfd", "is no JSON", {**outside, "fds": ["zeros"]})
+    yield Row(kind, "a body of zeros in a memfd", "is not JSON", {**outside, "fds": ["zeros"]})
 
 
 def of_its_descriptor(kind: str, word: FrameRule) -> Iterator[Row]:

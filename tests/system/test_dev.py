@@ -407,7 +407,12 @@ def test_without_a_key_a_project_or_a_platform_there_is_one_sentence(
     empty, folder = tmp_path / "empty", app(tmp_path / "app", one=ONE)
     empty.mkdir()
     for where, stack, options, sentence in (
-        (empty, platform, {}, "is no project: no Python file in or below it has a function under @endpoint"),
+        (
+            empty,
+            platform,
+            {},
+            "is not a project: no Python file in or below it has a function under @endpoint",
+        ),
         (folder, None, {}, "no API key: set STOKER_API_KEY in the environment or in .env"),
         (folder, platform, {"STOKER_URL": "http://127.0.0.1:9"}, "no answer from http://127.0.0.1:9"),
         (folder, platform, {"STOKER_API_KEY": "sk_x_y"}, "key"),

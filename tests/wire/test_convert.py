@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_named(message: Any) -> None:
 
 
 def test_bytes_that_are_no_message() -> None:
-    with pytest.raises(codec.WireError, match="3 bytes are no FromAgent"):
+    with pytest.raises(codec.WireError, match="a message of 3 bytes cannot be read as FromAgent"):
         Decoder(FromAgent).read(b"\xff\xff\xff")
 
 

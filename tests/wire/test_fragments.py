@@ -65,7 +65,7 @@ def test_a_broken_sequence_ends_the_stream() -> None:
 
 def test_joined_fragments_that_are_no_message() -> None:
     decoder = codec.Decoder(FromAgent)
-    with pytest.raises(WireError, match="are no FromAgent"):
+    with pytest.raises(WireError, match="cannot be read as FromAgent"):
         decoder.read(
             decoder.join(agent_pb2.FromAgent(fragment=b"\xff\xff", last_fragment=True).SerializeToString())
         )

@@ -94,7 +94,7 @@ def version_content(environ: Mapping[str, str]) -> dict[str, Any] | None:
     try:
         content = json.loads("".join(parts))
     except ValueError as error:
-        raise CodeRefused(f"the variables {VARIABLE}_n are no JSON: {error}") from None
+        raise CodeRefused(f"the variables {VARIABLE}_n are not JSON: {error}") from None
     if not isinstance(content, dict):
         raise CodeRefused(f"the variables {VARIABLE}_n must hold an object")
     return content
@@ -144,7 +144,7 @@ def _checked_files(files: Any) -> dict[str, str]:
         raise CodeRefused("the bundle must map paths to texts")
     for path in files:
         if not path.endswith(".py") or not _is_below(path):
-            raise CodeRefused(f"the bundle has {path!r:.100}, which is no path of a module")
+            raise CodeRefused(f"the bundle has {path!r:.100}, which is not a path of a module")
     if sum(len(one.encode("utf-8", "surrogatepass")) for one in files.values()) > BYTES_MAX:
         raise CodeRefused(f"the source is over {BYTES_MAX >> 20} MiB")
     return files

@@ -169,7 +169,7 @@ def _from_body(request: Request, left: Sequence[str], hints: Mapping[str, Any]) 
     try:
         value = decode(json.loads(request.body), where="the body")
     except (ValueError, RecursionError) as error:
-        what = str(error) if isinstance(error, ValueRefused) else f"the body is no JSON: {error}"
+        what = str(error) if isinstance(error, ValueRefused) else f"the body is not JSON: {error}"
         raise BadCall(422, what) from None
     if isinstance(value, dict) and not (len(left) == 1 and left[0] not in value):
         return value
@@ -182,7 +182,7 @@ def _parts(request: Request, hints: Mapping[str, Any]) -> dict[str, Any]:
     head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode("latin-1", "replace")
     message = BytesParser(policy=HTTP).parsebytes(head + request.body)
     if not message.is_multipart():
-        raise BadCall(422, "the body is no multipart/form-data")
+        raise BadCall(422, "the body is not multipart/form-data")
     values: dict[str, Any] = {}
     for part in message.iter_parts():
         name = part.get_param("name", header="content-disposition")

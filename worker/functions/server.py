@@ -331,7 +331,7 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         values = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadCall(422, f"the body is no JSON: {error}") from None
+        raise BadCall(422, f"the body is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise BadCall(422, "the body must be an object")
     return values

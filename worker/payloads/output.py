@@ -114,7 +114,7 @@ class _Walk:
             value.encode()
         except UnicodeEncodeError:
             raise OutputError(
-                f"{self._path_text()} is text with a lone surrogate, which is no Unicode"
+                f"{self._path_text()} is text with a lone surrogate, which is not Unicode"
             ) from None
         return value
 

@@ -53,7 +53,7 @@ class Slots:
         except BaseException as error:  # the handler's code may raise anything, SystemExit too
             return self._unchanged(f"raised {describe(error)}")
         if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
-            return self._unchanged(f"returned {wanted!r:.80}, which is no whole number from 1")
+            return self._unchanged(f"returned {wanted!r:.80}, which is not a whole number from 1")
         self._last_problem = ""
         return min(wanted, self.most)
 

@@ -48,7 +48,7 @@ def import_all(names: Iterable[str]) -> dict[str, str]:
 def require_installed(top: str) -> None:
     """Raises UnsafeToFork for what neither the standard library nor an installed distribution provides."""
     if not top.isidentifier():
-        raise UnsafeToFork(f"{top!r} is no module's name")
+        raise UnsafeToFork(f"{top!r} is not a module's name")
     if top not in sys.stdlib_module_names and top not in _provided():
         raise UnsafeToFork(f"no installed distribution provides {top}; only installed modules are preloaded")
 

@@ -61,7 +61,7 @@ def folder(root: Path | None, name: str) -> Path:
     except OSError as error:
         raise SpawnFailed(f"volume {name} has no folder {path}: {error.strerror}") from None
     if not stat.S_ISDIR(mode):
-        raise SpawnFailed(f"volume {name}: {path} is no folder")
+        raise SpawnFailed(f"volume {name}: {path} is not a folder")
     return path
 
 

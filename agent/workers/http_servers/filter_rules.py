@@ -2,7 +2,7 @@
 
     from_here       a first packet from a worker's user to a port of another worker: refused
     from_elsewhere  a packet of another host, or of a container's network: refused
-    whoever is no worker's user, the agent for one, and the worker itself pass
+    whoever is not a worker's user, the agent for one, and the worker itself pass
 
 Only first packets are judged by user: a closed connection's last ones belong to nobody any more.
 """

@@ -118,7 +118,7 @@ def _readable(message: str, body: bytes) -> str:
     if position := _POSITION.search(message):
         near = max(int(position[1]) - 2, 0)
         if name := _NO_VALUE.match(body, near):
-            return f"{name[1].decode()} is no JSON value"
+            return f"{name[1].decode()} is not a JSON value"
     if "truncated" in message:
         return "it is cut short, or holds half of a surrogate pair"
     return message.removeprefix("JSON is malformed: ")

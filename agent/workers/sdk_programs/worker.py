@@ -298,7 +298,7 @@ class ProtocolProcess:
     # -- its process
 
     def on_frame(self, frame: Frame) -> None:
-        raise AssertionError(f"a program without frames sent {frame.kind}")
+        raise AssertionError(f"{frame.kind} came from a worker that sends no frames")
 
     def on_broken(self, why: str) -> None:
         raise AssertionError(f"a program without frames broke their protocol: {why}")

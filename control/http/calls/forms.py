@@ -61,7 +61,7 @@ async def _multipart(media_type: str, body: bytes) -> dict[str, Any]:
     head["content-type"] = media_type
     # Its boundary alone: with a charset, the caller would choose which of Python's codecs reads the fields.
     if not (boundary := head.get_boundary()):
-        raise BadRequest("the body is no multipart/form-data: its Content-Type names no boundary")
+        raise BadRequest("the body is not multipart/form-data: its Content-Type names no boundary")
     parser = MultiPartParser(
         Headers({"content-type": f'multipart/form-data; boundary="{boundary}"'}),
         _once(body),
@@ -72,7 +72,7 @@ async def _multipart(media_type: str, body: bytes) -> dict[str, Any]:
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        raise BadRequest(f"the body is no multipart/form-data: {error.message}") from None
+        raise BadRequest(f"the body is not multipart/form-data: {error.message}") from None
     try:
         fields: dict[str, Any] = {}
         for name, value in form.multi_items():

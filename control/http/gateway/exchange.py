@@ -72,7 +72,7 @@ class Exchange:
         """Returns what the end of the worker's connection, or what came over it, means for this request."""
         _, ended = self._http.trailing_data
         if not (ended or isinstance(error, OSError)):
-            return self._failed("sent what is no HTTP response")
+            return self._failed("sent what is not an HTTP response")
         if self._received:
             return self._failed("closed its connection before its response was complete")
         why = "closed its connection without a response"
@@ -139,7 +139,7 @@ class Exchange:
                 case h11.InformationalResponse() if event.status_code != 101:
                     pass
                 case _:
-                    raise self._failed("sent what is no HTTP response")
+                    raise self._failed("sent what is not an HTTP response")
 
     async def _begin(self, response: h11.Response) -> None:
         headers: list[Header] = list(response.headers)

@@ -138,7 +138,7 @@ class _Caller:
             while (request := http.next_event()) is h11.NEED_DATA:
                 http.receive_data(await self._reader.read(READ_BYTES))
         except h11.RemoteProtocolError:
-            raise BadRequest("the handshake is no valid HTTP/1.1 request with one Host header") from None
+            raise BadRequest("the handshake is not a valid HTTP/1.1 request with one Host header") from None
         if not isinstance(request, h11.Request):
             raise CallerLeft
         return request

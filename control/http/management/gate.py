@@ -3,7 +3,7 @@
     body over 1 MiB? ─yes─> 413   compressed, but not with gzip? ─yes─> 415
     over 10,000 keys? ─yes─> 400   JSON? ─no─> 400   routes
 
-No operation receives a body that is no JSON, or contains NUL characters, which the databases cannot store, or
+No operation receives a body that is not JSON, has NUL characters, which the databases cannot store, or
 numbers beyond a float. What is JSON is taken for JSON, whatever its Content-Type: curl's `-d` says that it is
 a form.
 """

@@ -91,7 +91,7 @@ class Connection(HttpToolsProtocol):
             while isinstance(stopped, httptools.HttpParserUpgrade):
                 unread = unread[stopped.args[0] :]
                 if self.scope["method"] == "CONNECT":
-                    return self.send_400_response("this server is no proxy: it has no CONNECT")
+                    return self.send_400_response("this server is not a proxy: it has no CONNECT")
                 if self._is_handshake():
                     return self._hand_on(bytes(unread))
                 self._read_without_offer()
@@ -102,7 +102,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             stopped = error
         why = stopped.__context__
-        self.send_400_response(str(why) if isinstance(why, RefusedHead) else "the request is no HTTP/1.1")
+        self.send_400_response(str(why) if isinstance(why, RefusedHead) else "the request is not HTTP/1.1")
 
     def on_headers_complete(self) -> None:
         """Refuses what has no Host, and what has several, of which each reader might take another."""

@@ -363,9 +363,9 @@ def json_flaw(text: bytes) -> str | None:
         if _LARGE_EXPONENT.search(text):
             orjson.loads(text)
     except UnicodeDecodeError as error:
-        return f"is no UTF-8 at byte {error.start}"
+        return f"is not UTF-8 at byte {error.start}"
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        return f"is no JSON: {error}"
+        return f"is not JSON: {error}"
     return None
 
 

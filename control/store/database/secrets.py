@@ -31,7 +31,7 @@ class Encryption:
         try:
             self._fernet = Fernet(key)
         except ValueError:
-            raise SecretKeyError(f"{origin} is no key: it must be {_HOW}") from None
+            raise SecretKeyError(f"{origin} is not a key: it must be {_HOW}") from None
 
     def seal(self, clear: bytes) -> bytes:
         return self._fernet.encrypt(clear)

@@ -75,7 +75,7 @@ def test_no_path_leads_out_of_the_folder(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".flux", "a/b", "x" * 129])
 def test_a_name_that_is_none_of_a_folder_is_refused(name: str) -> None:
-    with pytest.raises(WeightsFailed, match="their name is none of a folder"):
+    with pytest.raises(WeightsFailed, match="their name cannot be that of a folder"):
         check(replace(ENTRY, name=name))
 
 

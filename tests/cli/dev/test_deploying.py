@@ -76,7 +76,7 @@ def test_what_is_no_apps_is_left_as_it_is(manage: SimpleNamespace, tmp_path: Pat
     template = manage.templates.create({"name": "caption", "imageName": "example/caption:1"})
     manage.endpoints.create({"name": "caption", "templateId": template["id"], "type": "QUEUE"})
     before = dict(template)
-    with pytest.raises(CliError, match="example/caption:1, and is no app's"):
+    with pytest.raises(CliError, match="example/caption:1, and is not an app's"):
         deploy()
     with pytest.raises(CliError, match="none of these is deployed"):
         undeploy()

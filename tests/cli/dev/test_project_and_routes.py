@@ -87,7 +87,7 @@ def test_a_module_with_computed_options_that_cannot_be_imported_is_a_problem(tmp
 
 def test_a_folder_without_endpoints_is_no_project(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1")
-    with pytest.raises(CliError, match="is no project"):
+    with pytest.raises(CliError, match="is not a project"):
         checked(tmp_path)
     assert checked(app(tmp_path, b=BROKEN)).problems
 

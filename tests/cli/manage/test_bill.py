@@ -115,7 +115,7 @@ def test_volumes_are_one_sum(service: Service, capsys: Capture) -> None:
             ("pod", "--by", "worker"),
             "--by worker is not possible for bills of pods; allowed: pod, gpu",
         ),
-        (("volume", "--by", "gpu"), "allowed: none: they are one sum"),
+        (("volume", "--by", "gpu"), "allowed: none: all volumes are billed together"),
         (("volume", "--id", "v1"), "leave --id out"),
         (("--since", "yesterday"), "--since must be a date or a time, such as"),
     ],

@@ -243,7 +243,7 @@ async def test_an_output_that_is_no_json_fails_its_job_and_no_caller_gets_it() -
         await agent.report(outcome(assign, output=b'{"cut":'))
         view = await w.plane.queries.wait(w.echo, assign.job, 30)
         assert (view.state, view.output) == (JobState.FAILED, None)
-        assert str(view.error).startswith("the output is no JSON")
+        assert str(view.error).startswith("the output is not JSON")
 
 
 @story

@@ -76,7 +76,7 @@ async def test_a_node_gets_nothing_signed_but_what_its_attempt_may_have() -> Non
             assert reported == SignAnswer(7, f"this node does not hold attempt {attempt} of job {assign.job}")
         for other in ("echo/another/1/output.json", f"echo/{assign.job}/2/output.json", f"{key}/../../x"):
             reported = await signed(agent, assign.job, 1, put(key), put(other))
-            assert reported == SignAnswer(7, f"key {other!r} is no name below echo/{assign.job}/1/")
+            assert reported == SignAnswer(7, f"key {other!r} is not a name below echo/{assign.job}/1/")
         reported = await signed(agent, assign.job, 1, Wanted("read", key))
         assert reported == SignAnswer(7, f"{key!r} is not the input of this job")
         await agent.report(Outcome(assign.job, 1, assign.worker, "completed", b"1"))

@@ -203,9 +203,9 @@ LIES: list[tuple[ReportBody, str]] = [
     (replace(DONE, spans=(Span("output", "pixel", BIG, 0),)), r"spans\[0\].quantity must be from 0 to"),
     (replace(DONE, spans=(Span("output", "pixel", 2**53, 20 * 2**53),)), "nano_usd must be from 0 to 10"),
     (replace(DONE, spans=DONE.spans[1:] * 2), "is a second one of kind output"),
-    (Progress("job", 1, b"{"), "value is no JSON"),
+    (Progress("job", 1, b"{"), "value is not JSON"),
     (Progress("job", 1, b'"' + b"x" * (1 << 20) + b'"'), "value must have at most 1048576 bytes"),
-    (Chunk("job", 1, 0, b"NaN"), "value is no JSON"),
+    (Chunk("job", 1, 0, b"NaN"), "value is not JSON"),
     (Chunk("job", 1, 0, b"1", Ref(f"{PREFIX}chunk-0.json", 1, "ab")), "value must be empty"),
     (Chunk("job", 1, 0, b"", Ref("echo/job/2/chunk-0.json", 1, "ab")), "ref.key must name a file"),
     (WorkerState("v", "echo", 1, "ready"), "worker 'v' is not one that control gave"),
@@ -251,7 +251,7 @@ def test_an_output_that_no_caller_could_read_fails_its_job_with_a_message(output
     good = believed(replace(DONE, output=output), OWN)
     assert isinstance(good, Outcome)
     assert (good.end, good.output, good.retryable) == ("failed", None, False)
-    assert str(good.error).startswith(("the output is no JSON", "the output is no UTF-8"))
+    assert str(good.error).startswith(("the output is not JSON", "the output is not UTF-8"))
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))

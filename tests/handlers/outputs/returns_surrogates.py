@@ -1,4 +1,4 @@
-"""Returns text that is no Unicode: what `os.fsdecode` makes of a file's name."""
+"""Returns text that is not Unicode: what `os.fsdecode` makes of a file's name."""
 
 import os
 

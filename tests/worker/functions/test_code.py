@@ -45,11 +45,11 @@ def packed(value: Any) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ({"../a.py": ""}, "no path of a module"),
-        ({"/a.py": ""}, "no path of a module"),
-        ({"a/./b.py": ""}, "no path of a module"),
-        ({"a.sh": ""}, "no path of a module"),
-        ({"a\n.py": ""}, "no path of a module"),
+        ({"../a.py": ""}, "not a path of a module"),
+        ({"/a.py": ""}, "not a path of a module"),
+        ({"a/./b.py": ""}, "not a path of a module"),
+        ({"a.sh": ""}, "not a path of a module"),
+        ({"a\n.py": ""}, "not a path of a module"),
         ({"a.py": 3}, "paths to texts"),
         ([], "paths to texts"),
         ({"a.py": "x" * (8 << 20) + "y"}, "over 8 MiB"),
@@ -114,7 +114,7 @@ def test_what_a_version_may_hold() -> None:
     assert version_content({"STOKER_FUNCTIONS_LIVE": "1"}) is None
     for variables, says in (
         ({}, "no functions"),
-        ({"STOKER_FUNCTIONS_0": "{"}, "no JSON"),
+        ({"STOKER_FUNCTIONS_0": "{"}, "not JSON"),
         ({"STOKER_FUNCTIONS_0": "[]"}, "an object"),
     ):
         with pytest.raises(HandlerError, match=says):

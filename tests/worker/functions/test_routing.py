@@ -114,10 +114,10 @@ def test_arguments_are_bound(
         (item, {"id": "1"}, request("deep=maybe"), "deep must be bool"),
         (item, {}, request(), "missing a required argument: 'id'"),
         (item, {"id": "1"}, request("", b'{"z": 1}'), "unexpected keyword argument 'z'"),
-        (item, {"id": "1"}, request("", b"{"), "no JSON"),
+        (item, {"id": "1"}, request("", b"{"), "not JSON"),
         (item, {"id": "1"}, request("", b"[1]"), "must be an object with q, tags, deep"),
         (takes, {}, request("", b'{"$stoker": "x"}'), "neither bytes"),
-        (holds, {}, request("", b"x", "multipart/form-data"), "no multipart"),
+        (holds, {}, request("", b"x", "multipart/form-data"), "not multipart"),
         (item, {"id": "1"}, request("", b"x", "image/png"), "type bytes"),
     ],
 )

@@ -275,7 +275,7 @@ def test_a_modifier_that_answers_nonsense_is_logged_once_and_changes_nothing(
     reported = [line for line in agent.log.read_text().splitlines() if line.startswith("this worker keeps")]
     assert reported[0] == (
         "this worker keeps taking 3 at once: its concurrency_modifier returned None, "
-        "which is no whole number from 1"
+        "which is not a whole number from 1"
     )
     assert len(reported) == 7
 

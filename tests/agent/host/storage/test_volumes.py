@@ -58,7 +58,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "away").symlink_to("/etc")
     (tmp_path / "nowhere").symlink_to("/nowhere/at/all")
     for name in ("away", "nowhere"):
-        with pytest.raises(SpawnFailed, match="is no folder"):
+        with pytest.raises(SpawnFailed, match="is not a folder"):
             folder(tmp_path, name)
 
 

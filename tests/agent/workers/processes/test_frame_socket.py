@@ -186,7 +186,7 @@ async def test_a_worker_that_breaks_the_protocol_is_killed(start: Any, script: s
 async def test_a_large_body_is_looked_at_too(start: Any, body: str) -> None:
     _, watcher = start(f"size = {2 * MIB}\nsay('progress')\nsay('done', {body})\nforever()")
     await watcher.exit
-    assert [one[:33] for one in watcher.broken] == ["a body of 2097152 bytes is no JSON"[:33]]
+    assert [one[:33] for one in watcher.broken] == ["a body of 2097152 bytes is not JSON"[:33]]
     assert watcher.frames.qsize() == 1
 
 

@@ -24,7 +24,7 @@ JOB_DONE = {
     "returns a dict, a text, a list, a bool, None": (STOCK, "test_what_a_handler_returns"),
     "returns {}": (STOCK, "test_what_a_handler_returns"),
     "returns an error beside a value": (STOCK, "test_errors_as_they_came"),
-    "returns an error that is no text": (STOCK, "test_errors_as_they_came"),
+    "returns an error that is not text": (STOCK, "test_errors_as_they_came"),
     "raises": (STOCK, "test_errors_as_they_came"),
     "returns refresh_worker": (STOCK, "test_refresh_worker_by_what_is_returned_and_by_configuration"),
     "refresh_worker by configuration": (SYSTEM, "test_a_fresh_process_for_each_job_loses_none"),

@@ -88,7 +88,7 @@ async def test_large_outputs(many: Any) -> None:
 
 async def test_a_number_that_json_has_not(many: Any) -> None:
     assert await many.error({"do": "nan"}) == (
-        "the worker posted a result that is not a JSON object: NaN is no JSON value"
+        "the worker posted a result that is not a JSON object: NaN is not a JSON value"
     )
 
 

@@ -94,10 +94,10 @@ def test_every_row_of_job_done(body: bytes, post: object) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b'{"output": NaN}', "NaN is no JSON value"),
+        (b'{"output": NaN}', "NaN is not a JSON value"),
         (b'{"output": 1', "cut short"),
         (b"[1]", "Expected `object`"),
-        (b'{"output": [1, -Infinity]}', "Infinity is no JSON value"),
+        (b'{"output": [1, -Infinity]}', "Infinity is not a JSON value"),
         (b'{"output": "\\ud800"}', "half of a surrogate pair"),
         (b"", "cut short"),
         (b'{"output": "\xff"}', "not UTF-8"),

@@ -138,7 +138,7 @@ async def test_an_answer_without_a_body_passes_whatever_length_it_tells(
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("/nonsense", "sent what is no HTTP response"),
+        ("/nonsense", "sent what is not an HTTP response"),
         ("/half", "closed its connection before its response was complete"),
         ("/nothing", "closed its connection without a response"),
     ],

@@ -122,7 +122,7 @@ async def test_a_handshake_that_cannot_be_read_is_a_400() -> None:
         await s.ready()
         for wrong in ({"Host": ""}, {"HOST": "another.example.org"}, {"X A": "b"}):
             status, error = await refused(Handshake(s, "/v2/app/x", **wrong))
-            assert (status, "no valid HTTP/1.1" in error) == (400, True)
+            assert (status, "not a valid HTTP/1.1" in error) == (400, True)
 
 
 @story

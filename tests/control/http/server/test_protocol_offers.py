@@ -224,7 +224,7 @@ HEADS = [
     (HANDSHAKE.replace(b"Host: x\r\n", b""), b"this one has none"),
     (HANDSHAKE.replace(b"Host: x\r\n", b"Host: x\r\nHost: y\r\n"), b"this one has 2"),
     (b"GET / HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n", b"this one has 2"),
-    (b"nonsense\r\n\r\n", b"no HTTP/1.1"),
+    (b"nonsense\r\n\r\n", b"not HTTP/1.1"),
 ]
 
 

@@ -125,7 +125,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     sealed = Encryption(key).seal(b"x")
     assert load_secrets(tmp_path, {VARIABLE: key}).open(sealed) == b"x"
     assert not (tmp_path / FILE).exists()
-    with pytest.raises(SecretKeyError, match=f"{VARIABLE} is no key"):
+    with pytest.raises(SecretKeyError, match=f"{VARIABLE} is not a key"):
         load_secrets(tmp_path, {VARIABLE: "hunter2"})
 
 
