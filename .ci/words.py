@@ -30,7 +30,9 @@ PARTS = (
 )
 REFUSED = {"What", "How", "Whether", "Of", "One", "Those", "Its", "By", "As", "At", "In", "To"}
 """First words of a clause, after which a reader still asks: of what?"""
-IS_NO = re.compile(r"(?<!here )\b(?:is|are|was) no (?!longer\b|more\b|process\b|guidance\b|output\b|response\b)\w+")
+IS_NO = re.compile(
+    r"(?<!here )\b(?:is|are|was) no (?!longer\b|more\b|process\b|guidance\b|output\b|response\b)\w+"
+)
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
