@@ -110,13 +110,19 @@ def warnings_of(tls: TlsFiles | None, now: datetime, *, embedded_beyond: bool) -
     join, and the object store listens on this host alone."""
     found = [EMBEDDED_BEYOND] if embedded_beyond else []
     try:
-        certificate = tls.pair()[0] if tls else None
+        certificate, authority = (tls.pair()[0], tls.authority()) if tls else (None, None)
     except TlsFilesUnusable:
-        certificate = None  # a failure, which the check tells
+        return tuple(found)  # a failure, which the check tells
     if certificate is not None:
         end = min(one.not_valid_after_utc for one in certificate.certificates)
         if now < end <= now + SOON:
             found.append(f"the TLS certificate expires on {end:%Y-%m-%d at %H:%M} UTC; renew it")
+    if authority is not None:
+        end = max(one.not_valid_after_utc for one in authority.certificates)
+        if end <= now + SOON:
+            found.append(
+                f"the authority of agents' certificates ends on {end:%Y-%m-%d at %H:%M} UTC; renew it"
+            )
     return tuple(found)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
+from stoker.control.config.tls import TlsFiles
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.health import checks
 from stoker.control.http.health.checks import FREE_LEAST, Readiness, checks_of, warnings_of
@@ -194,5 +195,11 @@ def test_what_is_warned_of(tmp_path: Path) -> None:
     assert warnings_of(tls, now + timedelta(days=30), embedded_beyond=False) == (), "that is a failure"
     assert checks.certificate_problem(tls, now + timedelta(days=30)).startswith("expired on ")
     assert checks.certificate_problem(tls, now) == ""
+    with_agents = TlsFiles(tls.cert, tls.key, tls.cert)
+    assert warnings_of(with_agents, now, embedded_beyond=False) == ()
+    soon, agents = warnings_of(with_agents, now + timedelta(days=10), embedded_beyond=False)
+    assert agents.startswith("the authority of agents' certificates ends on ")
+    [agents] = warnings_of(with_agents, now + timedelta(days=30), embedded_beyond=False)
+    assert "authority" in agents, "control goes on; no agent with such a certificate comes in"
     [embedded] = warnings_of(None, now, embedded_beyond=True)
     assert "[s3]" in embedded
