@@ -77,9 +77,14 @@ def warnings_now(*files: PemFile | None) -> list[str]:
     return expiry_warnings([file for file in files if file is not None], datetime.now(UTC))
 
 
-def _expiry_warning(file: PemFile, now: datetime) -> str | None:
+def valid_until(file: PemFile) -> datetime:
+    """Returns when the file ends: a chain with the first of its certificates, authorities with the last."""
     of_all = max if file.what == "TLS authority" else min
-    end = of_all(one.not_valid_after_utc for one in file.certificates)
+    return of_all(one.not_valid_after_utc for one in file.certificates)
+
+
+def _expiry_warning(file: PemFile, now: datetime) -> str | None:
+    end = valid_until(file)
     begin = file.certificates[0].not_valid_before_utc
     if end <= now:
         return f"{_named(file)} expired on {end:%Y-%m-%d at %H:%M} UTC: TLS connections fail; renew it"

@@ -70,6 +70,7 @@ from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStoreConfig
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
+from stoker.wire.tls_files import warnings_now
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
     stop = asyncio.Event()
     config = load_config(options.config)
     endpoints, tls = declared_endpoints(config, options.hosted, variables), options.tls(config)
-    for warning in tls.warnings() if tls else ():
+    certificate, authority = tls.certificates() if tls else (None, None)
+    for warning in warnings_now(certificate, authority):
         log.warning("%s", warning)
     folder = DataFolder.make(options.data_dir)
     if options.reload:
@@ -182,13 +184,13 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             stack.callback(gateways[0].connections.close)
             return gateways[0]
 
+        warned = partial(warnings_of, certificate, authority, _now, embedded_beyond=embedded_beyond)
         readiness = Readiness(
-            checks_of(commits, artifacts, folder.root, tls),
-            lambda: warnings_of(tls, datetime.now(UTC), embedded_beyond=embedded_beyond),
-            time.monotonic,
+            checks_of(commits, artifacts, folder.root, certificate, _now), warned, time.monotonic
         )
-        probed = probes(readiness)
-        app = make_app(plane, _api_settings(config, folder), make_management_app(plane), gateway, probed)
+        app = make_app(
+            plane, _api_settings(config, folder), make_management_app(plane), gateway, probes(readiness)
+        )
         behind_proxy = options.behind_proxy or config.behind_proxy
         proxies = Proxies.parse(config.trusted_proxies) if behind_proxy else None
         http = await serve_http(
@@ -201,8 +203,10 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         )
         await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)
-        where = __version__, store.database.name, artifacts.grant.endpoint_url, folder.root
-        log.info("stoker %s; database %s, object store %s, data folder %s", *where)
+        log.info(
+            "stoker %s; database %s, object store %s, data folder %s",
+            *(__version__, store.database.name, artifacts.grant.endpoint_url, folder.root),
+        )
         log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
         announce(facts, options.ready_fd)
         await stop.wait()
@@ -265,6 +269,10 @@ async def adopt_tokens(commits: Commits, variables: Mapping[str, str]) -> None:
             await commits.commit(partial(end_audit, n=line, status=status, message=""))
         if not adopted:
             raise CliError(source.revoked)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 async def _embedded_store(stack: AsyncExitStack, folder: DataFolder, *, beyond: bool) -> ObjectStoreConfig:

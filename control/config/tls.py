@@ -14,7 +14,6 @@ from stoker.wire.tls_files import (
     read_authority,
     read_certificate,
     read_key,
-    warnings_now,
 )
 
 
@@ -39,9 +38,10 @@ class TlsFiles:
         """Returns the authority that signs agents' certificates. Raises TlsFilesUnusable."""
         return None if self.client_ca is None else read_authority(self.client_ca)
 
-    def warnings(self) -> list[str]:
-        """Returns a sentence for each file that has expired or will soon. Raises TlsFilesUnusable."""
-        return warnings_now(self.pair()[0], self.authority())
+    def certificates(self) -> tuple[PemFile, PemFile | None]:
+        """Returns the certificate and the authority of agents, once all files fit. Raises
+        TlsFilesUnusable."""
+        return self.pair()[0], self.authority()
 
     def context(self) -> ssl.SSLContext:
         """Returns a TLS context for the server that callers reach. Raises TlsFilesUnusable."""

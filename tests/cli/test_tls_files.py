@@ -41,7 +41,7 @@ def _encrypted(key: bytes) -> bytes:
 
 
 def _control_checks(files: TlsFiles, folder: Path) -> None:
-    files.warnings()
+    files.certificates()
 
 
 def _agent_checks(files: TlsFiles, folder: Path) -> None:

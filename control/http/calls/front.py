@@ -62,14 +62,14 @@ class Front:
         """Serves a request. An answer that has begun can only be broken off, not replaced."""
         begun = False
         own = request_id(scope.get("headers", ()))
-        if scope["type"] in ("http", "websocket"):
+        if scope["type"] == "http":
             scope["headers"] = with_id(scope["headers"], own)
         token = REQUEST.set(own.decode())
 
         async def noted(message: Message) -> None:
             nonlocal begun
             begun = True
-            if message["type"] in ("http.response.start", "websocket.accept"):
+            if message["type"] == "http.response.start":
                 message["headers"] = with_id(message.get("headers", ()), own)
             await send(message)
 

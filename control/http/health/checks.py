@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from stoker.control.config.tls import TlsFiles
 from stoker.control.http.health.readiness import Outcome, changed
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.database.opening import schema_problem
-from stoker.wire.tls_files import SOON, TlsFilesUnusable
+from stoker.wire.tls_files import SOON, PemFile, valid_until
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +73,14 @@ async def _outcome(name: str, check: Check) -> Outcome:
         return Outcome(name, str(error) or type(error).__name__)
 
 
-def checks_of(commits: Commits, artifacts: Artifacts, folder: Path, tls: TlsFiles | None) -> dict[str, Check]:
-    """Returns control's checks, by their names."""
+def checks_of(
+    commits: Commits,
+    artifacts: Artifacts,
+    folder: Path,
+    certificate: PemFile | None,
+    clock: Callable[[], datetime],
+) -> dict[str, Check]:
+    """Returns control's checks, by their names. `certificate`: the one that control serves, with TLS."""
 
     async def database() -> str:
         await commits.read(lambda conn: conn.run("SELECT 1", {}).fetchone())
@@ -93,45 +97,48 @@ def checks_of(commits: Commits, artifacts: Artifacts, folder: Path, tls: TlsFile
         free = shutil.disk_usage(folder).free
         return "" if free >= FREE_LEAST else f"{free >> 20} MiB are free, {FREE_LEAST >> 20} are needed"
 
-    async def certificate() -> str:
-        return "" if tls is None else await asyncio.to_thread(certificate_problem, tls, datetime.now(UTC))
-
     found: dict[str, Check] = {
         "database": database,
         "migrations": migrations,
         "objectStore": object_store,
         "disk": disk,
     }
-    return found if tls is None else {**found, "certificate": certificate}
+    if certificate is not None:
+        served = certificate
+
+        async def of_certificate() -> str:
+            return certificate_problem(served, clock())
+
+        found["certificate"] = of_certificate
+    return found
 
 
-def warnings_of(tls: TlsFiles | None, now: datetime, *, embedded_beyond: bool) -> tuple[str, ...]:
+def warnings_of(
+    certificate: PemFile | None,
+    authority: PemFile | None,
+    clock: Callable[[], datetime],
+    *,
+    embedded_beyond: bool,
+) -> tuple[str, ...]:
     """Returns what an operator should mend before it fails. `embedded_beyond`: agents on other hosts may
     join, and the object store listens on this host alone."""
-    found = [EMBEDDED_BEYOND] if embedded_beyond else []
-    try:
-        certificate, authority = (tls.pair()[0], tls.authority()) if tls else (None, None)
-    except TlsFilesUnusable:
-        return tuple(found)  # a failure, which the check tells
-    if certificate is not None:
-        end = min(one.not_valid_after_utc for one in certificate.certificates)
-        if now < end <= now + SOON:
-            found.append(f"the TLS certificate expires on {end:%Y-%m-%d at %H:%M} UTC; renew it")
-    if authority is not None:
-        end = max(one.not_valid_after_utc for one in authority.certificates)
-        if end <= now + SOON:
-            found.append(
-                f"the authority of agents' certificates ends on {end:%Y-%m-%d at %H:%M} UTC; renew it"
-            )
-    return tuple(found)
+    now = clock()
+    ending = [file for file in (certificate, authority) if file and valid_until(file) <= now + SOON]
+    return (
+        *([EMBEDDED_BEYOND] if embedded_beyond else ()),
+        *(
+            f"the {file.what} ends on {_ends(file)}: renew it, and start control again"
+            for file in ending
+            if file is authority or now < valid_until(file)  # otherwise it is a failure, and no warning
+        ),
+    )
 
 
-def certificate_problem(tls: TlsFiles, now: datetime) -> str:
-    """Returns why new connections would fail, or an empty text. The files are read again: they may have been
-    replaced since the start."""
-    try:
-        certificate, _ = tls.pair()
-    except (TlsFilesUnusable, ssl.SSLError) as error:
-        return str(error)
-    end = min(one.not_valid_after_utc for one in certificate.certificates)
-    return f"expired on {end:%Y-%m-%d at %H:%M} UTC" if end <= now else ""
+def certificate_problem(certificate: PemFile, now: datetime) -> str:
+    """Returns why new connections fail, or an empty text. Control serves the certificate that it read at its
+    start."""
+    return "" if now < valid_until(certificate) else f"it ended on {_ends(certificate)}"
+
+
+def _ends(file: PemFile) -> str:
+    return f"{valid_until(file):%Y-%m-%d at %H:%M} UTC"

@@ -14,7 +14,7 @@ CONSEQUENCES = {
     "migrations": "the tables of the database are another version's: start control again",
     "objectStore": "the object store does not take files: large inputs are refused, and results wait",
     "disk": "the disk of the data folder is nearly full: jobs will soon be refused",
-    "certificate": "the TLS certificate has expired or cannot be read: new connections fail",
+    "certificate": "the TLS certificate has expired: new connections fail",
 }
 """The checks by their name, each with what its failure means."""
 

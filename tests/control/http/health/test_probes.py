@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from stoker.control.config.tls import TlsFiles
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.health import checks
 from stoker.control.http.health.checks import FREE_LEAST, Readiness, checks_of, warnings_of
@@ -20,6 +19,7 @@ from stoker.control.http.health.probes import probes
 from stoker.control.store.database.commits import Committer
 from stoker.control.store.database.opening import open_store
 from stoker.testing.memory_artifacts import MemoryArtifacts
+from stoker.wire.tls_files import PemFile, read_authority, read_certificate
 from tests.certificates import make_certificate
 from tests.control.http.calls.fake_plane import FakePlane
 
@@ -39,10 +39,12 @@ class World:
         self.folder, self.artifacts = folder, MemoryArtifacts()
         self.store = open_store(folder / "stoker.db")
         self.commits = Committer(self.store)
-        made = make_certificate(folder)
-        self.tls = made.files
+        self.certificate = read_certificate(make_certificate(folder).files.cert)
+        self.date = datetime.now(UTC)
         self.readiness = Readiness(
-            checks_of(self.commits, self.artifacts, folder, self.tls), self._warnings, lambda: self.now
+            checks_of(self.commits, self.artifacts, folder, self.certificate, lambda: self.date),
+            self._warnings,
+            lambda: self.now,
         )
         app = make_app(FakePlane(), probes=probes(self.readiness))
         self.http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://stoker")
@@ -118,10 +120,10 @@ async def full_disk(world: World) -> Any:
     return lambda: setattr(world, "free", FREE_LEAST)
 
 
-async def damaged_certificate(world: World) -> Any:
-    whole = world.tls.cert.read_bytes()
-    world.tls.cert.write_bytes(b"damaged")
-    return lambda: world.tls.cert.write_bytes(whole) and None
+async def expired_certificate(world: World) -> Any:
+    """The date goes back, since a renewed file is served after the next start."""
+    today, world.date = world.date, world.date + timedelta(days=31)
+    return lambda: setattr(world, "date", today)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ async def damaged_certificate(world: World) -> Any:
         (other_schema, {"migrations"}),
         (store_away, {"objectStore"}),
         (full_disk, {"disk"}),
-        (damaged_certificate, {"certificate"}),
+        (expired_certificate, {"certificate"}),
     ],
 )
 async def test_each_outage_is_told_and_is_over_when_it_is(
@@ -186,20 +188,22 @@ async def test_warnings_are_told_and_fail_nothing(world: World) -> None:
 
 
 def test_what_is_warned_of(tmp_path: Path) -> None:
-    made = make_certificate(tmp_path, timedelta(days=20))
-    tls, now = made.files, datetime.now(UTC)
-    assert warnings_of(tls, now, embedded_beyond=False) == ()
-    [soon] = warnings_of(tls, now + timedelta(days=10), embedded_beyond=False)
-    assert soon.startswith("the TLS certificate expires on ")
+    path, now = make_certificate(tmp_path, timedelta(days=20)).files.cert, datetime.now(UTC)
+    served, agents = read_certificate(path), read_authority(path)
+
+    def said(days: int, authority: PemFile | None = None) -> list[str]:
+        at = now + timedelta(days=days)
+        return list(warnings_of(served, authority, lambda: at, embedded_beyond=False))
+
+    assert said(0, agents) == []
+    [soon] = said(10)
+    assert soon.startswith("the TLS certificate ends on ")
     assert str(tmp_path) not in soon
-    assert warnings_of(tls, now + timedelta(days=30), embedded_beyond=False) == (), "that is a failure"
-    assert checks.certificate_problem(tls, now + timedelta(days=30)).startswith("expired on ")
-    assert checks.certificate_problem(tls, now) == ""
-    with_agents = TlsFiles(tls.cert, tls.key, tls.cert)
-    assert warnings_of(with_agents, now, embedded_beyond=False) == ()
-    soon, agents = warnings_of(with_agents, now + timedelta(days=10), embedded_beyond=False)
-    assert agents.startswith("the authority of agents' certificates ends on ")
-    [agents] = warnings_of(with_agents, now + timedelta(days=30), embedded_beyond=False)
-    assert "authority" in agents, "control goes on; no agent with such a certificate comes in"
-    [embedded] = warnings_of(None, now, embedded_beyond=True)
+    assert said(30) == [], "that is a failure"
+    assert checks.certificate_problem(served, now + timedelta(days=30)).startswith("it ended on ")
+    assert checks.certificate_problem(served, now) == ""
+    assert [one.split(" ends")[0] for one in said(10, agents)] == ["the TLS certificate", "the TLS authority"]
+    [ended] = said(30, agents)
+    assert "authority" in ended, "control goes on; no agent with such a certificate comes in"
+    [embedded] = warnings_of(None, None, lambda: now, embedded_beyond=True)
     assert "[s3]" in embedded
