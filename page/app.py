@@ -21,6 +21,7 @@ from stoker.page.access.sessions import Sessions
 from stoker.page.access.signing_in import add_signing_in
 from stoker.page.content.film import film
 from stoker.page.views import billing, endpoints, fleet, jobs, playground, resources
+from stoker.page.views.frame import LIVE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +72,54 @@ class Page:
     def _is_signed_in(self, token: str) -> bool:
         return self._sessions.key_of(token, self._clock()) is not None
 
-    async def _connection(self, request: Request) -> Connection:
+    def _connection(self, request: Request) -> Connection:
         """Returns the connection of the request's session, which the guard has seen."""
         key = self._sessions.key_of(token_of(request.headers), self._clock())
         assert key is not None
         return self._connections.of(key)
 
+    def _opened(self, request: Request) -> Connection:
+        """Returns the connection of a page that stays open, and ends the page with its session."""
+        token, client = token_of(request.headers), ui.context.client
+
+        def look() -> None:
+            if not self._is_signed_in(token):
+                ui.navigate.to("/sign-in")
+                client.delete()
+
+        ui.timer(LIVE_S, look)
+        return self._connection(request)
+
     def _add_pages(self) -> None:
         @ui.page("/")
         async def _(request: Request, endpoint: str = "") -> None:
-            await playground.show(await self._connection(request), endpoint)
+            await playground.show(self._opened(request), endpoint)
 
         @ui.page("/jobs")
         async def _(request: Request, endpoint: str = "") -> None:
-            await jobs.show_list(await self._connection(request), endpoint)
+            await jobs.show_list(self._opened(request), endpoint)
 
         @ui.page("/jobs/{endpoint}/{job}")
         async def _(request: Request, endpoint: str, job: str) -> None:
-            await jobs.show_one(await self._connection(request), endpoint, job)
+            await jobs.show_one(self._opened(request), endpoint, job)
 
         @ui.page("/endpoints")
         async def _(request: Request) -> None:
-            await endpoints.show(await self._connection(request))
+            await endpoints.show(self._opened(request))
 
         @ui.page("/fleet")
         async def _(request: Request) -> None:
-            await fleet.show(await self._connection(request))
+            await fleet.show(self._opened(request))
 
         @ui.page("/billing")
         async def _(request: Request) -> None:
-            await billing.show(await self._connection(request))
+            await billing.show(self._opened(request))
 
         @ui.page("/resources")
         async def _(request: Request, kind: str = "") -> None:
-            await resources.show(await self._connection(request), kind)
+            await resources.show(self._opened(request), kind)
 
         @self._app.get("/film/{endpoint}/{job}")
         async def _(request: Request, endpoint: str, job: str) -> StreamingResponse:
-            connection = await self._connection(request)
+            connection = self._connection(request)
             return StreamingResponse(film(connection.client, endpoint, job), media_type="video/mp4")

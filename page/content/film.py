@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 
 from stoker.client import AsyncClient
 from stoker.client.errors import ClientError
-from stoker.page.content.media import film_of
+from stoker.page.content.media import film_of, partial_of
 
 
 async def film(client: AsyncClient, endpoint: str, job: str) -> AsyncIterator[bytes]:
@@ -18,6 +18,6 @@ async def film(client: AsyncClient, endpoint: str, job: str) -> AsyncIterator[by
             async for event in happened:
                 if event.kind in ("end", "reset"):
                     return
-                piece = film_of(event.value.get("output"))
+                piece = film_of(partial_of(event))
                 if piece is not None:
                     yield piece

@@ -1,7 +1,8 @@
 """The fields of a form, from the JSON Schema of an endpoint's input; the input, from what was typed. Pure.
 
 string ──> text, or "long" for a prompt     enum ──> choice           format: uri ──> file (upload or URL)
-integer, number, boolean                    everything else, and an endpoint without a schema ──> json
+integer, number, boolean                    everything else ──> json
+    an endpoint without a schema ──> whole: the input itself, as JSON
 """
 
 from __future__ import annotations
@@ -11,13 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["text", "long", "integer", "number", "boolean", "choice", "file", "json"]
+Kind = Literal["text", "long", "integer", "number", "boolean", "choice", "file", "json", "whole"]
 
 LONG = ("prompt", "text", "negative_prompt", "messages")
 """Names whose values are usually more than a line."""
-
-WHOLE = "input"
-"""The name of the one field of an endpoint that declares no schema: the whole input, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def fields_of(schema: Mapping[str, Any] | None) -> tuple[Field, ...]:
     """Returns the fields in the schema's order, those that are required first."""
     properties = (schema or {}).get("properties")
     if not isinstance(properties, Mapping) or not properties:
-        return (Field(WHOLE, "json", "The input of the job, a JSON object.", default={}, required=True),)
+        return (Field("input", "whole", "The input of the job, a JSON object.", default={}, required=True),)
     needed = (schema or {}).get("required", ())
     found = [_field(name, part, name in needed) for name, part in properties.items()]
     return tuple(sorted(found, key=lambda field: not field.required))
@@ -95,8 +93,8 @@ def input_of(fields: Sequence[Field], typed: Mapping[str, Any]) -> dict[str, Any
     found = {
         field.name: value for field in fields if (value := _value(field, typed.get(field.name))) is not None
     }
-    if [field.name for field in fields] == [WHOLE] and fields[0].kind == "json":
-        whole = found.get(WHOLE, {})
+    if fields[0].kind == "whole":
+        whole = found.get(fields[0].name, {})
         if not isinstance(whole, dict):
             raise InputRefused("the input must be a JSON object")
         return whole
@@ -112,7 +110,7 @@ def _value(field: Field, typed: Any) -> Any:
     match field.kind:
         case "integer" | "number":
             return _typed_number(field, typed)
-        case "json" if isinstance(typed, str):
+        case "json" | "whole" if isinstance(typed, str):
             try:
                 return json.loads(typed)
             except ValueError as error:

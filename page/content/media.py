@@ -14,6 +14,8 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from stoker.client import Event
+
 Kind = Literal["image", "video", "audio"]
 
 KINDS: Mapping[str, Kind] = {
@@ -62,6 +64,11 @@ def kind_of(url: str, name: str = "") -> Kind | None:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         return None
     return KINDS.get(PurePosixPath(parts.path).suffix.lower()) or NAMED.get(name)
+
+
+def partial_of(event: Event) -> Any:
+    """Returns the partial output or progress in a job's event; None where there is none."""
+    return event.value.get("output") if isinstance(event.value, Mapping) else None
 
 
 def preview_of(partial: Any) -> str | None:

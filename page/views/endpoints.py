@@ -11,7 +11,7 @@ from nicegui import ui
 from stoker.client import Health
 from stoker.page.access.connections import Connection
 from stoker.page.content import words
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame
+from stoker.page.views.frame import attempt, frame, live_cards
 
 Endpoint = Mapping[str, Any]
 
@@ -29,27 +29,8 @@ async def show(connection: Connection) -> None:
     with frame("/endpoints", "Endpoints"):
         if connection.rights.manages:
             ui.button("Create", icon="add", on_click=lambda: _create(connection)).props("no-caps")
-        place = ui.column().classes("w-full gap-4")
-        cards: dict[str, EndpointCard] = {}
-
-        async def look() -> None:
-            found = await attempt(connection.endpoints)
-            if found is None:
-                return
-            if {one["id"] for one in found} != set(cards):
-                place.clear()
-                cards.clear()
-                with place:
-                    for one in found:
-                        cards[one["id"]] = EndpointCard(connection, one)
-                    if not found:
-                        empty("There is no endpoint yet.\nCreate one, or declare one in stoker.toml.")
-            for one in found:
-                health = await attempt(lambda name=one["id"]: connection.client.health(name))  # type: ignore[misc]
-                cards[one["id"]].show(one, health)
-
-        await look()
-        ui.timer(LIVE_S, look)
+        nothing = "There is no endpoint yet.\nCreate one, or declare one in stoker.toml."
+        await live_cards(connection.endpoints, lambda one: EndpointCard(connection, one), nothing)
 
 
 class EndpointCard:
@@ -71,8 +52,9 @@ class EndpointCard:
             self._workers = ui.table(rows=[], columns=_WORKER_COLUMNS, row_key="id").classes("w-full")
             self._workers.props("dense flat")
 
-    def show(self, endpoint: Endpoint, health: Health | None) -> None:
-        self._endpoint = endpoint
+    async def show(self, record: Endpoint) -> None:
+        self._endpoint = endpoint = record
+        health = await attempt(lambda: self._connection.client.health(endpoint["id"]))
         self._facts.clear()
         with self._facts:
             for title, text in facts_of(endpoint, health):

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from stoker.page.access.connections import Connection
 from stoker.page.content import words
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame
+from stoker.page.views.frame import attempt, empty, frame, live_cards
 
 Node = Mapping[str, Any]
 
@@ -29,26 +29,9 @@ async def show(connection: Connection) -> None:
         if not connection.rights.looks:
             empty("Your key may not look at nodes.")
             return
-        place = ui.column().classes("w-full gap-4")
-        cards: dict[str, NodeCard] = {}
-
-        async def look() -> None:
-            found = await attempt(connection.client.manage.nodes.list)
-            if found is None:
-                return
-            if {one["id"] for one in found} != set(cards):
-                place.clear()
-                cards.clear()
-                with place:
-                    for one in found:
-                        cards[one["id"]] = NodeCard(connection, one)
-                    if not found:
-                        empty("No host has joined.\nStart `stoker agent` on one, with a join token.")
-            for one in found:
-                cards[one["id"]].show(one)
-
-        await look()
-        ui.timer(LIVE_S, look)
+        nothing = "No host has joined.\nStart `stoker agent` on one, with a join token."
+        nodes = connection.client.manage.nodes
+        await live_cards(nodes.list, lambda one: NodeCard(connection, one), nothing)
 
 
 class NodeCard:
@@ -68,8 +51,8 @@ class NodeCard:
             self._devices = ui.table(rows=[], columns=_DEVICE_COLUMNS, row_key="id").classes("w-full")
             self._devices.props("dense flat")
 
-    def show(self, node: Node) -> None:
-        self._node = node
+    async def show(self, record: Node) -> None:
+        self._node = node = record
         state = state_of(node)
         self._state.set_text(state)
         self._state.props(f"color={'positive' if state == 'connected' else 'warning'}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nicegui import ui
 
@@ -58,6 +58,38 @@ def empty(text: str) -> None:
     """Says what to do where there is nothing to show."""
     with ui.card().classes("w-full items-center p-8"):
         ui.label(text).classes("text-slate-600 dark:text-slate-300 text-center whitespace-pre-line")
+
+
+class Card(Protocol):
+    """A card on a page that is drawn once, and shows its record as it is now."""
+
+    async def show(self, record: Mapping[str, Any]) -> None: ...
+
+
+async def live_cards(
+    read: Callable[[], Awaitable[Any]], make: Callable[[Mapping[str, Any]], Card], nothing: str
+) -> None:
+    """Draws a card for each record that `read` returns, and looks again while the page is open. Cards are
+    drawn again only where records came or went."""
+    place = ui.column().classes("w-full gap-4")
+    cards: dict[str, Card] = {}
+
+    async def look() -> None:
+        found = await attempt(read)
+        if found is None:
+            return
+        if {one["id"] for one in found} != set(cards):
+            place.clear()
+            cards.clear()
+            with place:
+                cards.update({one["id"]: make(one) for one in found})
+                if not found:
+                    empty(nothing)
+        for one in found:
+            await cards[one["id"]].show(one)
+
+    await look()
+    ui.timer(LIVE_S, look)
 
 
 async def attempt(action: Callable[[], Awaitable[T]], done: str = "") -> T | None:

@@ -40,7 +40,7 @@ class InputForm:
         return input_of(self._fields, {name: widget.value for name, widget in self._widgets.items()})
 
     def _add(self, field: Field, values: Mapping[str, Any]) -> None:
-        value = values.get(field.name, field.default)
+        value = dict(values) if field.kind == "whole" and values else values.get(field.name, field.default)
         widget = self._widget(field, value)
         widget.classes("w-full").props(f'aria-label="{field.label}"')
         self._widgets[field.name] = widget
@@ -60,7 +60,7 @@ class InputForm:
                 return ui.number(label, value=value, step=field.step)
             case "long":
                 return ui.textarea(field.label, value=value or "").props("autogrow outlined")
-            case "json":
+            case "json" | "whole":
                 text = (
                     value if isinstance(value, str) else json.dumps({} if value is None else value, indent=2)
                 )

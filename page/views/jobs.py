@@ -199,7 +199,7 @@ class JobView:
                         self._preview.set_visibility(False)
                         await self._show()
                         return
-                    self._show_partial(event.value.get("output"))
+                    self._show_partial(media.partial_of(event))
         except ClientError as error:
             ui.notify(str(error), type="negative")
 

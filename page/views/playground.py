@@ -80,8 +80,6 @@ class Playground:
         self._endpoint = endpoint
         self._form_place.clear()
         fields = fields_of(self._schemas.get(endpoint))
-        if values is not None and [field.name for field in fields] == ["input"]:
-            values = {"input": dict(values)}
         with self._form_place:
             self._form = InputForm(self._connection, endpoint, fields, values or {})
         self._run_button.set_enabled(self._connection.rights.runs(endpoint))
@@ -135,8 +133,7 @@ class Playground:
                 if event.kind == "end":
                     self._finish(JobRecord.read(event.value), endpoint, job_input, film)
                     return
-                partial = event.value.get("output") if isinstance(event.value, Mapping) else None
-                film = self._show_partial(endpoint, job, partial, film)
+                film = self._show_partial(endpoint, job, media.partial_of(event), film)
 
     def _show_partial(self, endpoint: str, job: str, partial: Any, film: bool) -> bool:
         """Shows a partial output. Returns whether a film is being shown."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
+from stoker.client.errors import ClientError
 from stoker.client.management import Management
 from stoker.page.access.connections import Connection
 from stoker.page.views.frame import attempt, frame
@@ -115,7 +116,7 @@ class ResourceTable:
     async def _load(self) -> None:
         try:
             rows = await self._kind.list(self._connection.client.manage)
-        except Exception as error:
+        except ClientError as error:
             self._nothing.set_text(str(error))
             return
         shown = [row_of(row, self._kind.columns, number) for number, row in enumerate(rows)]

@@ -92,6 +92,11 @@ def test_an_endpoint_without_a_schema_takes_any_object(job_input: dict[str, Any]
     assert input_of(fields, {"input": json.dumps(job_input)}) == job_input
 
 
+def test_a_schema_whose_only_field_is_called_input_is_no_whole_input() -> None:
+    fields = fields_of({"properties": {"input": {"type": "object"}}, "required": ["input"]})
+    assert input_of(fields, {"input": '{"a": 1}'}) == {"input": {"a": 1}}
+
+
 @pytest.mark.parametrize(("typed", "says"), [("[1]", "JSON object"), ("{", "must be JSON")])
 def test_an_input_that_is_not_an_object_is_refused(typed: str, says: str) -> None:
     with pytest.raises(InputRefused, match=says):
