@@ -44,10 +44,7 @@ class Places:
         return found
 
     def elsewhere(self, endpoint: Endpoint, worker: PlacedWorker) -> bool:
-        """Notes that the worker is unhealthy. Returns whether another node, which is not avoided, has a place
-        for it now."""
-        version = Version(endpoint.id, worker.version)
-        self.avoidance.note_failed(version, worker.node, worker.worker, worker.reason, self.clock())
+        """Returns whether another node, which is not avoided, has a place for the worker now."""
         others = [room for room in self.rooms(endpoint, worker.worker) if room.node != worker.node]
         return isinstance(placement.place(self._not_avoided(endpoint, others), endpoint.run.needs), Placement)
 

@@ -208,14 +208,17 @@ class WorkerScaling:
                     throughput.start_s = averaged(throughput.start_s, worker.idle_since - worker.since)
 
     def _withdraw(self, endpoint: Endpoint) -> set[str]:
-        """Stops the unhealthy workers for which another node has a place. Others are left to their agents,
-        which try again."""
+        """Stops the unhealthy workers for which another node has a place, and notes where workers failed and
+        where they are ready. Others are left to their agents, which try again."""
         touched: set[str] = set()
         for worker in self._cluster.of_endpoint(endpoint.id):
+            version = Version(endpoint.id, worker.version)
             if worker.state == "ready":
-                self.places.avoidance.note_ready(Version(endpoint.id, worker.version), worker.node)
+                self.places.avoidance.note_ready(version, worker.node)
             if worker.state != "unhealthy" or stale(worker, endpoint):
                 continue
+            failed = worker.node, worker.worker, worker.reason, self._clock()
+            self.places.avoidance.note_failed(version, *failed)
             if self.places.elsewhere(endpoint, worker) and not worker.jobs:
                 withdrawn = worker.worker, endpoint.id, worker.node, worker.reason.partition("\n")[0]
                 log.warning("worker %s of endpoint %s is withdrawn from node %s: %s", *withdrawn)
