@@ -1,4 +1,4 @@
-# ruff: noqa: ASYNC240  # it looks for an interpreter, once
+# it looks for an interpreter, once
 """One agent with real worker processes for a whole module, and a good handler beside every sinner."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.wire.messages import Outcome, WorkerSpec, WorkerState
 from tests.load_module import load_module
+from tests.other_users import SYSTEM_PYTHON, WHY_NOT
 
-SYSTEM_PYTHON = "/usr/bin/python3"
 USERS = (54_000, 54_019)
 PATIENCE_S = 240.0
 """For a job's end: the largest outputs are written to a disk that others use, too."""
@@ -157,10 +157,8 @@ async def zoo(tmp_path_factory: Any) -> AsyncIterator[Zoo]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def zoo_of_others() -> AsyncIterator[Zoo]:
     """Each worker has another user."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may choose other users")
-    if not os.path.exists(SYSTEM_PYTHON):
-        pytest.skip(f"there is no {SYSTEM_PYTHON}, which other users may run")
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
     # Not below pytest's folder: other users cannot pass through that one.
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o711)

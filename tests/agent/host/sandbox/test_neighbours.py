@@ -23,12 +23,12 @@ from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.wire.messages import AttemptKey, WorkerSpec
 from stoker.worker.frames import Frame
+from tests.other_users import SYSTEM_PYTHON, other_users
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
+pytestmark = other_users
 
 HANDLERS = Path(__file__).parents[3] / "handlers"
 RANGE = (190_010, 190_019)
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
 
 OWN_TEMPLATE = f"a signal to {SYSTEM_PYTHON} -P -m stoker.worker.zygote.zygote"
 """Of the same user; who could look into another's would find that one's workers as well."""

@@ -29,12 +29,9 @@ from stoker.agent.workers.processes.spawn_request import Program
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.wire.messages import AttemptKey, WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
+from tests.other_users import SYSTEM_PYTHON, other_users
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
 RANGE = (190_000, 190_003)
-ROOT = os.geteuid() == 0
-
-root_only = pytest.mark.skipif(not ROOT, reason="only root may choose another user")
 
 
 def install_bubblewrap() -> str:
@@ -124,7 +121,7 @@ say("ready", uid=os.getuid(), gid=os.getgid(), groups=os.getgroups(), home=home,
 """
 
 
-@root_only
+@other_users
 async def test_each_worker_has_a_user_to_itself(made: Made) -> None:
     users, host = own_users()
     spawner = made.spawner(users, host=host)
@@ -149,7 +146,7 @@ say("ready")
 """
 
 
-@root_only
+@other_users
 async def test_a_worker_with_its_own_user_prints_to_its_output_by_name(made: Made) -> None:
     users, host = own_users()
     process, watcher = made.start(made.spawner(users, host=host), f"{BY_NAME}\nhear()")
@@ -174,7 +171,7 @@ say("ready", child=int(os.read(r, 20)), uid=os.getuid())
 """A daemon that left the session, wiped its environment, and lost its parent before anyone looked."""
 
 
-@root_only
+@other_users
 async def test_what_runs_as_the_workers_user_ends_with_it(made: Made) -> None:
     users, host = own_users()
     reported = await made.result_of(made.spawner(users, host=host), LOST)
@@ -182,7 +179,7 @@ async def test_what_runs_as_the_workers_user_ends_with_it(made: Made) -> None:
     assert reported["child"] not in process_table()
 
 
-@root_only
+@other_users
 async def test_a_next_agent_ends_what_runs_as_a_users_of_the_range(made: Made) -> None:
     left = subprocess.Popen(["sleep", "100"], user=RANGE[1], group=RANGE[1], extra_groups=[])
     assert user_of(left.pid) == RANGE[1]
@@ -191,7 +188,7 @@ async def test_a_next_agent_ends_what_runs_as_a_users_of_the_range(made: Made) -
     assert left.wait() == -signal.SIGKILL
 
 
-@root_only
+@other_users
 async def test_scratch_is_the_workers_own(made: Made, folder: Path) -> None:
     users, host = own_users()
     spawner = made.spawner(users, host=host)
@@ -232,7 +229,7 @@ say("ready", privileges=status["NoNewPrivs"], core=resource.getrlimit(resource.R
 """
 
 
-@root_only
+@other_users
 async def test_limits_and_privileges_of_a_python_worker(made: Made) -> None:
     users, host = own_users()
     reported = await made.result_of(
@@ -254,7 +251,7 @@ print(json.dumps([status["NoNewPrivs"], os.getuid(), resource.getrlimit(resource
 """
 
 
-@root_only
+@other_users
 async def test_limits_and_privileges_of_a_program(
     made: Made, folder: Path, new_watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,7 +273,7 @@ async def test_limits_and_privileges_of_a_program(
     assert fds == ["/dev/null", "pipe", "pipe"]
 
 
-@root_only
+@other_users
 async def test_a_forked_worker_has_its_zygotes_user(made: Made, new_watcher: Any) -> None:
     users, host = own_users()
     local = made.spawner(users, host=host, module="stoker.worker.runtime")
@@ -304,7 +301,7 @@ async def test_a_forked_worker_has_its_zygotes_user(made: Made, new_watcher: Any
     assert not users.in_use((RANGE[0], RANGE[0]))
 
 
-@root_only
+@other_users
 async def test_a_limit_of_processes_needs_a_user_of_its_own(
     made: Made, new_watcher: Any, caplog: Any
 ) -> None:
@@ -441,7 +438,7 @@ say("ready", root=tries("/x"), etc=tries("/etc/x"), home=tries(os.environ["HOME"
 """
 
 
-@pytest.fixture(params=["on", pytest.param("auto", marks=root_only)])
+@pytest.fixture(params=["on", pytest.param("auto", marks=other_users)])
 def sandboxed(request: Any, made: Made, bubblewrap: None) -> LocalSpawner:
     """As the agent's own user, and each as another."""
     user_range = None if request.param == "on" else RANGE
@@ -603,7 +600,7 @@ def volume_root(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", ["bubblewrap", "mount", "variable"])
-@pytest.mark.parametrize("users", [None, pytest.param(RANGE, marks=root_only)])
+@pytest.mark.parametrize("users", [None, pytest.param(RANGE, marks=other_users)])
 async def test_a_volume_is_where_the_variable_says(
     made: Made, volume_root: Path, how: str, users: Any, request: Any
 ) -> None:

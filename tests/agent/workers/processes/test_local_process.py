@@ -27,6 +27,7 @@ from stoker.agent.workers.processes.environment import python_environment, runs_
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
+from tests.other_users import SYSTEM_PYTHON, other_users
 
 SLEEP = "forever()"
 
@@ -139,11 +140,7 @@ async def test_the_home_goes_with_the_worker(start: Any) -> None:
     assert not home.exists()
 
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
-@pytest.mark.skipif(not os.path.exists(SYSTEM_PYTHON), reason="no interpreter that everybody may run")
+@other_users
 async def test_another_user_where_the_agent_may_choose(new_watcher: Any) -> None:
     # Not below pytest's folder: another user cannot pass through that one.
     with tempfile.TemporaryDirectory() as folder:

@@ -22,9 +22,9 @@ from stoker.agent.workers.processes.program_folder import own_folder
 from stoker.agent.workers.processes.running_process import LocalProcess
 from stoker.agent.workers.processes.spawn_request import Program
 from stoker.wire.messages import WorkerSpec
+from tests.other_users import SYSTEM_PYTHON, other_users
 
 RANGE = (190_004, 190_007)
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_what_a_program_keeps_there_meets_no_other_and_no_later_one(spawn:
     assert list((endpoint.parent / "data" / "homes").iterdir()) == [], "gone with the process"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
+@other_users
 @pytest.mark.parametrize("sandbox", ["off", "on"])
 async def test_another_user_may_write_there_and_not_to_the_endpoints_folder(
     spawn: Any, endpoint: Path, sandbox: Any

@@ -31,6 +31,7 @@ from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner, ZygoteSupervisor
 from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
 from tests.children import children
+from tests.other_users import SYSTEM_PYTHON, other_users
 
 ECHO = "def handler(job):\n    return job.input\n"
 PATIENCE_S = 100.0
@@ -801,11 +802,7 @@ async def test_a_dropped_zygote_ends_with_its_spare(host: Host) -> None:
     assert await host.answer(process, watcher, 1) == 1
 
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
-@pytest.mark.skipif(not os.path.exists(SYSTEM_PYTHON), reason="no interpreter that everybody may run")
+@other_users
 async def test_another_user_where_the_agent_may_choose(new_watcher: Any) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
