@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 from stoker.models.weights.lock import FOLDER, Entry, LockedFile, WeightsError
 
-LOADED: Final = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja", ".tflite"})
+LOADED: Final = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja"})
 """The file types of a pipeline. None of them can contain code but for a tokenizer's chat template (.jinja),
 which transformers renders in a sandbox."""
 

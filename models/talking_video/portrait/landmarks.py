@@ -3,9 +3,9 @@
     image ──> detector (whole, then parts of it) ──> box, eyes ──> turned square ──> mesh of 468 points
           └─> no box: upright squares of the image ────────────────────────────────────┘
 
-Both networks are MediaPipe's, as published (Apache-2.0), and run in LiteRT. The mesh knows many drawings that
-the detector does not. Where neither finds a face, `assumed_face` has the points of one in the middle of the
-image. The indices of points are those of MediaPipe's face mesh.
+Both networks are MediaPipe's (`face_networks`). The mesh knows many drawings that the detector does not.
+Where neither finds a face, `assumed_face` has the points of one in the middle of the image. The indices of
+points are those of MediaPipe's face mesh.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from stoker.models.talking_video.portrait import face_networks
+
 Points: TypeAlias = NDArray[np.float32]
 
-DETECTOR, MESH = "face_detector.tflite", "face_mesh.tflite"
+DETECTOR, MESH = "face_detector.safetensors", "face_mesh.safetensors"
 DETECTOR_SIDE: Final = 128
 MESH_SIDE: Final = 192
 FOUND: Final = 0.5
@@ -99,43 +102,52 @@ class FaceFinder:
     """The two networks that find a face, read from the folder of the weights."""
 
     def __init__(self, folder: Path) -> None:
-        self._detector = _interpreter(folder / DETECTOR)
-        self._mesh = _interpreter(folder / MESH)
+        self._detector = face_networks.read(face_networks.Detector(), folder / DETECTOR)
+        self._mesh = face_networks.read(face_networks.Mesh(), folder / MESH)
 
     def find(self, pixels: NDArray[np.uint8]) -> Face | None:
         """Returns the face of an image (H, W, 3) that is the surest; None if there is none."""
         parts = list(_parts(*pixels.shape[:2]))
-        boxes = [box for part in parts if (box := self._box(pixels, part))]
+        boxes = self._boxes(pixels, parts)
         squares = [_Box(left + side / 2, top + side / 2, side, 0.0, 0.0) for left, top, side in parts]
         for box in (*sorted(boxes, key=lambda box: -box.score), *squares):
             if (points := self._points(pixels, box)) is not None:
                 return Face(points)
         return None
 
-    def _box(self, pixels: NDArray[np.uint8], part: tuple[int, int, int]) -> _Box | None:
-        column, row, side = part
-        crop = _turned(pixels, column + side / 2, row + side / 2, side, 0.0, DETECTOR_SIDE)
-        raw, scores = _run(self._detector, crop / 127.5 - 1, ("regressors", "classificators"))
-        best = int(scores[0, :, 0].argmax())
-        score = 1 / (1 + float(np.exp(-np.clip(scores[0, best, 0], -50, 50))))
-        if score < FOUND:
-            return None
-        values = raw[0, best] / DETECTOR_SIDE
-        middle = _anchors()[best]
-        (x, y), (width, height) = values[:2] + middle, values[2:4]
-        (left_x, left_y), (right_x, right_y) = values[4:6] + middle, values[6:8] + middle
-        angle = float(np.arctan2(right_y - left_y, right_x - left_x))
-        return _Box(column + x * side, row + y * side, SQUARE * max(width, height) * side, angle, score)
+    def _boxes(self, pixels: NDArray[np.uint8], parts: list[tuple[int, int, int]]) -> list[_Box]:
+        crops = [
+            _turned(pixels, left + side / 2, top + side / 2, side, 0.0, DETECTOR_SIDE)
+            for left, top, side in parts
+        ]
+        with torch.inference_mode():
+            boxes, logits = self._detector(_batch(crops) / 127.5 - 1)
+            surest, best = logits.double().max(1)
+        found = zip(parts, boxes.numpy(), surest.sigmoid().tolist(), best.tolist(), strict=True)
+        return [
+            _box(part, values[n], _anchors()[n], score) for part, values, score, n in found if score >= FOUND
+        ]
 
     def _points(self, pixels: NDArray[np.uint8], box: _Box) -> Points | None:
         crop = _turned(pixels, box.column, box.row, box.side, box.angle, MESH_SIDE)
-        raw, presence = _run(self._mesh, crop / 255, ("conv2d_20", "conv2d_30"))
-        if 1 / (1 + np.exp(-float(presence.ravel()[0]))) < FOUND:
+        with torch.inference_mode():
+            points, presence = self._mesh(_batch([crop]) / 255)
+        if float(presence.sigmoid()) < FOUND:
             return None
-        at = raw.reshape(468, 3)[:, :2] / MESH_SIDE - 0.5
+        at = points[0, :, :2].numpy() / MESH_SIDE - 0.5
         cos, sin = np.cos(box.angle), np.sin(box.angle)
         turned = at @ np.array([[cos, sin], [-sin, cos]], np.float32)
         return (turned * box.side + (box.column, box.row)).astype(np.float32)
+
+
+def _box(part: tuple[int, int, int], values: Points, anchor: Points, score: float) -> _Box:
+    """Returns the box that the detector found in a part of the image, turned like the eyes."""
+    column, row, side = part
+    values = values / DETECTOR_SIDE
+    (x, y), (width, height) = values[:2] + anchor, values[2:4]
+    (left_x, left_y), (right_x, right_y) = values[4:6] + anchor, values[6:8] + anchor
+    angle = float(np.arctan2(right_y - left_y, right_x - left_x))
+    return _Box(column + x * side, row + y * side, SQUARE * max(width, height) * side, angle, score)
 
 
 def assumed_face(height: int, width: int) -> Face:
@@ -195,18 +207,5 @@ def _anchors() -> Points:
     return np.concatenate(found).astype(np.float32)
 
 
-def _interpreter(path: Path) -> Any:
-    from ai_edge_litert.interpreter import Interpreter
-
-    found = Interpreter(model_path=str(path), num_threads=1)
-    found.allocate_tensors()
-    return found
-
-
-def _run(
-    interpreter: Any, image: NDArray[np.floating[Any]], names: tuple[str, ...]
-) -> list[NDArray[np.float32]]:
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None].astype(np.float32))
-    interpreter.invoke()
-    index = {one["name"]: one["index"] for one in interpreter.get_output_details()}
-    return [interpreter.get_tensor(index[name]).copy() for name in names]
+def _batch(crops: list[NDArray[np.float32]]) -> torch.Tensor:
+    return torch.from_numpy(np.stack(crops).transpose(0, 3, 1, 2))

