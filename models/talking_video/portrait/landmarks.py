@@ -137,15 +137,16 @@ class FaceFinder:
         at = points[0, :, :2].numpy() / MESH_SIDE - 0.5
         cos, sin = np.cos(box.angle), np.sin(box.angle)
         turned = at @ np.array([[cos, sin], [-sin, cos]], np.float32)
-        return (turned * box.side + (box.column, box.row)).astype(np.float32)
+        found: Points = (turned * box.side + (box.column, box.row)).astype(np.float32)
+        return found
 
 
 def _box(part: tuple[int, int, int], values: Points, anchor: Points, score: float) -> _Box:
     """Returns the box that the detector found in a part of the image, turned like the eyes."""
     column, row, side = part
-    values = values / DETECTOR_SIDE
-    (x, y), (width, height) = values[:2] + anchor, values[2:4]
-    (left_x, left_y), (right_x, right_y) = values[4:6] + anchor, values[6:8] + anchor
+    scaled = values / DETECTOR_SIDE
+    (x, y), (width, height) = scaled[:2] + anchor, scaled[2:4]
+    (left_x, left_y), (right_x, right_y) = scaled[4:6] + anchor, scaled[6:8] + anchor
     angle = float(np.arctan2(right_y - left_y, right_x - left_x))
     return _Box(column + x * side, row + y * side, SQUARE * max(width, height) * side, angle, score)
 
