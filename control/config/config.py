@@ -153,6 +153,7 @@ def _needs(declared: EndpointSection) -> Needs:
         data_centers=declared.dataCenterIds,
         labels=dict(declared.nodeLabels),
         vcpus=declared.vcpuCount,
+        memory_bytes=_bytes(declared.limits.memoryMb),
     )
 
 

@@ -148,11 +148,18 @@ def image_name(template: Mapping[str, Any], settings: PlaneSettings) -> str:
 
 
 def version(
-    made: EndpointSection, template: Template, settings: PlaneSettings, registry: RegistryAuth | None
+    made: EndpointSection,
+    requested: Mapping[str, Any],
+    template: Template,
+    settings: PlaneSettings,
+    registry: RegistryAuth | None,
 ) -> EndpointVersion:
     disk = template.fields["containerDiskInGb"]
+    run = to_version(made, settings.prices, registry)
+    memory = run.needs.memory_bytes or (memory_bytes(requested) if made.computeType == "CPU" else None)
     return replace(
-        to_version(made, settings.prices, registry),
+        run,
+        needs=replace(run.needs, memory_bytes=memory),
         entrypoint=tuple(template.fields["dockerEntrypoint"]),
         disk_bytes=disk * GB if disk else None,
         weights=locked(template, settings),
@@ -232,3 +239,9 @@ def instances(requested: Mapping[str, Any]) -> list[str]:
         for one in requested.get("cpuFlavorIds") or ()
         if one[-1] in FLAVOR_GB
     ]
+
+
+def memory_bytes(requested: Mapping[str, Any]) -> int | None:
+    """Returns the memory of the smallest instance that the request names."""
+    sizes = [int(one.split("-")[2]) for one in instances(requested)]
+    return min(sizes) * GB if sizes else None

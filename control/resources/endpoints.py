@@ -230,13 +230,15 @@ class ManagedEndpoints:
         self, account: str, endpoint: str, requested: Mapping[str, Any], template: Template
     ) -> Endpoint:
         section = blueprint.section(endpoint, requested, template, self._settings)
-        run = await self._version(section, template)
+        run = await self._version(section, requested, template)
         return blueprint.endpoint(section, run, account, requested, template)
 
-    async def _version(self, section: Any, template: Template) -> EndpointVersion:
+    async def _version(
+        self, section: Any, requested: Mapping[str, Any], template: Template
+    ) -> EndpointVersion:
         registry = template.fields.get("containerRegistryAuthId")
         login = await self._registries.login(template.account, registry) if registry else None
-        return blueprint.version(section, template, self._settings, login)
+        return blueprint.version(section, requested, template, self._settings, login)
 
     async def _template(self, account: str, template: str) -> Template:
         found = await self._commits.read(lambda conn: store.get_template(conn, template))

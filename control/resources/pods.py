@@ -199,8 +199,9 @@ class ManagedPods:
         """Checks only that a node has an engine for a pod that does not start yet. The rest is checked when
         the pod starts. Raises BadRequest."""
         rooms = fitting(pod.body.image, self._cluster.rooms())
-        if rooms and all(len(room.unfit) == len(room.devices) for room in rooms):
-            why = next(iter(rooms[0].unfit.values()), "has no device")
+        unfit = [_unfit(room, pod.body.compute) for room in rooms]
+        if rooms and all(unfit):
+            why = unfit[0]
             raise BadRequest(f"pod {pod.name!r} could never start: node {rooms[0].node} {why}")
 
     def _find_placement(self, pod: Pod) -> Placement:
@@ -276,3 +277,12 @@ def own_pod(conn: Conn, account: str, pod: str) -> Pod:
     if found is None:
         raise NotFound(f"no pod {pod!r}: the id is wrong, or it was deleted")
     return found
+
+
+def _unfit(room: NodeRoom, compute: str) -> str:
+    """Returns why a container can have none of the node's devices of this kind; empty if one can, or if there
+    is none."""
+    devices = [one.uuid for one in room.devices if (one.kind == "cpu") == (compute == "CPU")]
+    if any(uuid not in room.unfit for uuid in devices):
+        return ""
+    return next((room.unfit[uuid] for uuid in devices), "")

@@ -15,7 +15,8 @@ class Needs:
     """A worker's needs. `compute` is "GPU", "CPU", or "": a GPU where there is one, and a CPU otherwise.
     `gpu_types` are GPUs' names, the best first. `share` is the part of one GPU's memory that the worker
     declares to take; others may be placed beside it in what is left. `gpu_memory_bytes`: the least on each
-    GPU. `labels` and `data_centers` are compared with what the node's agent was started with."""
+    GPU. `vcpus` and `memory_bytes` are of the host; work on GPUs is not refused for want of them.
+    `labels` and `data_centers` are compared with what the node's agent was started with."""
 
     compute: str = ""
     gpu_types: tuple[str, ...] = ()
@@ -27,3 +28,4 @@ class Needs:
     data_centers: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     vcpus: int | None = None
+    memory_bytes: int | None = None

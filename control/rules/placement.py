@@ -10,7 +10,7 @@ It starts nothing. A refusal is a message that the caller of a waiting job may r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stoker.control.rules.needs import Needs
@@ -24,17 +24,20 @@ has no memory of its own to fill."""
 MAX_NODES = 3
 """How many nodes a refusal names."""
 
+HOST_MEMORY = "host memory"
+"""The key in `NodeRoom.taken` of the part of the host's memory that is taken; devices have their uuids."""
+
 _ROUNDING = 1e-9
 """Shares are sums of fractions: nine ninths fill a device, and are a little more than one as floats add."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """A connected node. `taken`: the part of each device that workers and pods take, 1.0 being all of it.
-    `unhealthy` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as
-    the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>.
-    `weights`: how the node stands to those that the worker needs; where others `occupied` their room the node
-    is closed, too, until these have ended."""
+    """A connected node. `taken`: the part of each device, and of the host's memory, that workers and pods
+    take (`charges`), 1.0 being all of it. `unhealthy` and `unfit` say of a device why nothing may go there,
+    and `closed` of the whole node, each as the end of a sentence about it. Facts that count: cuda, vcpus,
+    memory_bytes, data_center, gpu_sharing, label.<name>. `weights`: how the node stands to those that the
+    worker needs; where others `occupied` their room the node is closed, too, until these have ended."""
 
     node: str
     devices: tuple[Device, ...]
@@ -71,23 +74,26 @@ class NoPlacement:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Devices of these kinds; of this name, if one is set."""
+    """Devices of these kinds; of this name, if one is set. `without_gpus`: only on nodes that have none."""
 
     kinds: tuple[str, ...]
     name: str = ""
+    without_gpus: bool = False
 
     def suits(self, device: Device) -> bool:
         return device.kind in self.kinds and (not self.name or _plain(device.name) == self.name)
 
 
 _CPU = _Choice(("cpu",))
+_CPU_OF_CPU_NODES = _Choice(("cpu",), without_gpus=True)
+"""For work that a CPU will do for where there is no GPU: beside a GPU it waits for that one."""
 
 
 def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
     """Returns devices for one more worker or pod: the first choice that fits anywhere. Nodes that hold the
-    worker's weights go first. Of nodes that are alike in that, whole devices come from the one with the least
-    taken; a share goes to the fullest device that has room for it. All devices of one worker are on one node
-    and of one name."""
+    worker's weights go first, and for work on CPUs those without GPUs. Of nodes that are alike in that, whole
+    devices come from the one with the least taken; a share goes to the fullest device that has room for it.
+    All devices of one worker are on one node and of one name."""
     for choice in _choices(needs):
         found = [one for room in rooms for one in _found(room, needs, choice)]
         if found:
@@ -100,11 +106,11 @@ def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
     """Returns whether a worker would run on a CPU: where that is requested, or where a CPU will do and there
     are nodes, of which none has a GPU for the worker. Who holds what does not count."""
     *others, last = _choices(needs)
-    if last is not _CPU or not others:
+    if last is not _CPU_OF_CPU_NODES:
         return last is _CPU
     known = False
     for room in rooms:
-        known = True
+        known = known or not _has_gpus(room)
         if any(not _node_lacks(room, needs, one) and any(map(one.suits, room.devices)) for one in others):
             return False
     return known
@@ -116,12 +122,23 @@ def after(rooms: Sequence[NodeRoom], placement: Placement, needs: Needs) -> list
 
 
 def _with(room: NodeRoom, placement: Placement, needs: Needs) -> NodeRoom:
-    taken = {
-        device.uuid: room.taken.get(device.uuid, 0.0) + takes(device, needs, room.facts)
-        for device in room.devices
-        if device.uuid in placement.devices
-    }
-    return replace(room, taken={**room.taken, **taken})
+    more = charges(room.devices, room.facts, needs, placement.devices)
+    return replace(room, taken=dict(Counter(room.taken) + Counter(more)))
+
+
+def charges(
+    devices: Iterable[Device], facts: Mapping[str, str], needs: Needs, chosen: Collection[str]
+) -> dict[str, float]:
+    """Returns the part of each device of a node, and of the host's memory, that work on the `chosen` devices
+    takes. Work on GPUs takes CPU beside them."""
+    there = list(devices)
+    found = {device.uuid: takes(device, needs, facts) for device in there if device.uuid in chosen}
+    cpu = next((device for device in there if device.kind == "cpu"), None)
+    if cpu is not None and found and cpu.uuid not in found:
+        found[cpu.uuid] = takes(cpu, needs, facts) * (1 if needs.vcpus else len(found))
+    if found and (memory := _of_memory(needs, facts)):
+        found[HOST_MEMORY] = memory
+    return found
 
 
 def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
@@ -130,6 +147,11 @@ def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
         return needs.share
     vcpus = _number(facts.get("vcpus", ""))
     return 1 / CPU_WORKERS if needs.vcpus is None or not vcpus else needs.vcpus / vcpus
+
+
+def _of_memory(needs: Needs, facts: Mapping[str, str]) -> float:
+    memory = _number(facts.get("memory_bytes", ""))
+    return 0.0 if needs.memory_bytes is None or not memory else needs.memory_bytes / memory
 
 
 def _choices(needs: Needs) -> list[_Choice]:
@@ -141,7 +163,7 @@ def _choices(needs: Needs) -> list[_Choice]:
     if needs.gpu_count == 1:
         choices.append(_Choice(("mig",)))
     if needs.compute == "" and not _needs_gpu(needs):
-        choices.append(_CPU)
+        choices.append(_CPU_OF_CPU_NODES)
     return choices
 
 
@@ -150,18 +172,22 @@ def _needs_gpu(needs: Needs) -> bool:
 
 
 def _count(needs: Needs, choice: _Choice) -> int:
-    return 1 if choice is _CPU else needs.gpu_count
+    return 1 if "cpu" in choice.kinds else needs.gpu_count
+
+
+def _has_gpus(room: NodeRoom) -> bool:
+    return any(device.kind != "cpu" for device in room.devices)
 
 
 def _found(
     room: NodeRoom, needs: Needs, choice: _Choice
-) -> Iterator[tuple[tuple[Standing, float, float, str, int, str], Placement]]:
+) -> Iterator[tuple[tuple[Standing, bool, float, float, str, int, str], Placement]]:
     """Yields the places on this node, at most one for each name of its devices; with a rank, the least is
     best."""
     if room.closed or room.weights.occupied or _node_lacks(room, needs, choice):
         return
     free = [device for device in room.devices if choice.suits(device) and _takes_more(room, device, needs)]
-    taken = sum(room.taken.values())
+    taken = sum(room.taken.get(device.uuid, 0.0) for device in room.devices if device.kind in choice.kinds)
     for name in dict.fromkeys(device.name for device in free):
         same = [device for device in free if device.name == name]
         if needs.share < 1.0:
@@ -170,7 +196,8 @@ def _found(
         if len(chosen) == _count(needs, choice):
             first = chosen[0]
             fullest = -room.taken.get(first.uuid, 0.0) if needs.share < 1.0 else 0.0
-            rank = (room.weights, fullest, taken, room.node, first.index, first.uuid)
+            scarce = "cpu" in choice.kinds and _has_gpus(room)
+            rank = (room.weights, scarce, fullest, taken, room.node, first.index, first.uuid)
             yield rank, Placement(room.node, tuple(device.uuid for device in chosen), room.weights.why)
 
 
@@ -182,12 +209,20 @@ def _whole(room: NodeRoom, device: Device, needs: Needs) -> bool:
     """Returns whether the worker would fit on the device if the device were healthy and free."""
     if device.uuid in room.unfit or takes(device, needs, room.facts) > 1.0 + _ROUNDING:
         return False
-    least = needs.gpu_memory_bytes if device.kind != "cpu" else None
+    if device.kind == "cpu":
+        return _of_memory(needs, room.facts) <= 1.0 + _ROUNDING
+    least = needs.gpu_memory_bytes
     return least is None or (device.memory_total is not None and device.memory_total >= least)
 
 
 def _is_free(room: NodeRoom, device: Device, needs: Needs) -> bool:
+    if device.kind == "cpu" and _memory_left(room) + _ROUNDING < _of_memory(needs, room.facts):
+        return False
     return room.taken.get(device.uuid, 0.0) + takes(device, needs, room.facts) <= 1.0 + _ROUNDING
+
+
+def _memory_left(room: NodeRoom) -> float:
+    return 1.0 - room.taken.get(HOST_MEMORY, 0.0)
 
 
 def _node_lacks(room: NodeRoom, needs: Needs, choice: _Choice) -> str:
@@ -201,7 +236,9 @@ def _node_lacks(room: NodeRoom, needs: Needs, choice: _Choice) -> str:
         if facts.get(f"label.{name}") != value:
             actual = facts.get(f"label.{name}")
             return f"has no label {name}" if actual is None else f"has the label {name}={actual}"
-    return "" if choice is _CPU else _gpus_lack(facts, needs)
+    if choice.without_gpus and _has_gpus(room):
+        return "has GPUs, and only work that requests a CPU runs beside them"
+    return "" if "cpu" in choice.kinds else _gpus_lack(facts, needs)
 
 
 def _gpus_lack(facts: Mapping[str, str], needs: Needs) -> str:
@@ -276,10 +313,11 @@ def _sought(needs: Needs) -> str:
 
 def _sought_device(needs: Needs) -> str:
     if needs.compute == "CPU":
-        return "a free CPU" if needs.vcpus is None else f"{needs.vcpus} free vCPUs"
+        sought = "a free CPU" if needs.vcpus is None else f"{needs.vcpus} free vCPUs"
+        return sought if needs.memory_bytes is None else f"{sought} with {_gb(needs.memory_bytes)} of memory"
     if needs.share < 1.0:
         return f"{needs.share:.0%} of {'a GPU' if needs.gpu_count == 1 else f'{needs.gpu_count} GPUs'} free"
-    if _choices(needs)[-1] is _CPU:
+    if _choices(needs)[-1] is _CPU_OF_CPU_NODES:
         return "a free device"
     return "a free GPU" if needs.gpu_count == 1 else f"{needs.gpu_count} free GPUs"
 
@@ -327,8 +365,10 @@ def _too_few(room: NodeRoom, suited: Sequence[Device], enough: Sequence[Device],
     if enough:
         return f"has {len(enough)} in all"
     if suited and needs.compute == "CPU":
-        return f"has {room.facts['vcpus']} in all"
-    found = [_gb_of(device, needs) for device in suited or room.devices]
+        memory = _of_memory(needs, room.facts) > 1.0 + _ROUNDING
+        return f"has {_memory(room) if memory else room.facts['vcpus']} in all"
+    others = [device for device in room.devices if device.kind != "cpu"] or room.devices
+    found = [_gb_of(device, needs) for device in suited or others]
     return f"has {', '.join(dict.fromkeys(found))}" if found else "has no device"
 
 
@@ -345,6 +385,8 @@ def _taken(room: NodeRoom, enough: Sequence[Device], needs: Needs) -> str:
 
 def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
     """Returns what is left, in the unit of the request; parts are rounded down."""
+    if needs.compute == "CPU" and _memory_left(room) + _ROUNDING < _of_memory(needs, room.facts):
+        return f"{_memory(room, max(_memory_left(room), 0.0))} of memory"
     left = max((1.0 - room.taken.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
     vcpus = _number(room.facts.get("vcpus", ""))
     if needs.compute == "CPU" and needs.vcpus is not None and vcpus:
@@ -352,6 +394,10 @@ def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
     if needs.share < 1.0 and needs.gpu_count == 1 and left >= 0.01:
         return f"{int(left * 100)}%"
     return str(sum(1 for device in healthy if _is_free(room, device, needs)) or "none")
+
+
+def _memory(room: NodeRoom, share: float = 1.0) -> str:
+    return _gb(int(float(room.facts["memory_bytes"]) * share))
 
 
 def _gb_of(device: Device, needs: Needs) -> str:

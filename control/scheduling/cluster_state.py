@@ -20,7 +20,7 @@ from itertools import groupby
 from stoker.control.rules import ahead
 from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.nodes.ways import Reach
-from stoker.control.rules.placement import NodeRoom, takes
+from stoker.control.rules.placement import NodeRoom, charges
 from stoker.control.rules.types import Slot
 from stoker.control.scheduling.placed import PlacedPod, PlacedWorker
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
@@ -73,14 +73,11 @@ class NodeState:
         return "is drained" if self.drained else ""
 
     def shares_taken(self, holders: Iterable[PlacedWorker | PlacedPod]) -> dict[str, float]:
-        """Returns how much of each device these take."""
-        devices = {device.uuid: device for device in self.devices}
-        taken: defaultdict[str, float] = defaultdict(float)
+        """Returns how much of each device, and of the host's memory, these take."""
+        taken: Counter[str] = Counter()
         for holder in holders:
-            for uuid in holder.devices:
-                if uuid in devices:
-                    taken[uuid] += takes(devices[uuid], holder.needs, self.facts)
-        return taken
+            taken.update(charges(self.devices, self.facts, holder.needs, holder.devices))
+        return dict(taken)
 
     def note(self, samples: Iterable[DeviceSample]) -> None:
         """Stores the newest sample of each device; a device that a message leaves out is as it was."""
@@ -194,7 +191,8 @@ class ClusterState:
     def load(self, node: str) -> NodeLoad:
         """Returns the load of a node. What is being claimed for the node is counted, too."""
         jobs = sum(worker.jobs for worker in self._on_node.get(node, {}).values())
-        return NodeLoad(jobs, len(self.nodes[node].devices) if node in self.nodes else 1)
+        devices = self.nodes[node].devices if node in self.nodes else ()
+        return NodeLoad(jobs, sum(device.kind != "cpu" for device in devices) or 1)
 
     def settle(self, slots: Iterable[Slot], taken: Mapping[AttemptKey, str], at: float) -> None:
         """Ends the reservation of these slots, and makes the workers busy that these attempts are on. Those
@@ -279,7 +277,7 @@ class ClusterState:
 
 @record(frozen=True, slots=True)
 class NodeLoad:
-    """All jobs that a node has, of any endpoint, and how many devices carry them."""
+    """All jobs that a node has, of any endpoint, and how many devices carry them: its GPUs, or its CPU."""
 
     jobs: int = 0
     devices: int = 1

@@ -1,4 +1,4 @@
-"""Reads the host's devices: GPUs through NVML if there is a driver, or else one CPU device.
+"""Reads the host's devices: GPUs through NVML if there is a driver, and the CPU.
 
 Each GPU has a thread, which makes one driver call at a time, each with a deadline. A driver call that hangs
 blocks one thread and the samples of that GPU, but not the agent. What the driver does not report is None.
@@ -108,15 +108,15 @@ class NvmlSampler:
         self._threads = {
             gpu.device.uuid: _DriverThread(f"nvml-{gpu.device.uuid}") for gpu in self._gpus if not gpu.lost
         }
-        self._cpu = None if self._gpus else CpuDevice()
+        self._cpu = CpuDevice()
 
     def inventory(self) -> tuple[Device, ...]:
-        return (self._cpu.device,) if self._cpu else tuple(gpu.device for gpu in self._gpus)
+        """Returns the GPUs and MIG devices, in the driver's order, and last the CPU."""
+        return (*(gpu.device for gpu in self._gpus), self._cpu.device)
 
     async def read(self) -> tuple[DeviceReading, ...]:
-        if self._cpu is not None:
-            return (DeviceReading(self._cpu.sample()),)
-        return tuple(await asyncio.gather(*(self._read(gpu) for gpu in self._gpus)))
+        gpus = await asyncio.gather(*(self._read(gpu) for gpu in self._gpus))
+        return (*gpus, DeviceReading(self._cpu.sample()))
 
     async def _read(self, gpu: _Gpu) -> DeviceReading:
         nothing = DeviceSample(gpu.device.uuid)
@@ -148,7 +148,7 @@ class NvmlSampler:
     def facts(self, *, host_pids: bool) -> dict[str, str]:
         """Returns facts about the driver. `host_pids`: this process sees the processes of the whole host,
         which is needed to know how much memory each process on a GPU holds. Raises DevicesUnknown."""
-        if self._cpu is not None:
+        if not self._gpus:
             return {}
         handles = [gpu.handle for gpu in self._gpus if not gpu.lost]
         return _in_time(lambda: {**_cuda(), "gpu_sharing": _sharing(handles, host_pids)}, self._deadline_s)

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import (
     CPU_WORKERS,
+    HOST_MEMORY,
     NodeRoom,
     NoPlacement,
     Placement,
+    after,
+    charges,
     place,
     takes,
     would_be_on_cpus,
@@ -27,7 +30,8 @@ def gpu(n: int, name: str = "H200", memory: int | None = None, kind: str = "gpu"
 
 CPU = Device(uuid="CPU-0", kind="cpu", name="a processor")
 MIG = gpu(9, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB, kind="mig")
-ANY = Needs()
+CPU_2 = replace(CPU, uuid="CPU-2", index=1)
+ANY, CPUS = Needs(), Needs(compute="CPU")
 
 
 def room(*devices: Device, node: str = "n", closed: str = "", **held: float) -> NodeRoom:
@@ -80,7 +84,9 @@ def test_a_gpu_belongs_to_one_worker() -> None:
 def test_nothing_is_placed_on_an_unhealthy_device() -> None:
     unhealthy = {"GPU-0": "Xid 79"}
     assert place([replace(room(gpu(0), gpu(1)), unhealthy=unhealthy)], ANY) == Placement("n", ("GPU-1",))
-    assert place([replace(room(gpu(0), CPU), unhealthy=unhealthy)], ANY) == Placement("n", ("CPU-0",))
+    assert place([replace(room(CPU, CPU_2), unhealthy={"CPU-0": "Xid 79"})], CPUS) == Placement(
+        "n", ("CPU-2",)
+    )
     out = "has none free; device GPU-0 is out of placement: Xid 79"
     alone = replace(room(gpu(0)), unhealthy=unhealthy)
     assert why([alone]) == f"throttled: no node has a free device: node n {out}"
@@ -102,10 +108,19 @@ def test_nothing_is_placed_on_a_closed_node() -> None:
 
 def test_a_container_goes_where_the_engine_can_bring_the_device() -> None:
     unfit = {"GPU-0": "has docker 20, which brings no GPUs"}
-    assert place([replace(room(gpu(0), CPU), unfit=unfit)], ANY) == Placement("n", ("CPU-0",))
+    assert place([replace(room(gpu(0), CPU), unfit=unfit)], CPUS) == Placement("n", ("CPU-0",))
     assert why([replace(room(gpu(0)), unfit=unfit)]) == (
         "no capacity: no node has a free device: node n has docker 20, which brings no GPUs"
     )
+
+
+def test_work_that_requests_no_cpu_waits_for_the_gpus_of_a_node() -> None:
+    busy, cpus = room(gpu(0), CPU, g0=1), room(CPU, node="m")
+    assert why([busy]) == "throttled: no node has a free device: node n has none free"
+    assert place([busy, cpus], ANY) == Placement("m", ("CPU-0",))
+    assert place([busy], CPUS) == Placement("n", ("CPU-0",))
+    assert place([busy, cpus], CPUS) == Placement("m", ("CPU-0",)), "a node without GPUs comes first"
+    assert place([busy, replace(cpus, taken={"CPU-0": 1.0})], CPUS) == Placement("n", ("CPU-0",))
 
 
 # ---- which of several
@@ -263,6 +278,66 @@ def test_who_asks_for_something_of_a_gpu_gets_no_cpu() -> None:
         Needs(cuda_versions=("12.1",)),
     ):
         assert isinstance(place([small], needs), NoPlacement)
+
+
+HOST = {"vcpus": "16", "memory_bytes": str(64 * GIB)}
+
+
+def test_work_on_gpus_takes_cpu_beside_them() -> None:
+    there = (gpu(0), gpu(1), CPU)
+    each = 1 / CPU_WORKERS
+    assert charges(there, HOST, ANY, ("GPU-0",)) == {"GPU-0": 1.0, "CPU-0": each}
+    assert charges(there, HOST, Needs(gpu_count=2), ("GPU-0", "GPU-1"))["CPU-0"] == 2 * each
+    assert charges(there, HOST, Needs(share=0.25, vcpus=4), ("GPU-0",)) == {"GPU-0": 0.25, "CPU-0": 0.25}
+    assert charges(there, HOST, Needs(memory_bytes=16 * GIB), ("GPU-0",))[HOST_MEMORY] == 0.25
+    assert charges(there, {}, Needs(memory_bytes=16 * GIB), ("CPU-0",)) == {"CPU-0": each}
+    assert charges((gpu(0),), HOST, ANY, ("GPU-0",)) == {"GPU-0": 1.0}
+    assert charges(there, HOST, ANY, ()) == {}
+    assert charges(there, HOST, ANY, ("a GPU of another time",)) == {}
+
+
+def test_the_memory_of_the_host_is_counted() -> None:
+    needs = Needs(compute="CPU", vcpus=1, memory_bytes=24 * GIB)
+    rooms = [NodeRoom("n", (gpu(0), CPU), {}, facts=HOST)]
+    for _ in range(2):
+        found = place(rooms, needs)
+        assert isinstance(found, Placement)
+        rooms = after(rooms, found, needs)
+    assert why(rooms, needs) == (
+        "throttled: no node has 1 free vCPUs with 24 GiB of memory: node n has 16 GiB of memory free"
+    )
+    assert isinstance(place(rooms, Needs(compute="CPU", vcpus=14)), Placement)
+    assert why(rooms, replace(needs, memory_bytes=65 * GIB)) == (
+        "no capacity: no node has 1 free vCPUs with 65 GiB of memory: node n has 64 GiB in all"
+    )
+    unknown = [replace(rooms[0], facts={"vcpus": "16"})]
+    assert isinstance(place(unknown, needs), Placement), "what a node does not tell is not held against it"
+
+
+@given(
+    st.lists(
+        st.builds(
+            Needs,
+            compute=st.sampled_from(["", "CPU", "GPU"]),
+            gpu_count=st.integers(1, 2),
+            vcpus=st.none() | st.integers(1, 8),
+            memory_bytes=st.none() | st.integers(1, 32).map(lambda size: size * GIB),
+        ),
+        max_size=24,
+    )
+)
+def test_no_device_is_overfilled_by_what_is_placed_on_it(wanted: list[Needs]) -> None:
+    """What GPU work takes of the CPU beside it may exceed the CPU: nothing for CPUs is placed there then."""
+    rooms = [NodeRoom("a", (gpu(0), gpu(1), CPU), {}, facts=HOST), NodeRoom("b", (CPU,), {}, facts=HOST)]
+    for needs in wanted:
+        found = place(rooms, needs)
+        if isinstance(found, Placement):
+            rooms = after(rooms, found, needs)
+            [chosen] = [room for room in rooms if room.node == found.node]
+            assert all(chosen.taken[uuid] <= 1 + 1e-6 for uuid in found.devices)
+            if "CPU-0" in found.devices:
+                assert chosen.taken.get(HOST_MEMORY, 0.0) <= 1 + 1e-6
+                assert needs.compute == "CPU" or found.node == "b"
 
 
 def test_vcpus_are_counted_where_the_node_reports_how_many_it_has() -> None:

@@ -52,7 +52,7 @@ def test_one_node_refuses_and_another_takes_it() -> None:
     able = fitting("a/b:1", rooms)
     assert [sorted(room.unfit) for room in able] == [["GPU-1"], [], ["cpu"]]
     assert place(able, Needs(compute="GPU")) == Placement("b", ("GPU-1",))
-    assert place(able[:1], Needs()) == Placement("a", ("cpu",))
+    assert place(able[:1], Needs(compute="CPU")) == Placement("a", ("cpu",))
     assert fitting("", rooms) == rooms
 
 

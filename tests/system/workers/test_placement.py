@@ -44,8 +44,10 @@ def test_a_worker_gets_two_gpus_where_it_may_and_others_say_why_they_wait(
     pair = queue_endpoint("pair", FILE, **needs) + 'nodeLabels = {tier = "gold"}\n'
     later = {name: {"workersMin": 0, **fields} for name, fields in LATER.items()}
     others = [queue_endpoint(name, FILE, **fields) for name, fields in later.items()]
-    with running(tmp_path, pair, *others) as stack:
+    beside = queue_endpoint("beside", FILE, computeType="CPU")
+    with running(tmp_path, pair, beside, *others) as stack:
         assert sees(stack, "pair", tmp_path) == "GPU-0,GPU-1"
+        assert sees(stack, "beside", tmp_path) == "", "work for CPUs runs beside GPUs that are in use"
         jobs = {name: stack.run(name, {}) for name in later}
         for name, job in jobs.items():
             expected = REASONS[name]
@@ -60,13 +62,13 @@ def test_a_worker_gets_two_gpus_where_it_may_and_others_say_why_they_wait(
 LATER = {
     "newer": {"minCudaVersion": "12.10"},
     "full": {"gpuTypeIds": ["Fake"]},
-    "cpu": {"computeType": "CPU"},
+    "vcpus": {"computeType": "CPU", "vcpuCount": 1024},
     "small": {"gpuMemoryShare": 0.5, "computeType": "GPU"},
 }
 REASONS = {
     "newer": "no capacity: no node has a free GPU with CUDA 12.10 or later: node ",
     "full": "throttled: no node has a free GPU of Fake: node ",
-    "cpu": "no capacity: no node has a free CPU: node ",
+    "vcpus": "no capacity: no node has 1024 free vCPUs: node ",
     "small": "no node has 50% of a GPU free: node " if sees_host_processes() else "shares no GPU: its agent",
 }
 

@@ -81,7 +81,10 @@ def look(library: Path, host: str, short_s: float = SHORT_S) -> Any:
 
 
 def devices(reported: Any) -> tuple[list[Device], list[DeviceSample], list[DeviceSample]]:
+    """The GPUs of an inventory and of two looks. The CPU comes last in each."""
     inventory, first, second = reported
+    assert Device(**inventory.pop()).kind == "cpu"
+    assert {first.pop()["uuid"], second.pop()["uuid"]} == {"cpu"}
     return (
         [Device(**one) for one in inventory],
         [DeviceSample(**one) for one in first],

@@ -157,7 +157,8 @@ async def test_a_cpu_endpoint_is_one(api: Managed) -> None:
     assert (body["computeType"], body["instanceIds"]) == ("CPU", ["cpu3c-8-16", "cpu5g-8-32"])
     stored = api.plane.endpoints.by_id.get(body["id"])
     assert stored is not None
-    assert (stored.run.needs.compute, stored.run.needs.vcpus) == ("CPU", 8)
+    needs = stored.run.needs
+    assert (needs.compute, needs.vcpus, needs.memory_bytes) == ("CPU", 8, 16_000_000_000)
 
 
 async def test_an_endpoint_of_the_file_is_the_files_to_change(api: Managed) -> None:
