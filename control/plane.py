@@ -39,7 +39,7 @@ from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
-from stoker.control.resources import ManagedResources
+from stoker.control.resources import ManagedResources, hosted
 from stoker.control.resources.blueprint import relocked
 from stoker.control.rules.types import (
     Endpoint,
@@ -184,13 +184,16 @@ class Plane:
 
         def begin(conn: Conn) -> tuple[tuple[Endpoint, ...], tuple[str, ...]]:
             declared = {endpoint.id for endpoint in endpoints}
-            for endpoint in store.list_endpoints(conn):
+            before = {endpoint.id: endpoint for endpoint in store.list_endpoints(conn)}
+            for endpoint in before.values():
                 if endpoint.origin == "file" and endpoint.id not in declared:
                     store.remove_endpoint(conn, endpoint.id, now)
                 elif endpoint.origin == "api" and (run := relocked(endpoint.run, settings)) != endpoint.run:
                     store.put_endpoint(conn, replace(endpoint, run=run), now)
             for endpoint in endpoints:
-                store.put_endpoint(conn, endpoint, now)
+                by_file = settings.set_by_file.get(endpoint.id, ())
+                old = before.get(endpoint.id) if endpoint.hosted else None
+                store.put_endpoint(conn, hosted.as_before(endpoint, old, by_file) if old else endpoint, now)
             for gone in store.deleted_endpoints(conn):
                 store.cancel_all(conn, gone, now, ALL_JOBS)
             return store.list_endpoints(conn), store.take_over(conn, now - settings.silence_s)

@@ -202,6 +202,18 @@ class TalkingVideoPipeline(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineNeeds:
+    """The needs of a pipeline on a GPU host, unless the operator says otherwise. `gpu_memory_gb`: the least
+    memory of each GPU, in GB, with the weights as they are published; `saving_gb`: with the profile
+    `low-memory`. `gpu_types` are the drivers' names of GPUs, the best first; none: any will do."""
+
+    gpu_memory_gb: int = 0
+    saving_gb: int = 0
+    gpu_types: tuple[str, ...] = ()
+    gpu_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineEntry:
     """A named way to run a hosted model.
 
@@ -210,8 +222,9 @@ class PipelineEntry:
     `weights` is an entry of weights.lock, which also names the licence, or of the file `lock` if that is
     given. `defaults`, `inputs` and `loras` are for image pipelines: the inputs that it takes besides those of
     the hosted model, or with other bounds, as JSON Schema by name; and the entries of the lock whose LoRAs
-    jobs may choose. `profile` is the set of speed-ups, unless STOKER_PROFILE names another (`exact`: none
-    that changes what is seen). `small`: made for a host without a GPU, and chosen by itself only there.
+    jobs may choose. `needs` is what a node must have for it. `profile` is the set of speed-ups, unless
+    STOKER_PROFILE names another (`exact`: none that changes what is seen). `small`: made for a host without a
+    GPU, and chosen by itself only there.
     `made_up`: Stoker makes its weights itself. They are small, and the output shows that all parts work, not
     what the prompt describes.
     """
@@ -224,6 +237,7 @@ class PipelineEntry:
     defaults: ImageDefaults = field(default=ImageDefaults(steps=28))
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     loras: tuple[str, ...] = ()
+    needs: PipelineNeeds = field(default=PipelineNeeds())
     profile: str = "exact"
     small: bool = False
     made_up: bool = False

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from stoker.models.declaration import ModelDeclaration
-from stoker.models.interface import ImageDefaults, PipelineEntry
+from stoker.models.interface import ImageDefaults, PipelineEntry, PipelineNeeds
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.families.flux2_klein import Flux2Klein
@@ -48,6 +48,7 @@ _IMAGE: Final = (
         load=Flux,
         options={"text_tokens": 512},
         defaults=OF_THE_INTERFACE,
+        needs=PipelineNeeds(gpu_memory_gb=36, saving_gb=12),
         about="FLUX.1-dev, 12 B parameters; a licence of its own, non-commercial",
     ),
     PipelineEntry(
@@ -57,6 +58,7 @@ _IMAGE: Final = (
         load=Flux,
         options={"text_tokens": 256},
         defaults=ImageDefaults(steps=4),
+        needs=PipelineNeeds(gpu_memory_gb=36, saving_gb=12),
         about="FLUX.1-schnell, 12 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
     ),
     PipelineEntry(
@@ -65,6 +67,7 @@ _IMAGE: Final = (
         weights="sdxl",
         load=StableDiffusionXL,
         defaults=ImageDefaults(steps=50, guidance=5.0, negative_prompt=True),
+        needs=PipelineNeeds(gpu_memory_gb=10, saving_gb=8),
         about="Stable Diffusion XL base 1.0, 2.6 B parameters; OpenRAIL++",
     ),
     PipelineEntry(
@@ -73,6 +76,7 @@ _IMAGE: Final = (
         weights="z-image-turbo",
         load=ZImage,
         defaults=ImageDefaults(steps=8),
+        needs=PipelineNeeds(gpu_memory_gb=24, saving_gb=12),
         about="Z-Image Turbo, 6 B parameters; made for 8 steps, ignores guidance; Apache-2.0",
     ),
     PipelineEntry(
@@ -81,6 +85,7 @@ _IMAGE: Final = (
         weights="flux-2-klein-4b",
         load=Flux2Klein,
         defaults=ImageDefaults(steps=4),
+        needs=PipelineNeeds(gpu_memory_gb=20, saving_gb=12),
         about="FLUX.2 klein, 4 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
     ),
     PipelineEntry(
@@ -89,6 +94,7 @@ _IMAGE: Final = (
         weights="qwen-image",
         load=QwenImage,
         defaults=ImageDefaults(steps=50, guidance=4.0, negative_prompt=True),
+        needs=PipelineNeeds(gpu_memory_gb=64, saving_gb=24),
         about="Qwen-Image, 20 B parameters: 50 steps of two forwards; Apache-2.0",
     ),
     PipelineEntry(
@@ -97,6 +103,7 @@ _IMAGE: Final = (
         weights="sd-3.5-large",
         load=StableDiffusion3,
         defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True),
+        needs=PipelineNeeds(gpu_memory_gb=32, saving_gb=16),
         about="Stable Diffusion 3.5 Large, 8 B parameters; Stability AI's community licence",
     ),
     PipelineEntry(
@@ -126,6 +133,7 @@ _VIDEO: Final = (
         "infinitetalk",
         model="talking-video",
         weights="infinitetalk",
+        needs=PipelineNeeds(gpu_memory_gb=24, saving_gb=24),
         about="InfiniteTalk on Wan 2.1, 19 B parameters: 40 steps of three forwards; Apache-2.0",
     ),
     PipelineEntry(
@@ -133,6 +141,7 @@ _VIDEO: Final = (
         model="talking-video",
         weights="infinitetalk-fast",
         options={"sampling": "distilled"},
+        needs=PipelineNeeds(gpu_memory_gb=24, saving_gb=24),
         about="the same with a distilled LoRA: 8 steps of two forwards",
     ),
     PipelineEntry(
@@ -200,11 +209,15 @@ def known_pipelines() -> list[PipelineEntry]:
     return found
 
 
-def requested_pipelines(names: str | None) -> dict[str, PipelineEntry]:
-    """Returns the pipelines of a comma-separated list, by model; for each model the last pipeline counts.
-    Raises UnknownPipeline."""
+def requested_pipelines(names: str | None) -> tuple[PipelineEntry, ...]:
+    """Returns the pipelines of a comma-separated list, each once. Raises UnknownPipeline."""
     listed = (name.strip() for name in (names or "").split(","))
-    return {entry.model: entry for entry in (pipeline(name) for name in listed if name)}
+    return tuple(pipeline(name) for name in dict.fromkeys(name for name in listed if name))
+
+
+def requested_for(model: str, names: str | None) -> tuple[PipelineEntry, ...]:
+    """Returns those pipelines of a comma-separated list that run this model. Raises UnknownPipeline."""
+    return tuple(entry for entry in requested_pipelines(names) if entry.model == model)
 
 
 def smallest(model: ModelDeclaration) -> PipelineEntry:
@@ -215,15 +228,15 @@ def smallest(model: ModelDeclaration) -> PipelineEntry:
 def choose_pipeline(
     model: ModelDeclaration, requested: str | None, device_kind: str, lacking: Callable[[str], str]
 ) -> PipelineEntry:
-    """Returns the pipeline to run: the one requested for this model, else the best whose weights are on this
-    host.
+    """Returns the pipeline to run: the first that is requested for this model, else the best whose weights
+    are on this host.
 
     `lacking` returns why the weights of a name cannot be used on this host and how to get them; an empty text
     if they can. Unless they are requested, small pipelines are chosen only on a host without a GPU; a host
     with a GPU raises NoWeights instead, since customers pay for its output.
     """
-    if found := requested_pipelines(requested).get(model.id):
-        return found
+    if found := requested_for(model.id, requested):
+        return found[0]
     real = [PIPELINES[name] for name in model.pipelines if not PIPELINES[name].small]
     small = smallest(model)
     why = {entry.name: lacking(entry.weights) for entry in real}

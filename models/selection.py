@@ -1,8 +1,8 @@
 """The first step of a hosted model's worker: it chooses the pipeline, begins to read its weights and logs its
 name.
 
-Environment: STOKER_PIPELINE names pipelines of `stoker.models.registry`, at most one for each model, and
-applies on any device; without it the best pipeline whose weights are on this machine is chosen.
+Environment: STOKER_PIPELINE names pipelines of `stoker.models.registry`, of which the first for the model
+runs, on any device; without it the best pipeline whose weights are on this machine is chosen.
 STOKER_WEIGHTS_DIR is the folder that holds a folder of weights for each model (default: the user's cache).
 Weights that Stoker makes itself are made there if they are missing; others must have been fetched.
 """

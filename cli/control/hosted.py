@@ -1,29 +1,47 @@
 """Control's hosted endpoints, made from the models' declarations, which need no torch.
 
 STOKER_PIPELINE, a list with commas, chooses their pipelines, whose weights their nodes then fetch; otherwise
-a worker takes the best pipeline whose weights are on its machine. The agent's host decides where weights are
-stored. The first hosted endpoint always has a worker; the others get one with their first job. The imports of
-all models are preloaded for each: workers with equal environments are forked from one zygote, so a first job
-waits for weights, not for imports.
+a worker takes the best pipeline whose weights are on its machine. Of several pipelines for one model each has
+an endpoint. The agent's host decides where weights are stored. The first hosted endpoint always has a worker;
+the others get one with their first job. The imports of all models are preloaded for each: workers with equal
+environments are forked from one zygote, so a first job waits for weights, not for imports.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError
-from stoker.control.config.config import check_aliases, device_prices, to_endpoints
-from stoker.control.config.sections import Config, EndpointSection
+from stoker.control.config.config import (
+    check_aliases,
+    device_prices,
+    priced,
+    to_endpoints,
+    with_workers,
+    worker_limits,
+    worker_needs,
+)
+from stoker.control.config.sections import Config, EndpointSection, HostedSection
+from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import Endpoint, EndpointVersion
+from stoker.control.rules.volumes import GB
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry
-from stoker.models.registry import NoWeights, UnknownPipeline, requested_pipelines, smallest
+from stoker.models.registry import (
+    NoWeights,
+    UnknownPipeline,
+    requested_for,
+    requested_pipelines,
+    smallest,
+)
 from stoker.models.selection import choose
+from stoker.models.speed_ups import profiles
 from stoker.models.weights import WeightsError
 from stoker.wire.messages import LockedWeights, Price
 
@@ -33,7 +51,7 @@ PIPELINE = "STOKER_PIPELINE"
 def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping[str, str]) -> list[Endpoint]:
     """Returns the hosted endpoints and those of the configuration. Raises CliError if two have the same
     id."""
-    models = hosted_endpoints(hosted, variables, device_prices(config))
+    models = hosted_endpoints(hosted, variables, device_prices(config), config.hosted)
     declared = zip(to_endpoints(config), config.endpoints, strict=True)
     endpoints = [*models, *(_with_weights(endpoint, section) for endpoint, section in declared)]
     ids = [endpoint.id for endpoint in endpoints]
@@ -56,26 +74,67 @@ def _with_weights(endpoint: Endpoint, section: EndpointSection) -> Endpoint:
 
 
 def with_hosted_aliases(endpoints: Iterable[Endpoint], configured: Mapping[str, str]) -> dict[str, str]:
-    """Returns the configured aliases, and the names by which existing programs call the hosted models. An
-    endpoint or an alias of the operator with the same name has priority."""
+    """Returns the configured aliases, and the names by which existing programs call the hosted models: those
+    of a model, and that of the pipeline which runs where the endpoint has the model's name. An endpoint or an
+    alias of the operator with the same name has priority."""
     endpoints = list(endpoints)
     taken = {endpoint.id for endpoint in endpoints}
-    hosted = [endpoint.id for endpoint in endpoints if endpoint.hosted and endpoint.id in MODELS]
-    known = {alias: model for model in hosted for alias in MODELS[model].aliases if alias not in taken}
+    known = {
+        alias: endpoint.id
+        for endpoint in endpoints
+        if endpoint.hosted and endpoint.id in MODELS
+        for alias in (*MODELS[endpoint.id].aliases, *_first_pipeline(endpoint))
+        if alias not in taken
+    }
     return known | dict(configured)
+
+
+def _first_pipeline(endpoint: Endpoint) -> tuple[str, ...]:
+    return tuple(one.name for one in requested_for(endpoint.id, endpoint.run.env.get(PIPELINE))[:1])
 
 
 def hosted_endpoints(
     ids: Sequence[str],
     variables: Mapping[str, str],
     more_prices: Sequence[Price] = (),
+    sections: Mapping[str, HostedSection] = MappingProxyType({}),
 ) -> list[Endpoint]:
-    """Returns the endpoints of these models. Each has at most one worker, so that a model's weights are in
-    memory once."""
-    models = [_declared(model) for model in ids]
-    preload = tuple(sorted({name for model in models for name in model.preload}))
-    endpoints = [_endpoint(model, variables, preload, more_prices) for model in models]
-    return [replace(endpoint, workers_min=int(first == 0)) for first, endpoint in enumerate(endpoints)]
+    """Returns the endpoints of these models: one named as the model, which runs the first of its pipelines
+    that are requested, and one for each further pipeline, with its name. `sections` are the file's, by
+    endpoint. The first endpoint always has a worker, unless its section says otherwise. Raises CliError."""
+    offers = [offer for model in ids for offer in _offers(_declared(model), variables)]
+    if unknown := sorted(sections.keys() - {offer.endpoint for offer in offers}):
+        there = ", ".join(offer.endpoint for offer in offers) or "none"
+        raise CliError(f"[hosted.{unknown[0]}]: there is no such hosted endpoint; served are {there}")
+    preload = tuple(sorted({name for offer in offers for name in offer.model.preload}))
+    return [
+        _endpoint(
+            offer,
+            _section(sections.get(offer.endpoint, HostedSection()), is_first=number == 0),
+            variables,
+            preload,
+            more_prices,
+        )
+        for number, offer in enumerate(offers)
+    ]
+
+
+def _section(given: HostedSection, *, is_first: bool) -> HostedSection:
+    if not is_first or "workersMin" in given.model_fields_set:
+        return given
+    return given.model_copy(update={"workersMin": min(1, given.workersMax)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A model at an endpoint. `requested` are the pipelines of which its workers run the first that is for
+    the model; those of all models, where it may be so, since workers with equal environments are forked from
+    one zygote. `chosen` is that one; None: the best on a worker's machine."""
+
+    endpoint: str
+    model: ModelDeclaration
+    requested: tuple[PipelineEntry, ...]
+    chosen: PipelineEntry | None
 
 
 def _declared(model: str) -> ModelDeclaration:
@@ -86,41 +145,62 @@ def _declared(model: str) -> ModelDeclaration:
         raise CliError(f"there is no hosted endpoint {model!r}; there are {there}") from None
 
 
+def _offers(model: ModelDeclaration, variables: Mapping[str, str]) -> Iterator[_Offer]:
+    requested = _requested(variables)
+    first = {entry.model: entry for entry in reversed(requested)}
+    together = tuple(entry for entry in requested if entry is first[entry.model])
+    yield _Offer(model.id, model, together, first.get(model.id))
+    for entry in requested:
+        if entry.model == model.id and entry not in together:
+            yield _Offer(entry.name, model, (entry,), entry)
+
+
 def _endpoint(
-    found: ModelDeclaration,
+    offer: _Offer,
+    section: HostedSection,
     variables: Mapping[str, str],
     preload: tuple[str, ...],
     more_prices: Sequence[Price],
 ) -> Endpoint:
-    chosen = _chosen(variables)
-    names = ",".join(entry.name for entry in chosen.values())
-    schema = found.schema
-    if found.schema_for is not None and found.id in chosen:
-        schema = found.schema_for(chosen[found.id])
-    _check_settings(found, variables)
-    env = {**found.env, **({PIPELINE: names} if names else {})}
-    env |= {name: variables[name] for name in (*found.more_weights, *found.settings) if variables.get(name)}
+    model, chosen = offer.model, offer.chosen
+    schema = model.schema_for(chosen) if model.schema_for is not None and chosen else model.schema
+    _check_settings(model, variables)
+    names = ",".join(entry.name for entry in offer.requested)
+    env = {**model.env, **({PIPELINE: names} if names else {})}
+    env |= {name: variables[name] for name in (*model.more_weights, *model.settings) if variables.get(name)}
     at_once = 1
-    if found.concurrency is not None:
-        at_once = found.settings[found.concurrency](variables.get(found.concurrency) or "")
-    prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
-    return Endpoint(
-        id=found.id,
-        account="default",
-        name=found.name,
-        version=1,
-        run=EndpointVersion(
-            handler=found.handler,
-            env=env,
-            schema=schema,
-            prices=prices,
-            preload=preload,
-            concurrency=at_once,
-            weights=_weights(found, chosen.get(found.id), variables),
-        ),
-        hosted=True,
-        workers_max=1,
-        idle_timeout_s=3600,
+    if model.concurrency is not None:
+        at_once = model.settings[model.concurrency](variables.get(model.concurrency) or "")
+    prices = (*(Price(price["metric"], price["nano_usd"]) for price in model.prices), *more_prices)
+    run = EndpointVersion(
+        handler=model.handler,
+        env=env,
+        schema=schema,
+        prices=priced(section, prices),
+        preload=preload,
+        concurrency=at_once,
+        limits=worker_limits(section.limits),
+        needs=_needs(section, chosen, variables),
+        weights=_weights(model, chosen, variables),
+    )
+    name = model.name if chosen is None or offer.endpoint == model.id else f"{model.name}: {chosen.name}"
+    made = Endpoint(id=offer.endpoint, account="default", name=name, version=1, run=run, hosted=True)
+    return with_workers(made, section)
+
+
+def _needs(section: HostedSection, chosen: PipelineEntry | None, variables: Mapping[str, str]) -> Needs:
+    """Returns what the section requests of nodes; of what it leaves out, what the pipeline needs."""
+    needs, given = worker_needs(section), section.model_fields_set
+    if chosen is None or needs.compute == "CPU":
+        return needs
+    pipeline, profiles_ = chosen.needs, profiles.parse(variables.get(profiles.ENVIRONMENT) or "")
+    profile = profiles_.get(chosen.name, profiles_.get("", chosen.profile))
+    gigabytes = pipeline.saving_gb if profile.startswith(profiles.LOW_MEMORY) else pipeline.gpu_memory_gb
+    return replace(
+        needs,
+        gpu_types=needs.gpu_types if "gpuTypeIds" in given else pipeline.gpu_types,
+        gpu_count=needs.gpu_count if "gpuCount" in given else pipeline.gpu_count,
+        gpu_memory_bytes=needs.gpu_memory_bytes if "gpuMemoryMb" in given else gigabytes * GB or None,
     )
 
 
@@ -146,7 +226,7 @@ def _check_settings(found: ModelDeclaration, variables: Mapping[str, str]) -> No
             raise CliError(str(error)) from None
 
 
-def _chosen(variables: Mapping[str, str]) -> dict[str, PipelineEntry]:
+def _requested(variables: Mapping[str, str]) -> tuple[PipelineEntry, ...]:
     try:
         return requested_pipelines(variables.get(PIPELINE))
     except UnknownPipeline as error:
@@ -157,12 +237,13 @@ def serving_rows(ids: Sequence[str], kinds: str) -> list[tuple[str, str]]:
     """Returns each hosted endpoint with the pipeline that it runs on a machine with devices of these kinds,
     or why its jobs wait. Its workers choose by the same rule, and report the choice in `/health`."""
     kind = next((kind for kind in kinds.split() if kind != "cpu"), "cpu")
-    return [(model, _serving(MODELS[model], kind)) for model in ids]
+    offers = [offer for model in ids for offer in _offers(MODELS[model], os.environ)]
+    return [(offer.endpoint, _serving(offer, kind)) for offer in offers]
 
 
-def _serving(model: ModelDeclaration, device_kind: str) -> str:
+def _serving(offer: _Offer, device_kind: str) -> str:
     try:
-        return f"runs {choose(model, device_kind).description}"
+        return f"runs {(offer.chosen or choose(offer.model, device_kind)).description}"
     except NoWeights as error:
         return f"its jobs wait: {error}"
 
@@ -170,8 +251,10 @@ def _serving(model: ModelDeclaration, device_kind: str) -> str:
 def needed_weights(ids: Sequence[str], variables: Mapping[str, str] = os.environ) -> dict[str, Path | None]:
     """Returns the weights that a machine needs to serve these, with their lock file unless it is this
     installation's: of chosen pipelines, or of those that a host without a GPU runs."""
-    chosen = _chosen(variables)
     models = [MODELS[model] for model in ids if model in MODELS]
     more = {variables.get(name) or entry for model in models for name, entry in model.more_weights.items()}
-    here = [chosen.get(model.id) or smallest(model) for model in models]
-    return dict.fromkeys(sorted(more)) | {entry.weights: entry.lock for entry in here}
+    chosen = {
+        model.id: [one for one in _requested(variables) if one.model == model.id] or [smallest(model)]
+        for model in models
+    }
+    return dict.fromkeys(sorted(more)) | {one.weights: one.lock for here in chosen.values() for one in here}

@@ -157,6 +157,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             prices=device_prices(config),
             gateway_ways=config.gateway_ways,
             network_namespace=network_namespace(),
+            set_by_file={name: frozenset(one.model_fields_set) for name, one in config.hosted.items()},
             spool=str(folder.spool),
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))

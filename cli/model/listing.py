@@ -9,7 +9,7 @@ from stoker.cli import tables
 from stoker.cli.errors import CliError
 from stoker.models import weights
 from stoker.models.hosted import MODELS
-from stoker.models.interface import PipelineEntry
+from stoker.models.interface import PipelineEntry, PipelineNeeds
 from stoker.models.registry import UnknownPipeline, known_pipelines, pipeline
 
 COLUMNS = ("name", "model", "weights", "licence", "about")
@@ -61,9 +61,18 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
         "guidance": entry.defaults.guidance if image else None,
         "negative_prompt": entry.defaults.negative_prompt if image else None,
         "profile": entry.profile,
+        "gpu_memory": _gpu_memory(entry.needs),
         "inputs": {field: _bounds(rule) for field, rule in schema["properties"].items()},
         "prices": {price["metric"]: f"{price['nano_usd'] / 1e9:.9f} USD" for price in model.prices},
     }
+
+
+def _gpu_memory(needs: PipelineNeeds) -> str | None:
+    if not needs.gpu_memory_gb:
+        return None
+    gpus = f"{needs.gpu_count} GPUs with each " if needs.gpu_count > 1 else ""
+    saving = f", or {needs.saving_gb} GB with the profile low-memory"
+    return f"{gpus}{needs.gpu_memory_gb} GB{saving if 0 < needs.saving_gb < needs.gpu_memory_gb else ''}"
 
 
 def _bounds(rule: dict[str, Any]) -> str:

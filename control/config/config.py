@@ -13,18 +13,21 @@
     [cors]                                which web pages may call from a browser
     [[registries]]                        id, username and password of a container registry
     [[endpoints]]                         field names of the management API, and an image's `handler`
+    [hosted.text-to-image]                workers, needs, limits and prices of a hosted endpoint
 
 `imageName` is `local:` and a path on the node, or an image: then a worker is a container. Its program uses
 the worker protocol, unless `handler` names a python handler in the image.
 
 Relative paths start at the file's folder. Links are resolved before a path is compared with the roots, so
-that none can lead out of them. Hosted endpoints are not declared here, but on the command line.
+that none can lead out of them. Which hosted endpoints there are is said
+on the command line.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ from stoker.control.config.image_names import LOCAL, ImageNameError, resolved
 from stoker.control.config.sections import (
     Config,
     EndpointSection,
+    HostedSection,
     LimitsSection,
     Prices,
     RateLimits,
@@ -43,6 +47,7 @@ from stoker.control.config.sections import (
     S3Section,
     Section,
     TlsSection,
+    WorkersSection,
 )
 from stoker.control.rules.billing import PriceList
 from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS
@@ -81,25 +86,35 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
     prices = device_prices(config)
     registries = registry_auths(config)
     return [
-        Endpoint(
-            id=declared.id,
-            account=account,
-            name=declared.name or declared.id,
-            version=1,
-            run=to_version(declared, prices, registries.get(declared.containerRegistryAuthId or "")),
-            workers_min=declared.workersMin,
-            workers_max=declared.workersMax,
-            idle_timeout_s=declared.idleTimeout,
-            execution_timeout_ms=declared.executionTimeoutMs or DEFAULT_EXECUTION_TIMEOUT_MS,
-            ttl_ms=declared.ttlMs,
-            max_attempts=declared.maxAttempts,
-            handler_retries=declared.retryHandlerErrors,
-            type=declared.type,
-            scaler_type=declared.scalerType,
-            scaler_value=declared.scalerValue,
+        with_workers(
+            Endpoint(
+                id=declared.id,
+                account=account,
+                name=declared.name or declared.id,
+                version=1,
+                run=to_version(declared, prices, registries.get(declared.containerRegistryAuthId or "")),
+                type=declared.type,
+            ),
+            declared,
         )
         for declared in config.endpoints
     ]
+
+
+def with_workers(endpoint: Endpoint, declared: WorkersSection) -> Endpoint:
+    """Returns the endpoint with the workers and the jobs' limits that are declared."""
+    return replace(
+        endpoint,
+        workers_min=declared.workersMin,
+        workers_max=declared.workersMax,
+        idle_timeout_s=declared.idleTimeout,
+        execution_timeout_ms=declared.executionTimeoutMs or DEFAULT_EXECUTION_TIMEOUT_MS,
+        ttl_ms=declared.ttlMs,
+        max_attempts=declared.maxAttempts,
+        handler_retries=declared.retryHandlerErrors,
+        scaler_type=declared.scalerType,
+        scaler_value=declared.scalerValue,
+    )
 
 
 def registry_auths(config: Config) -> dict[str, RegistryAuth]:
@@ -114,12 +129,11 @@ def to_version(
     of all endpoints for the same metric."""
     image = declared.imageName
     local = image.startswith(LOCAL)
-    own = (Price(metric, nano_usd) for metric, nano_usd in declared.prices.items())
     return EndpointVersion(
         handler=image.removeprefix(LOCAL) if local else declared.handler or "",
         env=dict(declared.env),
         schema=declared.inputSchema,
-        prices=(*own, *(price for price in prices if price.metric not in declared.prices)),
+        prices=priced(declared, prices),
         concurrency=declared.concurrency,
         preload=declared.preload,
         kind=_kind(declared),
@@ -127,11 +141,11 @@ def to_version(
         image="" if local else image,
         registry=registry,
         volume=declared.networkVolumeId or "",
-        limits=_limits(declared.limits),
+        limits=worker_limits(declared.limits),
         start_timeout_s=float(declared.start_timeout_s),
         max_jobs=declared.maxJobs,
         max_growth_bytes=_bytes(declared.maxMemoryGrowthMb),
-        needs=_needs(declared),
+        needs=worker_needs(declared),
     )
 
 
@@ -141,7 +155,13 @@ def _kind(declared: EndpointSection) -> str:
     return "protocol" if declared.is_program else "python"
 
 
-def _needs(declared: EndpointSection) -> Needs:
+def priced(declared: WorkersSection, prices: Iterable[Price]) -> tuple[Price, ...]:
+    """Returns these prices, of which the declared replace those for the same metric."""
+    own = (Price(metric, nano_usd) for metric, nano_usd in declared.prices.items())
+    return (*own, *(price for price in prices if price.metric not in declared.prices))
+
+
+def worker_needs(declared: WorkersSection) -> Needs:
     return Needs(
         compute=declared.computeType or "",
         gpu_types=declared.gpuTypeIds,
@@ -157,7 +177,7 @@ def _needs(declared: EndpointSection) -> Needs:
     )
 
 
-def _limits(declared: LimitsSection) -> WorkerLimits | None:
+def worker_limits(declared: LimitsSection) -> WorkerLimits | None:
     if declared == LimitsSection():
         return None
     return WorkerLimits(_bytes(declared.memoryMb), declared.cpus, declared.pids, declared.openFiles)
@@ -250,6 +270,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "rate_limits": RateLimits,
     "registries": RegistrySection,
     "endpoints": EndpointSection,
+    "hosted": HostedSection,
 }
 
 

@@ -27,6 +27,7 @@ from stoker.control.rules.limits import (
 )
 from stoker.control.rules.nodes.ways import WAYS, Way
 from stoker.control.rules.submissions import abbreviated, is_http_url
+from stoker.control.rules.types import AS_MANY_AS_FIT
 
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
@@ -147,13 +148,10 @@ class LimitsSection(Section):
     openFiles: Annotated[int | None, Field(ge=64, le=1 << 20)] = None
 
 
-class EndpointSection(Section):
-    id: Annotated[str, Field(pattern=_ID)]
-    name: Annotated[str | None, Field(max_length=191)] = None
-    type: Literal["QUEUE", "LOAD_BALANCER"] = "QUEUE"
-    imageName: str
-    handler: Annotated[str | None, Field(pattern=HANDLER, max_length=1024)] = None
-    env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
+class WorkersSection(Section):
+    """The fields of every endpoint: how many workers it has, what each needs of its node, and its jobs'
+    limits and prices."""
+
     workersMin: Annotated[int, Field(ge=0)] = 0
     workersMax: Annotated[int, Field(ge=0)] = 3
     idleTimeout: Annotated[int, Field(ge=1, le=3600)] = 5
@@ -161,12 +159,6 @@ class EndpointSection(Section):
     ttlMs: Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])] = DEFAULT_TTL_MS
     maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
     retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
-    preload: tuple[Annotated[str, Field(pattern=MODULE, max_length=200)], ...] = ()
-    dockerStartCmd: tuple[Annotated[str, Field(pattern=_ARGUMENT, max_length=4096)], ...] = ()
-    concurrency: Annotated[int, Field(ge=1, le=1000)] = 1
-    initTimeout: Annotated[int, Field(ge=INIT_TIMEOUT_S[0], le=INIT_TIMEOUT_S[1])] = 420
-    maxJobs: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
-    maxMemoryGrowthMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
     computeType: Literal["GPU", "CPU"] | None = None
     gpuTypeIds: tuple[Annotated[str, Field(min_length=1, max_length=191)], ...] = ()
     gpuCount: Annotated[int, Field(ge=1, le=64)] = 1
@@ -179,13 +171,42 @@ class EndpointSection(Section):
     vcpuCount: Annotated[int | None, Field(ge=1, le=1024)] = None
     scalerType: Literal["QUEUE_DELAY", "REQUEST_COUNT"] = "REQUEST_COUNT"
     scalerValue: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    inputSchema: dict[str, Any] | None = None
     prices: dict[Annotated[str, Field(pattern=_METRIC)], _Nano] = {}
+    limits: LimitsSection = LimitsSection()
+
+    @model_validator(mode="after")
+    def _bounds(self) -> WorkersSection:
+        if self.workersMin > self.workersMax:
+            raise ValueError(
+                f"workersMin must be at most workersMax; got {self.workersMin} and {self.workersMax}"
+            )
+        low, high = EXECUTION_TIMEOUT_MS
+        if self.executionTimeoutMs != 0 and not low <= self.executionTimeoutMs <= high:
+            raise ValueError(
+                f"executionTimeoutMs must be an integer from {low} to {high}, or 0 for the default of"
+                f" {DEFAULT_EXECUTION_TIMEOUT_MS}; got {self.executionTimeoutMs}"
+            )
+        return self
+
+
+class EndpointSection(WorkersSection):
+    id: Annotated[str, Field(pattern=_ID)]
+    name: Annotated[str | None, Field(max_length=191)] = None
+    type: Literal["QUEUE", "LOAD_BALANCER"] = "QUEUE"
+    imageName: str
+    handler: Annotated[str | None, Field(pattern=HANDLER, max_length=1024)] = None
+    env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
+    preload: tuple[Annotated[str, Field(pattern=MODULE, max_length=200)], ...] = ()
+    dockerStartCmd: tuple[Annotated[str, Field(pattern=_ARGUMENT, max_length=4096)], ...] = ()
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = 1
+    initTimeout: Annotated[int, Field(ge=INIT_TIMEOUT_S[0], le=INIT_TIMEOUT_S[1])] = 420
+    maxJobs: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
+    maxMemoryGrowthMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
+    inputSchema: dict[str, Any] | None = None
     networkVolumeId: Annotated[str | None, Field(pattern=_ID)] = None
     containerRegistryAuthId: Annotated[str | None, Field(pattern=_ID)] = None
     weights: tuple[Annotated[str, Field(pattern=WEIGHTS)], ...] = ()
     weightsLock: Annotated[str | None, Field(min_length=1, max_length=4096)] = None
-    limits: LimitsSection = LimitsSection()
 
     @field_validator("inputSchema")
     @classmethod
@@ -259,19 +280,14 @@ class EndpointSection(Section):
                 )
         return self
 
-    @model_validator(mode="after")
-    def _bounds(self) -> EndpointSection:
-        if self.workersMin > self.workersMax:
-            raise ValueError(
-                f"workersMin must be at most workersMax; got {self.workersMin} and {self.workersMax}"
-            )
-        low, high = EXECUTION_TIMEOUT_MS
-        if self.executionTimeoutMs != 0 and not low <= self.executionTimeoutMs <= high:
-            raise ValueError(
-                f"executionTimeoutMs must be an integer from {low} to {high}, or 0 for the default of"
-                f" {DEFAULT_EXECUTION_TIMEOUT_MS}; got {self.executionTimeoutMs}"
-            )
-        return self
+
+class HostedSection(WorkersSection):
+    """A hosted endpoint, named by its id. Its other fields are its model's."""
+
+    workersMax: Annotated[int, Field(ge=0)] = AS_MANY_AS_FIT
+    idleTimeout: Annotated[int, Field(ge=1, le=3600)] = 300
+    scalerType: Literal["QUEUE_DELAY", "REQUEST_COUNT"] = "QUEUE_DELAY"
+    scalerValue: Annotated[int, Field(ge=1, le=1_000_000)] = 4
 
 
 class Config(Section):
@@ -292,5 +308,6 @@ class Config(Section):
     rate_limits: RateLimits = RateLimits()
     cors: Cors = Cors()
     aliases: dict[str, str] = {}
+    hosted: dict[Annotated[str, Field(pattern=_ID)], HostedSection] = {}
     registries: tuple[RegistrySection, ...] = ()
     endpoints: tuple[EndpointSection, ...] = ()

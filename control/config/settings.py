@@ -20,6 +20,7 @@ class PlaneSettings:
     `weights`: what nodes fetch for each entry of this installation's lock file, by its name.
     `prices` apply to every endpoint's jobs; `price_list` is used for bills. `gateway_ways`: those in which
     http workers may be reached. `network_namespace`: the one that control is in, if that is known.
+    `set_by_file`: of each hosted endpoint, the fields that the configuration file sets, named as in the API.
     `spool`: the folder of temporary files; None: the system's.
     """
 
@@ -41,4 +42,5 @@ class PlaneSettings:
     prices: tuple[Price, ...] = ()
     gateway_ways: tuple[Way, ...] = WAYS
     network_namespace: str = ""
+    set_by_file: Mapping[str, frozenset[str]] = field(default_factory=dict)
     spool: str | None = None

@@ -3,9 +3,10 @@
     create ──> stored ──> in memory: takes jobs ──> scaling starts workers      update ──> a new version,
     delete ──> out of memory: 404 ──> its jobs are cancelled ──> its workers stop          rolled out
 
-Endpoints of the configuration file can be listed and read, but only the file can change them. The jobs of a
-deleted endpoint end CANCELLED, "the endpoint was deleted". Their webhooks are still called, and their records
-expire as usual, but cannot be read any more, because the endpoint's path is gone.
+Endpoints of the configuration file can be listed and read, but only the file can change them; of hosted ones
+callers change the workers (`control.resources.hosted`). The jobs of a deleted endpoint end CANCELLED, "the
+endpoint was deleted". Their webhooks are still called, and their records expire as usual, but cannot be read
+any more, because the endpoint's path is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.jobs.waiters import JobChanges
-from stoker.control.resources import blueprint
+from stoker.control.resources import blueprint, hosted
 from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS, Catalog
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
@@ -122,6 +123,8 @@ class ManagedEndpoints:
 
     async def update(self, account: str, endpoint: str, changes: Mapping[str, Any]) -> Endpoint:
         """Makes a new version, unless only fields in `blueprint.UNVERSIONED` change."""
+        if self.get(account, endpoint).hosted:
+            return await self._change_hosted(account, endpoint, changes)
         self._check(account, changes)
         async with self.turn:
             old = self._own(account, endpoint, "change")
@@ -137,6 +140,14 @@ class ManagedEndpoints:
             if not anew:
                 made = replace(made, run=old.run)
             stored = await self._stored(made, anew=bool(anew))
+        self._live(stored)
+        return stored
+
+    async def _change_hosted(self, account: str, endpoint: str, changes: Mapping[str, Any]) -> Endpoint:
+        async with self.turn:
+            old = self.get(account, endpoint)
+            hosted.check(old, changes, self._settings.set_by_file.get(endpoint, ()))
+            stored = await self._stored(hosted.with_changes(old, {**old.requested, **changes}))
         self._live(stored)
         return stored
 
@@ -262,6 +273,8 @@ class ManagedEndpoints:
 
     def _own(self, account: str, endpoint: str, verb: str) -> Endpoint:
         found = self.get(account, endpoint)
+        if found.hosted:
+            raise BadRequest(f"endpoint {endpoint} is a hosted model; `--hosted` names those that are served")
         if found.origin != "api":
             raise BadRequest(
                 f"endpoint {endpoint} is declared in the configuration file, and only the file can {verb} it"

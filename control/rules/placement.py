@@ -116,6 +116,22 @@ def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
     return known
 
 
+def capacity(rooms: Iterable[NodeRoom], needs: Needs) -> int:
+    """Returns how many workers could run if nothing else did and no CPU had more than one of them."""
+    return sum(_capacity_of(room, needs) for room in rooms if not room.closed)
+
+
+def _capacity_of(room: NodeRoom, needs: Needs) -> int:
+    for choice in _choices(needs):
+        devices = [one for one in room.devices if choice.suits(one) and _whole(room, one, needs)]
+        if devices and not _node_lacks(room, needs, choice):
+            if "cpu" in choice.kinds:
+                return 1
+            names = Counter(device.name for device in devices)
+            return sum(number // needs.gpu_count * int(1 / needs.share) for number in names.values())
+    return 0
+
+
 def after(rooms: Sequence[NodeRoom], placement: Placement, needs: Needs) -> list[NodeRoom]:
     """Returns the rooms as they are after this placement."""
     return [_with(room, placement, needs) if room.node == placement.node else room for room in rooms]

@@ -52,6 +52,11 @@ class EndpointVersion:
     weights: tuple[LockedWeights, ...] = ()
 
 
+AS_MANY_AS_FIT = 1_000
+"""The `workers_max` of an endpoint that may have a worker wherever there is a place; hosted ones have it by
+default."""
+
+
 @record(frozen=True, slots=True)
 class Endpoint:
     """An endpoint. `origin`: "file", declared in the configuration, or "api". `template` is the id of the

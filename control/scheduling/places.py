@@ -43,6 +43,11 @@ class Places:
             return placement.place(rooms, endpoint.run.needs)
         return found
 
+    def capacity(self, endpoint: Endpoint) -> int:
+        """Returns how many workers the nodes could have, were all else to end; one at least, so that jobs say
+        why they wait."""
+        return max(placement.capacity(self.rooms(endpoint), endpoint.run.needs), 1)
+
     def elsewhere(self, endpoint: Endpoint, worker: PlacedWorker) -> bool:
         """Returns whether another node, which is not avoided, has a place for the worker now."""
         others = [room for room in self.rooms(endpoint, worker.worker) if room.node != worker.node]

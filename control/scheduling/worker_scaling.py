@@ -17,7 +17,7 @@ from stoker.control.auth.secret_references import Filled, UnknownSecret
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.rules import placement
 from stoker.control.rules.placement import NoPlacement, Placement
-from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
+from stoker.control.rules.types import AS_MANY_AS_FIT, LOAD_BALANCER, Endpoint, EndpointVersion, QueueSample
 from stoker.control.rules.wanted_workers import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling import rollout
 from stoker.control.scheduling.avoidance import Version
@@ -150,6 +150,8 @@ class WorkerScaling:
             change = endpoint.id, sample.workers, decision.workers, decision.why
             log.info("endpoint %s goes from %d to %d workers: %s", *change)
         known.decision = decision
+        if endpoint.workers_max == AS_MANY_AS_FIT and decision.workers > sample.workers:
+            return max(min(decision.workers, self.places.capacity(endpoint)), sample.workers)
         return decision.workers
 
     def _sample(self, endpoint: Endpoint, queue: QueueSample) -> ScaleSample:

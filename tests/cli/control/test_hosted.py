@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
+import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -22,6 +26,9 @@ from stoker.cli.control.weights import known_weights, locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError, load_config
 from stoker.control.config.sections import Config
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.types import AS_MANY_AS_FIT, Endpoint
+from stoker.models.hosted import MODELS
 from stoker.models.talking_video import safety
 from stoker.models.weights import Entry, Lock, LockedFile, read_lock, write_lock
 from stoker.wire.messages import Price
@@ -107,12 +114,63 @@ def test_the_pipelines_that_are_named_are_reported_to_all_models() -> None:
 def test_only_the_first_keeps_a_worker_and_one_template_serves_all() -> None:
     image, video = hosted_endpoints(["text-to-image", "talking-video"], {})
     assert (image.workers_min, video.workers_min) == (1, 0)
-    assert (image.workers_max, video.workers_max) == (1, 1)
+    assert (image.workers_max, video.workers_max) == (AS_MANY_AS_FIT, AS_MANY_AS_FIT)
     assert image.run.preload == video.run.preload
     assert {"diffusers.FluxPipeline", "diffusers.AutoencoderKLWan"} <= set(video.run.preload)
     assert dict(image.run.env) == dict(video.run.env), "in other environments they would share no template"
     (alone,) = hosted_endpoints(["talking-video"], {})
     assert alone.workers_min == 1
+
+
+def hosted(section: str, variables: Mapping[str, str] = MappingProxyType({})) -> list[Endpoint]:
+    config = Config.model_validate_json(json.dumps(tomllib.loads(section)))
+    return hosted_endpoints(["text-to-image", "talking-video"], variables, (), config.hosted)
+
+
+def test_several_pipelines_of_a_model_are_served_each_at_an_endpoint() -> None:
+    variables = {"STOKER_PIPELINE": "flux-1-dev,infinitetalk,flux-1-schnell,sdxl"}
+    endpoints = hosted("[hosted.sdxl.prices]\noutput_pixels = 7", variables)
+    assert [one.id for one in endpoints] == ["text-to-image", "flux-1-schnell", "sdxl", "talking-video"]
+    image, schnell, sdxl, video = endpoints
+    assert image.run.env["STOKER_PIPELINE"] == "flux-1-dev,infinitetalk" == video.run.env["STOKER_PIPELINE"]
+    assert (schnell.run.env["STOKER_PIPELINE"], sdxl.run.env["STOKER_PIPELINE"]) == ("flux-1-schnell", "sdxl")
+    assert [one.run.weights[0].name for one in endpoints][:3] == ["flux-1-dev", "flux-1-schnell", "sdxl"]
+    assert (schnell.run.schema or {})["properties"]["num_inference_steps"]["default"] == 4
+    assert (image.run.prices[0].nano_usd, sdxl.run.prices) == (20, (Price("output_pixels", 7),))
+    assert [one.workers_min for one in endpoints] == [1, 0, 0, 0]
+    aliases = with_hosted_aliases(endpoints, {})
+    assert (aliases["flux-1-dev"], aliases["infinitetalk"]) == ("text-to-image", "talking-video")
+    assert "flux-1-schnell" not in aliases, "it is an endpoint's id"
+    assert {"flux-1-dev", "flux-1-schnell", "sdxl", "infinitetalk"} <= set(needed_weights(MODELS, variables))
+
+
+def test_a_pipeline_says_what_it_needs_unless_the_file_does() -> None:
+    flux = {"STOKER_PIPELINE": "flux-1-dev"}
+
+    def needs(section: str = "", **variables: str) -> Needs:
+        return hosted(section, flux | variables)[0].run.needs
+
+    assert needs().gpu_memory_bytes == 36_000_000_000
+    assert needs(STOKER_PROFILE="low-memory").gpu_memory_bytes == 12_000_000_000
+    assert needs(STOKER_PROFILE="flux-1-dev=low-memory+apg").gpu_memory_bytes == 12_000_000_000
+    assert needs(STOKER_PROFILE="sdxl=low-memory").gpu_memory_bytes == 36_000_000_000
+    assert needs("[hosted.text-to-image]\ngpuMemoryMb = 1024").gpu_memory_bytes == 1 << 30
+    assert needs("[hosted.text-to-image]\ngpuTypeIds = ['L4']").gpu_types == ("L4",)
+    cpu = needs("[hosted.text-to-image]\ncomputeType = 'CPU'")
+    assert (cpu.compute, cpu.gpu_memory_bytes) == ("CPU", None)
+    assert hosted("")[0].run.needs == Needs(), "without a choice a worker takes what is on its machine"
+    assert hosted("", {"STOKER_PIPELINE": "flux-mini"})[0].run.needs == Needs()
+
+
+def test_the_file_says_how_many_workers_a_hosted_endpoint_has() -> None:
+    image, video = hosted("[hosted.text-to-image]\nworkersMax = 2\n[hosted.talking-video]\nworkersMin = 1")
+    assert (image.workers_min, image.workers_max, image.idle_timeout_s) == (1, 2, 300)
+    assert (video.workers_min, video.workers_max) == (1, AS_MANY_AS_FIT)
+    assert hosted("[hosted.text-to-image]\nworkersMax = 0")[0].workers_min == 0
+    with pytest.raises(
+        CliError, match=r"\[hosted.sdxl\]: there is no such hosted endpoint; served are text-to"
+    ):
+        hosted("[hosted.sdxl]\nworkersMax = 2")
 
 
 def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None:

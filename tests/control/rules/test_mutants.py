@@ -205,6 +205,8 @@ MUTANTS = {
             "+ takes(device, needs, room.facts) <= 1.0 + _ROUNDING",
             "+ takes(device, needs, room.facts) < 2.0",
         ),
+        "closed nodes have capacity": ("for room in rooms if not room.closed)", "for room in rooms)"),
+        "pairs of any name": ("number // needs.gpu_count", "number / needs.gpu_count"),
         "GPU work takes no CPU": ("if cpu is not None and found and", "if False and"),
         "two GPUs take as much CPU as one": ("(1 if needs.vcpus else len(found))", "1"),
         "memory is not counted": (

@@ -14,6 +14,7 @@ from stoker.control.rules.placement import (
     NoPlacement,
     Placement,
     after,
+    capacity,
     charges,
     place,
     takes,
@@ -279,6 +280,22 @@ def test_who_asks_for_something_of_a_gpu_gets_no_cpu() -> None:
     ):
         assert isinstance(place([small], needs), NoPlacement)
 
+
+def test_the_capacity_is_how_many_could_run_if_nothing_else_did() -> None:
+    gpus = room(gpu(0), gpu(1), CPU, g0=1)
+    assert capacity([gpus, room(CPU, node="m")], ANY) == 3
+    assert capacity([gpus, room(CPU, node="m")], CPUS) == 2, "one on each CPU"
+    assert capacity([gpus, room(gpu(2), node="m", closed="is drained")], ANY) == 2
+    assert capacity([room(gpu(0), gpu(1), gpu(2))], Needs(gpu_count=2)) == 1
+    assert capacity([room(gpu(0), gpu(1), gpu(2, "L4"), gpu(3, "L4"))], Needs(gpu_count=2)) == 2
+    shared = replace(room(gpu(0), gpu(1)), facts={"gpu_sharing": "yes"})
+    assert (capacity([shared], Needs(share=0.3)), capacity([shared], Needs(share=0.5))) == (6, 4)
+    assert capacity([room(gpu(0, memory=12 * GIB), gpu(1, memory=48 * GIB))], LARGE) == 1
+    assert capacity([room(CPU)], LARGE) == 0
+    assert capacity([], ANY) == 0
+
+
+LARGE = Needs(gpu_memory_bytes=36_000_000_000)
 
 HOST = {"vcpus": "16", "memory_bytes": str(64 * GIB)}
 
