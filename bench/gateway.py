@@ -115,7 +115,11 @@ def gateway(folder: Path, way: str) -> Iterator[Service]:
         agent = [*command, "agent", "--control", where["grpc"], "--data-dir", str(folder / "agent")]
         agent += ["--gateway-listen", "127.0.0.1:0"] if way == "direct" else []
         with running(agent, folder, env) as second:
-            wait_for(f"{where['http']}/v2/echo/health", r'"ready":\s*1\b', {"Authorization": f"Bearer {KEY}"})
+            wait_for(
+                f"{where['http']}/v1/endpoints/echo/health",
+                r'"ready":\s*1\b',
+                {"Authorization": f"Bearer {KEY}"},
+            )
             control, agents = psutil.Process(first.pid), psutil.Process(second.pid)
             processes = {"control": [control], "agent": [agents], "worker": agents.children(recursive=True)}
             url = f"{where['http']}/v2/echo/echo"

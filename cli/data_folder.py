@@ -5,6 +5,7 @@
   api_key            the key that `up` created      join_token   the token that nodes join with
   objects/           the embedded object store      object-store.json   its credentials and port
   agent/             a node's id, outbox, scratch   weights/     weights of the hosted models
+  control.json       which database control uses
   logs/              the output of control and agent, of this run and of the run before
   up.lock            locked while an `up` runs here: a second one is refused
   control.lock, agent/agent.lock   the same for these two, after a wait: if its `up` was killed, an agent may
@@ -67,6 +68,11 @@ class DataFolder:
     def spool(self) -> Path:
         """Control's temporary files: bodies of requests and of webhooks. They have no names."""
         return self.root / "spool"
+
+    @property
+    def control_note(self) -> Path:
+        """The file in which control says which database it uses."""
+        return self.root / "control.json"
 
     @property
     def api_key(self) -> Path:

@@ -53,6 +53,10 @@ def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -
     return url
 
 
+def _service_or_none(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
+    return None if url is None else _service(context, parameter, url)
+
+
 def _pem(flag: str, content: str) -> Any:
     """Returns the option for a PEM file; for --tls-cert the variable is STOKER_TLS_CERT."""
     variable = f"STOKER_{flag[2:].upper().replace('-', '_')}"
@@ -66,6 +70,15 @@ DataDir = Annotated[
     ),
 ]
 Url = Annotated[str, typer.Option(envvar="STOKER_URL", help="Address of the service.", callback=_service)]
+KeyUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="STOKER_URL",
+        help="Address of a service, whose management API is called; without it, the store on this host.",
+        callback=_service_or_none,
+    ),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="Configuration file; stoker.toml in the current folder by default."),

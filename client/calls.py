@@ -140,7 +140,7 @@ def health(endpoint: str) -> Call[Health]:
     def read(body: Mapping[str, Any]) -> Health:
         return Health(body["jobs"], body["workers"], tuple(body.get("serves", ())))
 
-    return Call("GET", _path(endpoint, "health"), read, idempotent=True)
+    return Call("GET", f"endpoints/{_path(endpoint, 'health')}", read, idempotent=True, under="v1")
 
 
 def input_schemas() -> Call[Mapping[str, Mapping[str, Any]]]:

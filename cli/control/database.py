@@ -2,20 +2,25 @@
 
     --database     else  STOKER_DATABASE_URL     else  `database` of the configuration     else  stoker.db
 
+Control writes into its data folder which of them it uses. Only `stoker up` and `stoker control` make a store;
+other commands open what is there (`open_existing`), and refuse to open another than control's.
+
 A URL contains a password, so no message repeats it.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
-from stoker.cli.data_folder import DataFolder
+from stoker.cli.data_folder import DataFolder, write_private
 from stoker.cli.errors import CliError
 from stoker.client.pasted import cleaned
 from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
-from stoker.control.store.database.postgres import is_url
+from stoker.control.store.database.postgres import is_url, shown
 from stoker.control.store.database.secrets import load_secrets
 
 VARIABLE = "STOKER_DATABASE_URL"
@@ -24,10 +29,52 @@ VARIABLE = "STOKER_DATABASE_URL"
 def open_chosen(
     folder: DataFolder, config: Config, variables: Mapping[str, str], option: str | None, *, alone: bool
 ) -> Store:
-    """`variables` are the STOKER_ variables. `alone`: see `open_store`."""
+    """Opens control's store, and makes it where there is none. `variables` are the STOKER_ variables.
+    `alone`: see `open_store`; where it is set, the data folder says from then on which database is used."""
     url = _url(config, variables, option)
     where = folder.store if url is None else url
-    return open_store(where, secrets=load_secrets(folder.root, variables), alone=alone, now=time.time())
+    store = open_store(where, secrets=load_secrets(folder.root, variables), alone=alone, now=time.time())
+    if alone:
+        write_private(folder.control_note, json.dumps({"database": store.database.name}) + "\n")
+    return store
+
+
+def open_existing(root: Path, config: Config, variables: Mapping[str, str]) -> Store:
+    """Opens the store that control of this data folder uses. Raises CliError where there is none, or where
+    the settings of this command name another."""
+    folder = DataFolder(root.absolute())
+    url = _url(config, variables, None)
+    ours = str(folder.store) if url is None else _shown(url)
+    noted = _noted(folder)
+    if noted is not None and noted != ours:
+        raise CliError(
+            f"control of {folder.root} uses the database {noted}, and this command would use {ours}: give it"
+            f" {VARIABLE} and --config as control has them, or another --data-dir"
+        )
+    if url is None and not folder.store.exists():
+        raise CliError(
+            f"there is no store of a control in {folder.root}: start `stoker up` or `stoker control`, or name"
+            f" control's folder by --data-dir, its database by {VARIABLE}, or its address by STOKER_URL"
+        )
+    secrets = load_secrets(folder.root, variables, make=False)
+    where = folder.store if url is None else url
+    return open_store(where, secrets=secrets, alone=False, create=False, now=time.time())
+
+
+def _noted(folder: DataFolder) -> str | None:
+    try:
+        return str(json.loads(folder.control_note.read_text(encoding="utf-8"))["database"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CliError(f"{folder.control_note} cannot be read: {error}; restart control") from None
+
+
+def _shown(url: str) -> str:
+    try:
+        return shown(url)
+    except ValueError as error:
+        raise CliError(f"the URL of the database cannot be used: {error}") from None
 
 
 def _url(config: Config, variables: Mapping[str, str], option: str | None) -> str | None:

@@ -177,11 +177,9 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         stack.push_async_callback(plane.stop)
         gateways: list[Gateway] = []
 
-        def gateway(operations: frozenset[str], otherwise: ASGIApp) -> ASGIApp:
+        def gateway(otherwise: ASGIApp) -> ASGIApp:
             reaching = Reaching(plane.cluster, plane.tunnels, time.time)
-            gateways.append(
-                Gateway(plane, reaching, SystemRandom(), operations, otherwise, config.gateway_domain)
-            )
+            gateways.append(Gateway(plane, reaching, SystemRandom(), otherwise, config.gateway_domain))
             stack.callback(gateways[0].connections.close)
             return gateways[0]
 

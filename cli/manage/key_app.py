@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stoker.cli.options import DATA_DIR, ConfigFile, DataDir, config_file, examples
+from stoker.cli.options import DATA_DIR, ConfigFile, DataDir, KeyUrl, config_file, examples
 from stoker.cli.terminal import plain_console
+
+if TYPE_CHECKING:
+    from stoker.cli.manage.key_places import Place
 
 app = typer.Typer(help="Create, list and revoke API keys and join tokens.", no_args_is_help=True)
 
@@ -52,22 +56,27 @@ def create(
     as_json: AsJson = False,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
+    url: KeyUrl = None,
 ) -> None:
     """Creates a key and prints it; it cannot be shown again."""
     from stoker.cli.manage import key_commands
 
     options = key_commands.NewKey(name, join, uses, expires, read_only, management, tuple(endpoint or ()))
-    key_commands.create(data_dir, config_file(config), options, plain_console(), as_json=as_json)
+    key_commands.create(_place(data_dir, config, url), options, plain_console(), as_json=as_json)
 
 
 @app.command("list", epilog=examples("stoker key list --join --json"))
 def show(
-    join: Join = False, as_json: AsJson = False, data_dir: DataDir = DATA_DIR, config: ConfigFile = None
+    join: Join = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+    url: KeyUrl = None,
 ) -> None:
     """Lists ids and names of keys, never the keys themselves."""
     from stoker.cli.manage import key_commands
 
-    key_commands.show(data_dir, config_file(config), join=join, as_json=as_json)
+    key_commands.show(_place(data_dir, config, url), join=join, as_json=as_json)
 
 
 @app.command("revoke", epilog=examples("stoker key revoke 106089f193a2"))
@@ -75,16 +84,23 @@ def revoke(
     key: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
+    url: KeyUrl = None,
 ) -> None:
     """Revokes a key: from now on it is refused."""
     from stoker.cli.manage import key_commands
 
-    key_commands.revoke(data_dir, config_file(config), key, plain_console())
+    key_commands.revoke(_place(data_dir, config, url), key, plain_console())
 
 
 @app.command("webhook-secret", epilog=examples("stoker key webhook-secret"))
-def webhook_secret(data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
+def webhook_secret(data_dir: DataDir = DATA_DIR, config: ConfigFile = None, url: KeyUrl = None) -> None:
     """Prints the secret that webhooks are signed with; receivers verify the signature with it."""
     from stoker.cli.manage import key_commands
 
-    key_commands.webhook_secret(data_dir, config_file(config))
+    key_commands.webhook_secret(_place(data_dir, config, url))
+
+
+def _place(data_dir: Path, config: Path | None, url: str | None) -> Place:
+    from stoker.cli.manage.key_places import Place
+
+    return Place(data_dir, None if url is not None else config_file(config), url)

@@ -1,39 +1,25 @@
-"""`stoker key ...`: reads and changes keys in the store itself, also while control runs.
-
-The store is found as control finds it. A running control caches the check of a key for five seconds. Changes
-write lines to the audit log.
-"""
+"""`stoker key ...`: creates, lists and revokes keys and join tokens, where `key_places` finds them."""
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from stoker.cli import tables
-from stoker.cli.audit_log import audited, in_transaction
-from stoker.cli.control.database import open_chosen
-from stoker.cli.control.hosted import with_hosted_aliases
-from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
+from stoker.cli.manage.key_places import KINDS, Place, Wanted, keys_at
 from stoker.cli.short_ids import resolve_id
 from stoker.cli.terminal import plain_console
-from stoker.control import store
-from stoker.control.config.config import load_config
 from stoker.control.rules.access import ALL, Access, Right
 from stoker.control.rules.types import KeyRecord
-from stoker.control.store import Conn, Store
-from stoker.control.store.resources import keys
+from stoker.control.store.resources.keys import Kind
 
-KINDS: tuple[keys.Kind, ...] = ("key", "join")
 RIGHTS: tuple[Right, ...] = ("none", "read", "write")
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -53,25 +39,14 @@ class NewKey:
     rights: Sequence[str] = ()
 
 
-def create(
-    data_dir: Path, config: Path | None, options: NewKey, console: Console, *, as_json: bool = False
-) -> None:
-    now = time.time()
+def create(place: Place, options: NewKey, console: Console, *, as_json: bool = False) -> None:
     access = _access(options)
-    expires_at = None if options.expires is None else now + _seconds(options.expires)
-    aliases = load_config(config).aliases
-
-    def make(conn: Conn) -> tuple[KeyRecord, str]:
-        if options.join:
-            return keys.create_join_token(
-                conn, name=options.name, now=now, uses=options.uses, expires_at=expires_at
-            )
-        endpoints = store.list_endpoints(conn)
-        known = _named(access, {one.id for one in endpoints}, with_hosted_aliases(endpoints, aliases))
-        return keys.create_key(conn, name=options.name, now=now, access=known, expires_at=expires_at)
-
-    with _store(data_dir, config) as opened:
-        record, token = audited(opened, ("POST", "/v1/keys"), make)
+    expires_at = None if options.expires is None else time.time() + _seconds(options.expires)
+    kind: Kind = "join" if options.join else "key"
+    with keys_at(place) as found:
+        if access.endpoints:
+            access = _named(access, *found.endpoints())
+        record, token = found.create(Wanted(kind, options.name, access, options.uses, expires_at))
     if as_json:
         tables.print_json({**_api_record(record), "key": token})
         return
@@ -128,9 +103,9 @@ def _seconds(text: str) -> float:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def show(data_dir: Path, config: Path | None, *, join: bool, as_json: bool = False) -> None:
-    with _store(data_dir, config) as opened:
-        records = in_transaction(opened, lambda conn: keys.list_keys(conn, "join" if join else "key"))
+def show(place: Place, *, join: bool, as_json: bool = False) -> None:
+    with keys_at(place) as found:
+        records = found.list("join" if join else "key")
     as_in_api = [_api_record(record) for record in records if record.revoked_at is None]
     columns = ("id", "name", "account", "uses left" if join else "may", *_TIMES)
     tables.show(columns, [_row(record, join=join) for record in records], as_in_api, as_json=as_json)
@@ -161,34 +136,17 @@ def _may(access: Access) -> str:
     return " ".join(f"{name}={right}" for name, right in rights.items())
 
 
-def revoke(data_dir: Path, config: Path | None, key: str, console: Console) -> None:
-    def find(conn: Conn) -> str:
-        valid = [one for kind in KINDS for one in keys.list_keys(conn, kind, revoked=False)]
-        return resolve_id(key, [(one.id, "") for one in valid], "keys") or key
-
-    def end(conn: Conn) -> None:
-        if not keys.revoke_key(conn, found, time.time()):
-            raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
-
-    with _store(data_dir, config) as opened:
-        found = in_transaction(opened, find)
-        audited(opened, ("DELETE", f"/v1/keys/{found}"), end, status=204)
-    console.print(f"{found} is revoked")
+def revoke(place: Place, key: str, console: Console) -> None:
+    with keys_at(place) as found:
+        valid = [one for kind in KINDS for one in found.list(kind) if one.revoked_at is None]
+        full = resolve_id(key, [(one.id, "") for one in valid], "keys") or key
+        found.revoke(full)
+    console.print(f"{full} is revoked")
 
 
-def webhook_secret(data_dir: Path, config: Path | None) -> None:
-    """Prints the secret, with an audit line: any holder of it can sign as this service."""
-    with _store(data_dir, config) as opened:
-        print(audited(opened, ("GET", "stoker key webhook-secret"), store.webhook_secret))
-
-
-@contextmanager
-def _store(data_dir: Path, config: Path | None) -> Iterator[Store]:
-    opened = open_chosen(DataFolder.make(data_dir), load_config(config), os.environ, None, alone=False)
-    try:
-        yield opened
-    finally:
-        opened.close()
+def webhook_secret(place: Place) -> None:
+    with keys_at(place) as found:
+        print(found.webhook_secret())
 
 
 def _day(at: float) -> str:

@@ -49,6 +49,12 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True)
+def a_store(in_a_folder: None) -> None:
+    """The store of a control that was started here before."""
+    open_chosen(data_folder.DataFolder.make(Path(".stoker")), Config(), {}, None, alone=True).close()
+
+
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
@@ -124,7 +130,6 @@ def test_what_is_done_to_keys_is_in_the_audit_log(capsys: pytest.CaptureFixture[
     key = capsys.readouterr().out.split("_")[1]
     works("key", "create", "--join")
     works("key", "list")
-    fails(capsys, "key", "create", "--endpoint", "nope=read")
     works("key", "revoke", key[:-2])
     fails(capsys, "key", "revoke", key)
     works("key", "webhook-secret")
@@ -132,13 +137,38 @@ def test_what_is_done_to_keys_is_in_the_audit_log(capsys: pytest.CaptureFixture[
     assert [(line.method, line.path, line.status) for line in found] == [
         ("POST", "/v1/keys", 200),
         ("POST", "/v1/keys", 200),
-        ("POST", "/v1/keys", 400),
         ("DELETE", f"/v1/keys/{key}", 204),
         ("DELETE", f"/v1/keys/{key}", 400),
         ("GET", "stoker key webhook-secret", 200),
     ]
     assert {line.key for line in found} == {local_user()}
-    assert "there is no endpoint nope" in found[2].message
+
+
+def test_only_control_makes_a_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for command in (("create",), ("list",), ("revoke", "abc"), ("webhook-secret",)):
+        refused = fails(capsys, "key", *command, "--data-dir", "elsewhere")
+        assert f"there is no store of a control in {tmp_path / 'elsewhere'}: start `stoker up`" in refused
+        assert "STOKER_DATABASE_URL, or its address by STOKER_URL" in refused
+    assert not Path("elsewhere").exists()
+
+
+def test_a_command_uses_the_database_that_control_uses(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_DATABASE_URL", "postgresql://u:hidden@db/stoker")
+    refused = fails(capsys, "key", "create")
+    assert ".stoker/stoker.db, and this command would use stoker at db:5432" in refused
+    assert "hidden" not in refused
+    monkeypatch.delenv("STOKER_DATABASE_URL")
+    Path(".stoker/control.json").write_text('{"database": "stoker at db:5432"}')
+    assert "uses the database stoker at db:5432, and this command would use" in fails(capsys, "key", "list")
+    Path(".stoker/control.json").write_text("half a fi")
+    assert "control.json cannot be read" in fails(capsys, "key", "list")
+    Path(".stoker/control.json").unlink()
+    works("key", "create")  # of a control of an earlier version
+    Path(".stoker/secret.key").unlink()
+    assert "the key file" in fails(capsys, "key", "create")
+    assert not Path(".stoker/secret.key").exists()
 
 
 def test_a_line_is_begun_before_the_key_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,13 +311,14 @@ def test_an_agent_needs_a_join_token_until_it_has_joined(
         raise CliError("it goes on")
 
     monkeypatch.setattr(agent_process, "NvmlSampler", refuse)
-    printed = fails(capsys, "agent", "--control", "127.0.0.1:1")
+    folder = Path("of-an-agent")
+    agent = ("agent", "--control", "127.0.0.1:1", "--data-dir", str(folder))
+    printed = fails(capsys, *agent)
     assert "an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment" in printed
-    assert not Path(".stoker").exists()
-    folder = Path(".stoker/agent")
-    folder.mkdir(mode=0o700, parents=True)
+    assert not folder.exists()
+    folder.mkdir(mode=0o700)
     assert agent_process.NodeCredential(folder, None).keep("nk_1_2")
-    assert "it goes on" in fails(capsys, "agent", "--control", "127.0.0.1:1")
+    assert "it goes on" in fails(capsys, *agent)
 
 
 def test_unknown_devices_end_the_agent(
@@ -382,7 +413,7 @@ def test_an_agent_sends_nothing_in_the_clear(
     join = ("agent", "--control", "control.example.com:8001", "--join-token", "jt_1_2")
     printed = fails(capsys, *join)
     assert "to control.example.com:8001 in the clear: give --tls-ca" in printed
-    assert not Path(".stoker").exists()
+    assert not Path(".stoker/agent/node_id").exists()
 
     def refuse() -> None:
         raise CliError("it goes on")
@@ -420,7 +451,8 @@ def test_half_a_tls_pair(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_data_folder_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_text("")
-    assert "cannot be made" in fails(capsys, "key", "list", "--data-dir", "file/data")
+    assert "cannot be made" in fails(capsys, *CONTROL, "--data-dir", "file/data")
+    assert "there is no store of a control" in fails(capsys, "key", "list", "--data-dir", "file/data")
 
 
 def test_wrong_usage_is_status_two() -> None:

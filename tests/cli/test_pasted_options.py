@@ -128,8 +128,8 @@ def test_the_url_of_a_database(source: str, tmp_path: Path, monkeypatch: pytest.
     config = Config(database=SecretStr(url) if source == "configuration" else None)
     variables = {"STOKER_DATABASE_URL": url} if source == "variable" else {}
     option = url if source == "option" else None
-    database.open_chosen(folder, config, variables, option, alone=True)
-    database.open_chosen(folder, Config(), {"STOKER_DATABASE_URL": " "}, "\n", alone=True)
+    database.open_chosen(folder, config, variables, option, alone=False)
+    database.open_chosen(folder, Config(), {"STOKER_DATABASE_URL": " "}, "\n", alone=False)
     assert opened == ["postgresql://me:pw@db/stoker", folder.store]
 
 

@@ -183,7 +183,7 @@ def test_cancel_retry_purge_and_health(connect: Connect) -> None:
         "POST /v2/echo/cancel/j",
         "POST /v2/echo/retry/j",
         "POST /v2/echo/purge-queue",
-        "GET /v2/echo/health",
+        "GET /v1/endpoints/echo/health",
     ]
 
 
@@ -321,9 +321,9 @@ async def test_address_and_key_are_those_of_the_environment_or_of_dotenv(
     await get_health()
     await get_health("https://given", "sk_given")
     assert requested == [
-        ("https://there/v2/echo/health", "Bearer sk_file"),
-        ("https://there/v2/echo/health", "Bearer sk_environment"),
-        ("http://127.0.0.1:8000/v2/echo/health", "Bearer sk_environment"),
-        ("https://elsewhere/v2/echo/health", "Bearer sk_environment"),
-        ("https://given/v2/echo/health", "Bearer sk_given"),
+        ("https://there/v1/endpoints/echo/health", "Bearer sk_file"),
+        ("https://there/v1/endpoints/echo/health", "Bearer sk_environment"),
+        ("http://127.0.0.1:8000/v1/endpoints/echo/health", "Bearer sk_environment"),
+        ("https://elsewhere/v1/endpoints/echo/health", "Bearer sk_environment"),
+        ("https://given/v1/endpoints/echo/health", "Bearer sk_given"),
     ]

@@ -41,7 +41,7 @@ def called(*arguments: str) -> tuple[str, str]:
 def test_what_is_at_the_ends_is_dropped_wherever_it_was_pasted(
     end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = ("https://there/v2/echo/health", f"Bearer {KEY}")
+    expected = ("https://there/v1/endpoints/echo/health", f"Bearer {KEY}")
     assert called(f"{end}https://there{end}", f"{end}{KEY}{end}") == expected
     (tmp_path / ".env").write_text(f'STOKER_URL="https://there{end}"\nSTOKER_API_KEY="{end}{KEY}{end}"\n')
     assert called() == expected

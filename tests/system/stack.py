@@ -276,6 +276,10 @@ class Stack:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
+    def health(self, endpoint: str) -> dict[str, Any]:
+        """What control knows of any endpoint, also of one whose paths are all its workers'."""
+        return dict(self.http.get(f"{self.facts['http']}/v1/endpoints/{endpoint}/health").json())
+
     def in_progress(self, endpoint: str, job: str) -> None:
         """Waits until the handler has reported progress."""
         until(lambda: "output" in self.status(endpoint, job), START_S, "progress")

@@ -24,7 +24,6 @@ from stoker.control.http.calls.answers import error_body, json_answer, method_no
 from stoker.control.http.calls.calls import Operations
 from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.front import Front
-from stoker.control.http.calls.route import OperationRoute
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.calls.unserved import unserved
 from stoker.control.plane import Plane
@@ -73,8 +72,8 @@ class Documented(FastAPI):
         }
 
 
-GatewayMaker: TypeAlias = Callable[[frozenset[str], ASGIApp], ASGIApp]
-"""Makes what serves load-balancing endpoints, of the names of the operations and what serves the rest."""
+GatewayMaker: TypeAlias = Callable[[ASGIApp], ASGIApp]
+"""Makes what serves load-balancing endpoints, of what serves the rest."""
 
 
 def make_app(
@@ -92,8 +91,9 @@ def make_app(
     )
     # Its middleware and a second search among its routes would cost each job 10 us.
     app.operations = Operations(plane, settings, [*jobs.ROUTES, *openai.router.routes])
-    names = {one.operation for one in app.operations.routes if isinstance(one, OperationRoute)}
-    app.operations.default = app if gateway is None else gateway(frozenset(names), app)
+    app.operations.default = app
+    if gateway is not None:
+        app.operations.default = app.operations.of_workers = gateway(app)
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
     app.include_router(welcome.router)
     app.include_router(unserved(plane.callers))

@@ -18,7 +18,7 @@ import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.routing import BaseRoute
-from starlette.types import Message, Receive, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.auth.rate_limits import Admission, Rates
 from stoker.control.bodies import Bodies, CallerLeft, too_large
@@ -31,7 +31,7 @@ from stoker.control.jobs.records import Record
 from stoker.control.plane import Plane
 from stoker.control.rules.access import Caller
 from stoker.control.rules.json_size import refuse_many_parts
-from stoker.control.rules.types import Endpoint
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.outbound.wait_rule import Waiter
 
@@ -220,6 +220,18 @@ class Operations(APIRouter):
         self.bodies = Bodies(settings.spool)
         self.reader = BodyReader()
         self.turns = Turns()
+        self.of_workers: ASGIApp | None = None
+        """Serves every path of load-balancing endpoints, where there is a gateway."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.of_workers is not None and scope["type"] == "http" and self._is_of_workers(scope["path"]):
+            await self.of_workers(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def _is_of_workers(self, path: str) -> bool:
+        found = self.plane.endpoints.named(path.removeprefix("/v2/").partition("/")[0])
+        return found is not None and found.type == LOAD_BALANCER and path.startswith("/v2/")
 
 
 def may_not(call: Call, *, write: bool) -> Unauthorized:

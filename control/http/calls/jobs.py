@@ -37,12 +37,12 @@ from stoker.control.http.calls.parameters import (
     once_of,
     whole_number,
 )
-from stoker.control.http.calls.route import Held, OfEveryEndpoint, OperationRoute, Writing
+from stoker.control.http.calls.route import Held, OperationRoute, Writing
 from stoker.control.http.calls.turns import AnswerInTurn
 from stoker.control.jobs import records
 from stoker.control.rules.limits import DEFAULT_PAGE_SIZE, FILE_BYTES, MIB, RUN_BYTES, RUNSYNC_BYTES, WAIT_MS
 from stoker.control.rules.submissions import Submission, parse_submission
-from stoker.control.rules.types import LOAD_BALANCER, Listing
+from stoker.control.rules.types import Listing
 from stoker.wire import names
 
 PREFIX = "/v2/{endpoint_id}"
@@ -50,7 +50,6 @@ Operation: TypeAlias = Callable[..., Awaitable[Response]]
 writing = APIRouter(prefix=PREFIX, route_class=Writing, tags=["jobs"])
 reading = APIRouter(prefix=PREFIX, route_class=OperationRoute, tags=["jobs"])
 held = APIRouter(prefix=PREFIX, route_class=Held, tags=["jobs"])
-of_every_endpoint = APIRouter(prefix=PREFIX, route_class=OfEveryEndpoint, tags=["jobs"])
 
 _RECORD: Any = {"response_model": shapes.Record}
 
@@ -220,14 +219,10 @@ async def requests(
     return call.answer(records.page(await call.plane.queries.requests(call.endpoint, listing)))
 
 
-@of_every_endpoint.get("/health", response_model=shapes.Health)
+@reading.get("/health", response_model=shapes.Health)
 async def health(call: Call) -> Answer:
     """Returns counters of jobs and workers. All eleven counters, always."""
-    plane = call.plane
-    found = await plane.queries.health(call.endpoint)
-    if call.endpoint.type == LOAD_BALANCER:
-        found = plane.requests.counted(call.endpoint.id, found)
-    return call.answer(records.health(found))
+    return call.answer(records.health(await call.plane.queries.health(call.endpoint)))
 
 
 _FILE = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
@@ -262,4 +257,4 @@ async def files(call: Call, name: FileName = "file") -> Answer:
     return call.answer({"url": kept.url, "size": kept.size, "sha256": kept.sha256, "expiresAt": at_ms})
 
 
-ROUTES = [*writing.routes, *reading.routes, *held.routes, *of_every_endpoint.routes]
+ROUTES = [*writing.routes, *reading.routes, *held.routes]

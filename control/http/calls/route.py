@@ -42,12 +42,11 @@ Runs: TypeAlias = Callable[[Any], Coroutine[Any, Any, Response]]
 
 
 class OperationRoute(APIRoute):
-    """An operation of an endpoint. `of_queue`: only queue endpoints have it. `held`: its answer may take
-    long, and is not given to a key that has ended meanwhile."""
+    """An operation of a queue endpoint. `held`: its answer may take long, and is not given to a key that has
+    ended meanwhile."""
 
     writes = False
     held = False
-    of_queue = True
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.operation = path.split("/")[3].partition("{")[0]
@@ -125,9 +124,7 @@ class OperationRoute(APIRoute):
     async def _admit(self, call: Call) -> None:
         """Finds the caller and the endpoint, and counts the call. Raises ControlError."""
         call.caller = await call.plane.callers.find(call.header(b"authorization"))
-        call.endpoint = call.plane.endpoints.find(
-            call.caller.account, call.path_params["endpoint_id"], of_queue=self.of_queue
-        )
+        call.endpoint = call.plane.endpoints.find(call.caller.account, call.path_params["endpoint_id"])
         if not call.caller.access.may(write=self.writes, endpoint=call.endpoint.id):
             raise may_not(call, write=self.writes)
         if (rates := call.shared.rates) is not None:  # an alias counts as the endpoint that it stands for
@@ -148,10 +145,6 @@ class Writing(OperationRoute):
 
 class Held(OperationRoute):
     held = True
-
-
-class OfEveryEndpoint(OperationRoute):
-    of_queue = False
 
 
 async def _close(send: Send) -> None:

@@ -236,7 +236,12 @@ class WorkerCounts(TypedDict):
     unhealthy: Count
 
 
-@_answers()
+@_answers(
+    {
+        "jobs": {"completed": 812, "failed": 2, "inProgress": 1, "inQueue": 0, "retried": 3},
+        "workers": {"idle": 1, "initializing": 0, "ready": 2, "running": 1, "throttled": 0, "unhealthy": 0},
+    }
+)
 class Health(TypedDict):
     jobs: JobCounts
     workers: WorkerCounts

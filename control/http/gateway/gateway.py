@@ -66,15 +66,14 @@ AGAIN_S = 1.0
 
 
 class Gateway:
-    """`reserved` are the names that the path form keeps; `otherwise` handles what names no
-    load-balancing endpoint. `domain`: endpoints have names of their own below it."""
+    """`otherwise` handles what names no load-balancing endpoint. `domain`: endpoints have names of their own
+    below it."""
 
     def __init__(
         self,
         plane: Plane,
         reaching: Reaching,
         rng: Random,
-        reserved: frozenset[str],
         otherwise: ASGIApp,
         domain: str = "",
     ) -> None:
@@ -83,7 +82,6 @@ class Gateway:
         self._reaching = reaching
         self._plane = plane
         self._rng = rng
-        self._reserved = reserved
         self._otherwise = otherwise
         self._domain = domain
 
@@ -185,11 +183,6 @@ class Gateway:
         if endpoint.type != LOAD_BALANCER:
             raise BadRequest(
                 f"not allowed for QB API: endpoint {endpoint.id} takes jobs at /v2/{endpoint.id}/run"
-            )
-        if target.operation in self._reserved:
-            raise BadRequest(
-                f"not allowed for QB API: /{target.operation} is an operation of queue endpoints, and"
-                f" endpoint {target.endpoint} is load-balancing"
             )
         if not caller.access.may(write=method not in READ_ONLY, endpoint=endpoint.id):
             raise Unauthorized(f"this key may not {method} at endpoint {target.endpoint}")

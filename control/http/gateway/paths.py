@@ -1,7 +1,9 @@
 """Which endpoint an address names, and the path that its worker sees. Pure.
 
-    path form   /v2/{endpoint}/<any path>             the queue operations and /health are reserved
-    host form   {endpoint}.<domain>/<any path>        everything reaches the worker
+    path form   /v2/{endpoint}/<any path>
+    host form   {endpoint}.<domain>/<any path>
+
+Every path reaches the worker. What control knows of the endpoint is at /v1/endpoints/{endpoint}/health.
 
 Paths are bytes as they were sent: what is percent-encoded stays so.
 """
@@ -20,11 +22,6 @@ class Target:
     endpoint: str
     path: bytes
     prefix: str = ""
-
-    @property
-    def operation(self) -> str:
-        """The first part of the path, which may be the name of a reserved operation."""
-        return self.path[1:].split(b"/", 1)[0].decode("latin-1") if self.prefix else ""
 
 
 def of_path(raw_path: bytes) -> Target | None:

@@ -10,6 +10,7 @@ and the rest is logged.
 from __future__ import annotations
 
 import logging
+import re
 
 import orjson
 from starlette.requests import Request
@@ -31,6 +32,10 @@ OWN = "/self"
 """The path that every key may read: its own rights."""
 
 
+_HEALTH = re.compile(r"/endpoints/([^/]+)/health")
+"""The path that keys may read that may look at the endpoint."""
+
+
 class Audited:
     def __init__(self, plane: Plane, inside: ASGIApp) -> None:
         self._plane = plane
@@ -46,23 +51,32 @@ class Audited:
         try:
             request.state.caller = line.caller = await known(request)
             await line.begin(line.caller)
-            _check_right(line.caller, request.method, path.removeprefix(scope.get("root_path", "")))
+            self._check_right(line.caller, request.method, path.removeprefix(scope.get("root_path", "")))
         except ControlError as error:
             await refused(error)(scope, receive, line.send)
             return
         await self._inside(scope, receive, line.send)
 
+    def _check_right(self, caller: Caller, method: str, path: str) -> None:
+        writes = method not in READING
+        if not writes and (path == OWN or self._is_own_health(caller, path)):
+            return
+        if caller.access.scope == "pod":
+            if not caller.access.is_own_pod(method, path):
+                raise Unauthorized(
+                    f"this key is of pod {caller.access.pod}: it may read and stop that, no more"
+                )
+        elif not caller.access.may(write=writes):
+            what = "change anything" if writes else "look at anything"
+            raise Unauthorized(f"this key may not {what} here; `stoker key create` makes one that may")
 
-def _check_right(caller: Caller, method: str, path: str) -> None:
-    writes = method not in READING
-    if path == OWN and not writes:
-        return
-    if caller.access.scope == "pod":
-        if not caller.access.is_own_pod(method, path):
-            raise Unauthorized(f"this key is of pod {caller.access.pod}: it may read and stop that, no more")
-    elif not caller.access.may(write=writes):
-        what = "change anything" if writes else "look at anything"
-        raise Unauthorized(f"this key may not {what} here; `stoker key create` makes one that may")
+    def _is_own_health(self, caller: Caller, path: str) -> bool:
+        """Returns whether the path is the health of an endpoint that the key may look at."""
+        named = _HEALTH.fullmatch(path)
+        endpoint = self._plane.endpoints.named(named[1]) if named else None
+        if endpoint is None or caller.access.scope == "pod":
+            return False
+        return caller.access.may(write=False, endpoint=endpoint.id)
 
 
 class _Line:

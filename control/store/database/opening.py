@@ -186,9 +186,11 @@ def open_store(
     folder: Path | None = None,
     secrets: Encryption | None = None,
     alone: bool = True,
+    create: bool = True,
     now: float = 0.0,
 ) -> Store:
-    """Opens the store at a path, in ":memory:" or at a postgresql:// URL, and makes it where there is none.
+    """Opens the store at a path, in ":memory:" or at a postgresql:// URL, and makes it where there is none
+    and `create` allows that.
 
     `folder` is where the key to its secrets lies; by default the file's. `alone`: no second process may
     open a PostgreSQL database so, which is how control opens it. Raises StoreError, SecretKeyError.
@@ -200,7 +202,7 @@ def open_store(
     store = None
     try:
         store = Store(database, secrets)
-        _check(store, now)
+        _check(store, now, create=create)
     except BaseException as error:
         if store is not None:
             store.close()
@@ -236,12 +238,14 @@ def _why_not(error: BaseException, database: Database) -> str | None:
     return None if found is None else database.message(found)
 
 
-def _check(store: Store, now: float) -> None:
+def _check(store: Store, now: float, *, create: bool) -> None:
     conn = store.writer
     conn.begin()
     try:
         store.database.lock_tables(conn.raw)
         names = sqlalchemy.inspect(conn.sql).get_table_names()
+        if not names and not create:
+            raise StoreError(f"the database {store.path} has no tables: no control was started with it")
         if not names:
             _create(conn, now)
         elif "meta" not in names:

@@ -103,10 +103,7 @@ class PostgresDatabase:
     instead = "give another --database"
 
     def __init__(self, url: str, *, alone: bool) -> None:
-        try:
-            parameters = conninfo_to_dict(url)
-        except psycopg.Error:
-            raise ValueError("it must read postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
+        parameters = _parameters(url)
         self.name = _named(parameters)
         self._password = str(parameters.get("password") or "")
         self._alone = alone
@@ -204,8 +201,19 @@ def is_url(where: str) -> bool:
     return where.startswith(SCHEMES)
 
 
+def shown(url: str) -> str:
+    """Returns what may be shown of a URL, such as `stoker at db.example:5432`. Raises ValueError."""
+    return _named(_parameters(url))
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    try:
+        return dict(conninfo_to_dict(url))
+    except psycopg.Error:
+        raise ValueError("it must read postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
+
+
 def _named(parameters: dict[str, Any]) -> str:
-    """Returns all of a URL that may be shown, such as `stoker at db.example:5432`."""
     host, port = (
         parameters.get("host") or parameters.get("hostaddr") or "localhost",
         parameters.get("port") or "5432",

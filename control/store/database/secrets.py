@@ -50,12 +50,18 @@ def random_secrets() -> Encryption:
     return Encryption(Fernet.generate_key())
 
 
-def load_secrets(folder: Path, environ: Mapping[str, str]) -> Encryption:
-    """Loads the key from the environment, else from the data folder, where it is made when there is none."""
+def load_secrets(folder: Path, environ: Mapping[str, str], *, make: bool = True) -> Encryption:
+    """Loads the key from the environment, else from the data folder, where it is made when there is none and
+    `make` allows that. Raises SecretKeyError."""
     if key := environ.get(VARIABLE):
         return Encryption(key, f"the environment variable {VARIABLE}")
     path = folder / FILE
     if not path.exists():
+        if not make:
+            raise SecretKeyError(
+                f"the key file {path} is missing: control has it in its data folder (--data-dir, or"
+                f" {VARIABLE})"
+            )
         _make(path)
     return Encryption(_read(path), f"the key file {path}")
 

@@ -43,7 +43,8 @@ class _Answer(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length)) if length else None
         self.server.requests.append((f"{self.command} {self.path}", body, dict(self.headers.items())))
         path = self.path.split("?")[0]
-        operation = path.split("/")[3] if path.count("/") > 2 else path
+        parts = path.replace("/v1/endpoints/", "/v2/").split("/")
+        operation = parts[3] if len(parts) > 3 else path
         if "text/event-stream" in self.headers.get("Accept", ""):
             operation = "events"
         status, answer = self.server.next(operation)

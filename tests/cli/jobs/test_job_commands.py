@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 
+from stoker.cli.control.database import open_chosen
+from stoker.cli.data_folder import DataFolder
 from stoker.cli.jobs import commands
 from stoker.cli.main import main
+from stoker.cli.options import DATA_DIR
 from stoker.client import Event
+from stoker.control.config.sections import Config
 from tests.cli.jobs.job_service import Service, events
 
 QUEUED = {"id": "j-u1", "status": "IN_QUEUE", "reason": "no worker is ready"}
@@ -413,7 +417,7 @@ def test_purge_asks_first(service: Service, capsys: Capture, monkeypatch: pytest
     service.says("health", {"jobs": {}, "workers": {}})
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     job("purge", "echo", code=1)
-    assert [path for path, _, _ in service.requests] == ["GET /v2/echo/health"]
+    assert [path for path, _, _ in service.requests] == ["GET /v1/endpoints/echo/health"]
     assert "Cancel every job that waits on echo?" in capsys.readouterr().err
     job("purge", "echo", "--yes")
     assert capsys.readouterr().out == "2 jobs were cancelled\n"
@@ -421,6 +425,7 @@ def test_purge_asks_first(service: Service, capsys: Capture, monkeypatch: pytest
 
 def test_the_webhook_secret_is_the_stores(capsys: Capture) -> None:
     shown = []
+    open_chosen(DataFolder.make(DATA_DIR), Config(), {}, None, alone=True).close()
     for _ in range(2):
         with pytest.raises(SystemExit) as ended:
             main(["key", "webhook-secret"])

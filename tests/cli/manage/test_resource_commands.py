@@ -79,6 +79,23 @@ def test_a_template_and_an_endpoint_from_it(sh: Shell, tmp_path: Path) -> None:
     assert made["id"] not in {one["id"] for one in sh.json("template list")}
 
 
+def test_keys_of_a_service_without_its_store(sh: Shell, tmp_path: Path) -> None:
+    made = sh.json("key create --name ci --endpoint echo=write --management read --expires 24h")
+    assert made["access"] == {"scope": "restricted", "management": "read", "endpoints": {"echo": "write"}}
+    assert made["key"].startswith(f"sk_{made['id']}_")
+    token = sh("key create --join --uses 2 --name hosts").strip()
+    assert token.startswith("jt_")
+    [row] = [line.split("\t") for line in sh("key list").splitlines() if line.startswith(made["id"])]
+    assert (row[1], row[3]) == ("ci", "management=read echo=write")
+    assert "hosts\t\t2\t" in sh("key list --join")
+    assert f"{made['id']} is revoked" in sh("key revoke", made["id"][:10])
+    assert made["id"] not in sh("key list")
+    assert "no endpoint nope" in sh("key create --endpoint nope=read", code=1)
+    assert "on control's host only" in sh("key webhook-secret", code=1)
+    assert "no key 'nothing'" in sh("key revoke nothing", code=1)
+    assert not any(tmp_path.iterdir()), "nothing is made on this host"
+
+
 def test_a_pod_and_what_can_be_done_to_it(sh: Shell) -> None:
     made = sh.json("pod create --name p1 --port 8888/http --set desiredStatus=EXITED --image", IMAGE)
     assert made["desiredStatus"] == "EXITED"

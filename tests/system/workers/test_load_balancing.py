@@ -83,8 +83,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, state: Path, way: str) -> It
 
 
 def health(stack: Stack, endpoint: str) -> dict[str, int]:
-    found: dict[str, int] = stack.http.get(f"/{endpoint}/health").json()["workers"]
-    return found
+    return dict(stack.health(endpoint)["workers"])
 
 
 def resident(process: Any) -> int:
@@ -210,7 +209,7 @@ def test_a_worker_that_is_killed_fails_what_it_had_with_502_and_no_more(stack: S
             return first + b"".join(pieces)
 
     def all_sent() -> bool:
-        in_progress = stack.http.get("/app/health").json()["jobs"]["inProgress"]
+        in_progress = stack.health("app")["jobs"]["inProgress"]
         return in_progress == 8 and have_begun == set(pids)
 
     with ThreadPoolExecutor(8) as pool:
@@ -303,16 +302,14 @@ def test_a_hundred_web_sockets(stack: Stack, endpoint: str) -> None:
     sockets = [WebSocket(stack, endpoint) for _ in range(100)]
     try:
         assert {(one.status, bool(one.headers["x-runpod-worker-id"])) for one in sockets} == {(101, True)}
-        assert stack.http.get(f"/{endpoint}/health").json()["jobs"]["inProgress"] == 100
+        assert stack.health(endpoint)["jobs"]["inProgress"] == 100
         for _ in range(3):
             for n, one in enumerate(sockets):
                 assert one.echoed(b"message %d" % n) == b"message %d" % n
     finally:
         for one in sockets:
             one.close()
-    until(
-        lambda: stack.http.get(f"/{endpoint}/health").json()["jobs"]["inProgress"] == 0, 60, "an end of all"
-    )
+    until(lambda: stack.health(endpoint)["jobs"]["inProgress"] == 0, 60, "an end of all")
     refused = WebSocket(stack, "nothing")
     assert refused.status == 404
     refused.close()

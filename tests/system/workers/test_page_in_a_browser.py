@@ -43,7 +43,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, state: Path) -> Iterator[Sta
     )
     env = f"[endpoints.env]\nSTATE = {json.dumps(str(state))}\n"
     with running(tmp_path_factory.mktemp("stack"), f'gateway_domain = "{DOMAIN}"', page + env) as stack:
-        ready = lambda: stack.http.get("/page/health").json()["workers"]["ready"] == 1  # noqa: E731
+        ready = lambda: stack.health("page")["workers"]["ready"] == 1  # noqa: E731
         until(ready, 120, "a worker that is ready")
         yield stack
 

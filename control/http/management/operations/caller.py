@@ -39,5 +39,11 @@ async def _management(request: Request) -> ManagedResources:
     return plane.management
 
 
+async def _plane(request: Request) -> Plane:
+    plane: Plane = request.state.plane
+    return plane
+
+
 By = Annotated[Caller, Depends(_caller)]
 Managed = Annotated[ManagedResources, Depends(_management)]
+ThePlane = Annotated[Plane, Depends(_plane)]

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
-from stoker.control.http.management.operations.caller import By, Managed
+from stoker.control.http.calls.shapes import Health
+from stoker.control.http.management.operations.caller import By, Managed, ThePlane
 from stoker.control.http.management.operations.pod_answers import PodResponse, env_response, worker_responses
 from stoker.control.http.management.operations.shapes import (
     CHANGES,
@@ -24,6 +25,8 @@ from stoker.control.http.management.operations.shapes import (
     id_in_path,
 )
 from stoker.control.http.management.operations.templates import TemplateResponse, template_response
+from stoker.control.jobs import records
+from stoker.control.jobs.records import Record
 from stoker.control.resources import ManagedResources, blueprint
 from stoker.control.resources.blueprint import INT
 from stoker.control.rules.limits import (
@@ -32,7 +35,7 @@ from stoker.control.rules.limits import (
     EXECUTION_TIMEOUT_MS,
     TTL_MS,
 )
-from stoker.control.rules.types import Endpoint, Template
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint, Template
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])
 
@@ -316,6 +319,17 @@ async def get_endpoint(
     """Returns an endpoint."""
     found = managed.endpoints.get(by.account, endpointId)
     return await _response(managed, found, template=includeTemplate, workers=includeWorkers)
+
+
+@router.get("/{endpointId}/health", responses=READS, response_model=Health)
+async def get_endpoint_health(by: By, plane: ThePlane, endpointId: EndpointId) -> Record:
+    """Returns the counts of an endpoint's jobs, or of a load-balancing endpoint's requests, and of its
+    workers. A key that may look at the endpoint may call this, too."""
+    endpoint = plane.endpoints.find(by.account, endpointId, of_queue=False)
+    found = await plane.queries.health(endpoint)
+    if endpoint.type == LOAD_BALANCER:
+        found = plane.requests.counted(endpoint.id, found)
+    return records.health(found)
 
 
 @router.patch("/{endpointId}", responses=CHANGES, response_model_exclude_none=True)

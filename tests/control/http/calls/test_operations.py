@@ -372,7 +372,7 @@ async def test_a_failure_below_the_routes_is_answered_in_our_shape(
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("nobody expected this")
 
-    transport = httpx2.ASGITransport(make_app(plane, gateway=lambda names, otherwise: broken))
+    transport = httpx2.ASGITransport(make_app(plane, gateway=lambda otherwise: broken))
     async with httpx2.AsyncClient(transport=transport, base_url="http://stoker") as caller:
         response = await caller.get(path)
     assert (response.status_code, response.headers["content-type"]) == (500, "application/json")

@@ -15,6 +15,7 @@ from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.gateway.gateway import Gateway
 from stoker.control.http.gateway.reaching import Reaching
+from stoker.control.http.management.app import make_management_app
 from stoker.control.rules.nodes.ways import NodeGateway
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.wire.messages import GatewayAddress, WorkerState
@@ -219,14 +220,14 @@ class Site:
         self.w, self.tasks, self.agent = w, tasks, agent
         self.workers = Workers(tasks, serve)
         self.made: list[Gateway] = []
-        self.app = make_app(w.plane, ApiSettings(gateway_domain="lb.example.org"), gateway=self._gateway)
+        settings = ApiSettings(gateway_domain="lb.example.org")
+        self.app = make_app(w.plane, settings, make_management_app(w.plane), self._gateway)
 
-    def _gateway(self, reserved: frozenset[str], otherwise: Any) -> Gateway:
+    def _gateway(self, otherwise: Any) -> Gateway:
         made = Gateway(
             self.w.plane,
             Reaching(self.w.plane.cluster, self.w.plane.tunnels, self.w.now, self.workers.dial),
             Random(1),
-            reserved,
             otherwise,
             "lb.example.org",
         )

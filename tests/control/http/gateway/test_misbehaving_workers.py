@@ -76,7 +76,7 @@ def gateway_to(port: NodeGateway, way: Any) -> Gateway:
         callers=SimpleNamespace(find=caller_of_all),
     )
     none: Any = None
-    return Gateway(plane, Reaching(cluster, none, time.time), Random(1), frozenset(), nothing)
+    return Gateway(plane, Reaching(cluster, none, time.time), Random(1), nothing)
 
 
 @asynccontextmanager

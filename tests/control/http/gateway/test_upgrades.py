@@ -110,7 +110,6 @@ async def test_what_is_no_web_socket_of_a_worker_is_refused_in_words() -> None:
     async with site(echo) as s:
         await s.ready()
         assert (await refused(Handshake(s, "/v2/nothing/x")))[0] == 404
-        assert (await refused(Handshake(s, "/v2/app/run")))[0] == 400
         assert await refused(Handshake(s, "/v2/app/x", Authorization="")) == (401, "no token provided")
         s.workers.refuses = dict.fromkeys(s.agent.specs, b"502 x")
         assert (await refused(Handshake(s, "/v2/app/x")))[0] == 502

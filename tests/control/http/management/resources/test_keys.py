@@ -135,6 +135,9 @@ async def test_rights_at_endpoints_are_checked_there(api: Managed) -> None:
     rights = {"*": "none", "echo": "read"}
     key = await api.made("/keys", access={"scope": "restricted", "endpoints": rights})
     assert (await api.http.get(V2 + "/echo/health", headers=by(key))).status_code == 200
+    assert (await api.http.get("/endpoints/echo/health", headers=by(key))).json()["workers"]["ready"] == 0
+    assert (await api.http.get("/endpoints/echo", headers=by(key))).status_code == 401
+    assert (await api.http.get("/endpoints/another/health", headers=by(key))).status_code == 401
     answer = await api.http.post(V2 + "/echo/run", json={"input": {}}, headers=by(key))
     assert answer.status_code == 401
     await api.http.patch(f"/keys/{key['id']}", json={"access": {"scope": "all"}})

@@ -1,0 +1,180 @@
+"""The two places where `stoker key ...` reads and changes keys.
+
+    without --url   the store of the control on this host, also while that runs (`StoredKeys`)
+    with --url      the management API of a service, with the caller's key (`ServedKeys`)
+
+A running control caches the check of a key for five seconds. Changes write lines to the audit log.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from stoker.cli.access import open_client
+from stoker.cli.audit_log import audited, in_transaction
+from stoker.cli.control.database import open_existing
+from stoker.cli.control.hosted import with_hosted_aliases
+from stoker.cli.errors import CliError
+from stoker.client.management import Management
+from stoker.control import store
+from stoker.control.config.config import load_config
+from stoker.control.rules.access import ALL, Access
+from stoker.control.rules.types import KeyRecord
+from stoker.control.store import Store
+from stoker.control.store.resources import keys
+
+KINDS: tuple[keys.Kind, ...] = ("key", "join")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The options that say where keys are."""
+
+    data_dir: Path
+    config: Path | None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A new key or join token. `uses` is of a join token, `access` of a key."""
+
+    kind: keys.Kind
+    name: str
+    access: Access = ALL
+    uses: int | None = None
+    expires_at: float | None = None
+
+
+class Keys(Protocol):
+    def endpoints(self) -> tuple[set[str], Mapping[str, str]]:
+        """Returns the ids of all endpoints, and their aliases as far as they are known."""
+
+    def create(self, wanted: Wanted) -> tuple[KeyRecord, str]:
+        """Creates a key, and returns its record with the key itself."""
+
+    def list(self, kind: keys.Kind) -> list[KeyRecord]:
+        """Returns the records of a kind; revoked ones too, where they are known."""
+
+    def revoke(self, key: str) -> None:
+        """Revokes the key with this id. Raises CliError if there is none."""
+
+    def webhook_secret(self) -> str:
+        """Returns the secret that webhooks are signed with."""
+
+
+@contextmanager
+def keys_at(place: Place) -> Iterator[Keys]:
+    """Opens the keys of a place for the block. Raises CliError."""
+    if place.url is not None:
+        with open_client(place.url, place.data_dir) as stoker:
+            yield ServedKeys(stoker.manage, place.url)
+        return
+    config = load_config(place.config)
+    opened = open_existing(place.data_dir, config, os.environ)
+    try:
+        yield StoredKeys(opened, config.aliases)
+    finally:
+        opened.close()
+
+
+class StoredKeys:
+    """The keys of a store. Each change has a line in the audit log, with the user of this command."""
+
+    def __init__(self, opened: Store, aliases: Mapping[str, str]) -> None:
+        self._opened, self._aliases = opened, aliases
+
+    def endpoints(self) -> tuple[set[str], Mapping[str, str]]:
+        found = in_transaction(self._opened, store.list_endpoints)
+        return {one.id for one in found}, with_hosted_aliases(found, self._aliases)
+
+    def create(self, wanted: Wanted) -> tuple[KeyRecord, str]:
+        now, name, end = time.time(), wanted.name, wanted.expires_at
+        return audited(
+            self._opened,
+            ("POST", "/v1/keys"),
+            lambda conn: (
+                keys.create_join_token(conn, name=name, now=now, uses=wanted.uses, expires_at=end)
+                if wanted.kind == "join"
+                else keys.create_key(conn, name=name, now=now, access=wanted.access, expires_at=end)
+            ),
+        )
+
+    def list(self, kind: keys.Kind) -> list[KeyRecord]:
+        return list(in_transaction(self._opened, lambda conn: keys.list_keys(conn, kind)))
+
+    def revoke(self, key: str) -> None:
+        def end(conn: store.Conn) -> None:
+            if not keys.revoke_key(conn, key, time.time()):
+                raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
+
+        audited(self._opened, ("DELETE", f"/v1/keys/{key}"), end, status=204)
+
+    def webhook_secret(self) -> str:
+        """Returns the secret, with an audit line: any holder of the secret can sign as this service."""
+        return audited(self._opened, ("GET", "stoker key webhook-secret"), store.webhook_secret)
+
+
+class ServedKeys:
+    """The keys of a service, as its API shows them to a key that may manage keys."""
+
+    def __init__(self, manage: Management, url: str) -> None:
+        self._manage, self._url = manage, url
+
+    def endpoints(self) -> tuple[set[str], Mapping[str, str]]:
+        return {one["id"] for one in self._manage.endpoints.list()}, {}
+
+    def create(self, wanted: Wanted) -> tuple[KeyRecord, str]:
+        fields: dict[str, Any] = {"name": wanted.name, "kind": wanted.kind}
+        if wanted.access != ALL:
+            fields["access"] = _access_fields(wanted.access)
+        if wanted.uses is not None:
+            fields["maxUses"] = wanted.uses
+        if wanted.expires_at is not None:
+            fields["expiresAt"] = datetime.fromtimestamp(wanted.expires_at, UTC).isoformat()
+        made = self._manage.keys.create(fields)
+        return _record(made), str(made["key"])
+
+    def list(self, kind: keys.Kind) -> list[KeyRecord]:
+        return [_record(one) for one in self._manage.keys.list(kind=kind)]
+
+    def revoke(self, key: str) -> None:
+        self._manage.keys.delete(key)
+
+    def webhook_secret(self) -> str:
+        raise CliError(
+            f"the webhook secret is shown on control's host only, without --url and STOKER_URL ({self._url})"
+        )
+
+
+def _access_fields(access: Access) -> dict[str, Any]:
+    if access.scope != "restricted":
+        return {"scope": access.scope}
+    return {"scope": access.scope, "management": access.management, "endpoints": dict(access.endpoints)}
+
+
+def _record(fields: Mapping[str, Any]) -> KeyRecord:
+    """Returns the record of a key from the API's JSON."""
+    at = {name: fields.get(name) for name in ("createdAt", "expiresAt", "lastUsedAt")}
+    times = {
+        name: None if text is None else datetime.fromisoformat(text).timestamp() for name, text in at.items()
+    }
+    access = fields.get("access")
+    return KeyRecord(
+        id=fields["id"],
+        account="",
+        name=fields["name"],
+        created_at=times["createdAt"] or 0.0,
+        kind=fields["kind"],
+        access=ALL if access is None else Access(**access),
+        expires_at=times["expiresAt"],
+        last_used_at=times["lastUsedAt"],
+        uses_left=fields.get("usesLeft"),
+    )
