@@ -202,17 +202,23 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def reap_strays(workers: set[int]) -> None:
-    """Reaps inherited children that have ended while their worker lives on.
+def reap_strays(workers: set[int], unclear: Collection[SeenProcess] = ()) -> list[SeenProcess]:
+    """Reaps inherited children that have ended while their worker lives on, and returns those of which it is
+    unclear whether they are inherited.
 
-    A child that this process started is in this session or leads its own; one in any other session was
-    started by a descendant of a worker.
+    A child that this process started is in this session or leads its own, and is reaped by whoever started it
+    as soon as it ends. So one in any other session was started by a descendant of a worker; and so was one
+    that leads its own and has stayed since an earlier look found it `unclear`.
     """
-    mine = os.getsid(0)
+    mine, found = os.getsid(0), list[SeenProcess]()
     for seen in process_table().values():
-        own = seen.session in (mine, seen.pid) or seen.pid in workers
-        if seen.zombie and seen.parent == os.getpid() and not own:
+        if not seen.zombie or seen.parent != os.getpid() or seen.session == mine or seen.pid in workers:
+            continue
+        if seen.session != seen.pid or seen in unclear:
             _reap(seen.pid)
+        else:
+            found.append(seen)
+    return found
 
 
 def kill_orphans(agent: str) -> int:

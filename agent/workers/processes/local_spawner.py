@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from pathlib import Path
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogTail
 from stoker.agent.host.process_tree.cgroups import Cgroups
-from stoker.agent.host.process_tree.tree import become_subreaper, kill_orphans, reap_strays
+from stoker.agent.host.process_tree.tree import SeenProcess, become_subreaper, kill_orphans, reap_strays
 from stoker.agent.host.sandbox.isolation import Host
 from stoker.agent.host.sandbox.launching import launch, order
 from stoker.agent.host.sandbox.users import WorkerUsers
@@ -55,6 +56,8 @@ from stoker.wire.messages import Device, WorkerSpec
 log = logging.getLogger(__name__)
 
 STRAYS_S = 30.0
+INIT = 1
+"""The process id of an agent that is a container's first process: it inherits every process there."""
 
 
 class LocalSpawner:
@@ -90,6 +93,7 @@ class LocalSpawner:
         self._resources = WorkerResources(self._folder, self.users, host or Host(), cgroups, writable)
         self._living: dict[int, LocalProcess] = {}
         self._strays: asyncio.TimerHandle | None = None
+        self._unclear: list[SeenProcess] = []
         become_subreaper()
         if left := kill_orphans(str(self._folder)):
             log.warning("killed %d processes that an earlier agent left", left)
@@ -222,8 +226,8 @@ class LocalSpawner:
 
     def _reap_strays(self) -> None:
         self._strays = None
-        reap_strays(set(self._living))
-        if self._living:
+        self._unclear = reap_strays(set(self._living), self._unclear)
+        if self._living or self._unclear or os.getpid() == INIT:
             self._watch_strays()
 
     async def close(self) -> None:
@@ -235,6 +239,6 @@ class LocalSpawner:
         await asyncio.sleep(0)  # what is done when they have ended
         if self._strays is not None:
             self._strays.cancel()
-        reap_strays(set())
+        reap_strays(set(), self._unclear)
         if self._cgroups is not None:
             self._cgroups.close()

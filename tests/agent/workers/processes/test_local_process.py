@@ -326,6 +326,30 @@ async def test_orphans_that_end_by_themselves_are_reaped(start: Any) -> None:
     assert child not in process_table()
 
 
+async def test_a_daemon_that_leads_its_session_is_reaped_at_the_second_look(start: Any) -> None:
+    process, watcher = start(
+        """
+        r, w = os.pipe()
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os.setsid()
+                os.write(w, str(os.getpid()).encode())
+                os._exit(0)
+            os._exit(0)
+        child = int(os.read(r, 20)); os.wait()
+        say("ready", child=child)
+        """
+    )
+    child = (await watcher.next("ready")).fields["child"]
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    await process.ended
+    unclear = reap_strays(set())
+    assert [seen.pid for seen in unclear] == [child], "also after its worker has ended"
+    assert process_table()[child].zombie
+    assert reap_strays(set(), unclear) == []
+    assert child not in process_table()
+
+
 async def test_a_child_of_somebody_else_in_this_process_is_left_alone(start: Any) -> None:
     # `stoker up` and the tests run other programs from the process that is a subreaper.
     others = [subprocess.Popen(["true"], start_new_session=own) for own in (True, False)]

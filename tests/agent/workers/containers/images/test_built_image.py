@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
+import sysconfig
 import tarfile
 import tomllib
 from collections.abc import Iterator
@@ -42,9 +43,17 @@ def make_base(docker: list[str], folder: Path) -> None:
     needs = [*project["dependencies"], *extras["agent"], *extras["models"]]
     objects = make_wheels(wheels, "setuptools", *needs)
     (folder / "pip.conf").write_text(PIP)
-    shell, editor = Path("/bin/sh").resolve(), Path("/bin/sed").resolve()
+    shell, editor, init = (
+        Path(name).resolve() for name in ("/bin/sh", "/bin/sed", shutil.which("tini") or "")
+    )
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    (folder / "cc").write_text("#!/bin/sh\n")  # nothing is compiled on a CPU
+    (folder / "cc").chmod(0o755)
     with tarfile.open(folder / "base.tar", "w") as tar:
-        add_python(tar, shell, editor, *objects, kept={"ensurepip"})
+        add_python(tar, shell, editor, init, *objects, kept={"ensurepip"})
+        tar.add(headers)
+        tar.add(init, "usr/bin/tini")
+        tar.add(folder / "cc", "usr/bin/cc")
         tar.add(shell, "bin/sh")
         tar.add(editor, "bin/sed")
         tar.add(wheels, "wheels")
@@ -64,7 +73,18 @@ def build(docker: list[str], context: Path) -> None:
             shutil.copy2(ROOT / name, context / name, follow_symlinks=False)
     (context / "server.key").write_text("of the operator's")
     recipe = str(context / "Dockerfile.cuda")
-    options = ["--network", "none", "--build-arg", f"BASE={BASE}", "-f", recipe, "-t", BUILT]
+    options = [
+        "--network",
+        "none",
+        "--build-arg",
+        f"BASE={BASE}",
+        "--build-arg",
+        "EXTRAS=agent,models",
+        "-f",
+        recipe,
+        "-t",
+        BUILT,
+    ]
     command = [*docker, "build", *options, str(context)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
@@ -96,6 +116,8 @@ def stack(address: str, tmp_path: Path) -> Iterator[Built]:
         pytest.skip("the image is built by docker's command")
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("which files belong to the image is known by git")
+    if not shutil.which("tini"):
+        pytest.skip("the image's first process is tini, which is not on this host (package tini)")
     endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/outputs/echo.py:handler")
     made = Built(tmp_path, endpoint, hosted=("text-to-image", "talking-video"))
     made.address = address

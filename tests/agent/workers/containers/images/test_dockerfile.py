@@ -32,21 +32,42 @@ def test_the_base_can_be_another() -> None:
 
 def test_what_it_installs_is_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    installs = of("RUN")[-1]
-    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", installs)
-    assert set(extras.split(",")) == {"agent", "models"} < set(project["optional-dependencies"])
-    (constraints,) = re.findall(r"-c (\S+)", installs)
-    assert (ROOT / constraints).is_file()
+    arguments = dict(arg.split("=", 1) for arg in of("ARG")[1:])
+    assert set(arguments["EXTRAS"].split(",")) == {"agent", "models", "gpu"}
+    assert {"agent", "models", "gpu"} < set(project["optional-dependencies"])
+    requirements, installs = of("RUN")[-2:]
+    assert "-c constraints.txt -r requirements.txt" in requirements
+    assert installs.endswith("--no-deps --no-build-isolation .")
+    pinned = {line.split("==")[0] for line in constraints()}
+    assert {need.split(">")[0] for need in project["optional-dependencies"]["gpu"]} <= pinned
+
+
+def test_what_it_needs_is_installed_before_the_source_is_copied() -> None:
+    """A changed line of the source downloads nothing again."""
+    words = [(step, rest.strip()) for step, rest in STEPS]
+    needs = next(n for n, (step, rest) in enumerate(words) if step == "RUN" and "requirements.txt" in rest)
+    source = words.index(("COPY", ". ."))
+    assert words.index(("COPY", "pyproject.toml constraints.txt ./")) < needs < source
+
+
+def test_what_it_compiles_with_is_there() -> None:
+    """Triton builds a C program with Python's headers for each kernel's launcher."""
+    (packages,) = re.findall(r"--no-install-recommends ([\w\- ]+?)\s+&&", of("RUN")[0])
+    assert {"gcc", "libc6-dev", "python3-dev", "tini"} <= set(packages.split())
+
+
+def constraints() -> list[str]:
+    return (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_torch_is_pinned_as_it_is_tested_and_can_be_another() -> None:
     arguments = dict(arg.split("=", 1) for arg in of("ARG")[1:])
-    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert f"torch=={arguments['TORCH']}" in constraints
-    (changed,) = re.findall(r'sed -i "s/(.*)/(.*)/" constraints.txt', of("RUN")[-1])
-    assert [bool(re.fullmatch(changed[0], line)) for line in constraints].count(True) == 1
+    assert f"torch=={arguments['TORCH']}" in constraints()
+    requirements = of("RUN")[-2]
+    (changed,) = re.findall(r'sed -i "s/(.*)/(.*)/" constraints.txt', requirements)
+    assert [bool(re.fullmatch(changed[0], line)) for line in constraints()].count(True) == 1
     assert changed[1] == "torch==${TORCH}"
-    assert "--extra-index-url ${TORCH_INDEX}" in of("RUN")[-1]
+    assert "--extra-index-url ${TORCH_INDEX}" in requirements
 
 
 def test_its_command_imports_nothing_of_what_only_control_needs() -> None:
@@ -83,7 +104,9 @@ def test_only_what_is_named_is_sent_to_the_engine() -> None:
 
 
 def test_what_it_runs_is_a_command_of_ours() -> None:
-    program, command, *options = json.loads(of("ENTRYPOINT")[0])
+    *init, program, command = (given := json.loads(of("ENTRYPOINT")[0]))[:5]
+    options = given[5:]
+    assert init == ["tini", "-s", "--"], "what descendants leave is reaped, also in the host's pid namespace"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert program in project["scripts"]
     result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
