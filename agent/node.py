@@ -113,6 +113,7 @@ class AgentParts:
     on_worker: Callable[[WorkerState], None] = lambda state: None
     keep_credential: Callable[[str], bool] = lambda credential: False
     on_welcome: Callable[[], None] = lambda: None
+    disk_facts: Callable[[], Mapping[str, str]] = dict
     tunnel: Tunnelling | None = None
 
 
@@ -225,21 +226,22 @@ class Agent:
         if self._stream is not None and not self._stop_requested.is_set():
             self._stream.end("the facts of this host have changed")
 
-    def _weights_changed(self, facts: Mapping[str, str]) -> None:
-        """Takes new facts about weights: the next beat reports them, and so does every Hello from now on."""
+    def _note(self, facts: Mapping[str, str]) -> None:
+        """Takes new facts: the next beat reports them, and so does every Hello from now on."""
         self._new_facts |= {
             name: value for name, value in facts.items() if self.settings.facts.get(name) != value
         }
         self.settings = replace(self.settings, facts={**self.settings.facts, **facts})
 
     def _take_new_facts(self) -> Mapping[str, str]:
+        self._note(self._parts.disk_facts())
         taken, self._new_facts = self._new_facts, {}
         return taken
 
     async def run(self) -> None:
         """Runs the agent until `stop`. Raises AgentRefused with control's reason."""
         self.reports.load()
-        self._parts.weights.report_to(self._weights_changed)
+        self._parts.weights.report_to(self._note)
         refused: AgentRefused | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:

@@ -26,6 +26,7 @@ from stoker.agent.host.free_ports import HostPorts
 from stoker.agent.host.process_tree.memory import WorkerMemory
 from stoker.agent.host.process_tree.reaper_supervisor import ReaperSupervisor
 from stoker.agent.host.sandbox.isolation import AS_ROOT
+from stoker.agent.host.storage.disk_facts import disk_facts
 from stoker.agent.host.storage.volume_folders import FoldersOnDisk
 from stoker.agent.host.storage.volume_watch import NoVolumes
 from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
@@ -148,7 +149,12 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             node=node,
             name=options.name or socket.gethostname(),
             agent_version=stoker.__version__,
-            facts={**facts, **container_facts(engine.facts), **isolated.facts},
+            facts={
+                **facts,
+                **container_facts(engine.facts),
+                **isolated.facts,
+                "agent_version": stoker.__version__,
+            },
             gateway=gateways.local,
             direct=gateways.direct,
             grace_s=options.grace_s,
@@ -168,6 +174,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             sampler=sampler,
             scratch=scratch,
             outbox_disk=OutboxFile(folder / "outbox"),
+            disk_facts=lambda: disk_facts(folder),
             rng=rng,
             inputs=inputs,
             pods=pods,

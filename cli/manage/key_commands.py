@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from rich.console import Console
 from stoker.cli import tables
 from stoker.cli.errors import CliError
 from stoker.cli.manage.key_places import KINDS, Place, Wanted, keys_at
+from stoker.cli.manage.spans import seconds
 from stoker.cli.short_ids import resolve_id
 from stoker.cli.terminal import plain_console
 from stoker.control.rules.access import ALL, Access, Right
@@ -21,8 +21,6 @@ from stoker.control.rules.types import KeyRecord
 from stoker.control.store.resources.keys import Kind
 
 RIGHTS: tuple[Right, ...] = ("none", "read", "write")
-_SPAN = re.compile(r"([1-9][0-9]{0,5})([smhd])")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _TIMES = ("created", "expires", "used last", "revoked")
 
 
@@ -41,7 +39,7 @@ class NewKey:
 
 def create(place: Place, options: NewKey, console: Console, *, as_json: bool = False) -> None:
     access = _access(options)
-    expires_at = None if options.expires is None else time.time() + _seconds(options.expires)
+    expires_at = None if options.expires is None else time.time() + seconds("--expires", options.expires)
     kind: Kind = "join" if options.join else "key"
     with keys_at(place) as found:
         if access.endpoints:
@@ -94,13 +92,6 @@ def _named(access: Access, known: set[str], aliases: Mapping[str, str]) -> Acces
             there = ", ".join(sorted(known)) or "none"
             raise CliError(f'--endpoint: there is no endpoint {name}; there are: {there}; "*" is all others')
     return replace(access, endpoints=rights)
-
-
-def _seconds(text: str) -> float:
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise CliError(f"--expires is a number and s, m, h or d, such as 24h; got {text!r}")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 def show(place: Place, *, join: bool, as_json: bool = False) -> None:

@@ -41,7 +41,12 @@ _FIELDS: tuple[_Parameter, ...] = (("sets", Sets, None), ("body", Body, None))
 
 def add_to(app: typer.Typer) -> None:
     for kind in KINDS:
-        app.add_typer(_app(kind), name=kind.command)
+        made = _app(kind)
+        if kind.command == "node":
+            made.command("drain", epilog=examples("stoker node drain gpu-host-1 --wait --deadline 30m"))(
+                drain
+            )
+        app.add_typer(made, name=kind.command)
     app.add_typer(secret_app, name="secret")
     app.command("audit", epilog=examples("stoker audit --limit 20"))(audit)
 
@@ -100,6 +105,29 @@ def _parameter(option: Option) -> _Parameter:
     metavar = "NAME=VALUE" if option.pairs else "VALUE"
     kind: Any = list[str] | None if option.many or option.pairs else option.type | None
     return option.field, Annotated[kind, typer.Option(option.flag, help=option.help, metavar=metavar)], None
+
+
+def drain(
+    member: Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning of it, or its name.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until no worker is left there.")] = False,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN", help="With --wait: how long at most, such as 90s or 30m; then status 1."
+        ),
+    ] = None,
+    as_json: Json = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Places nothing new on a node; running work goes on, and pods stay."""
+    from stoker.cli.manage import node_commands
+    from stoker.cli.manage.resource_commands import Service
+    from stoker.cli.manage.spans import seconds
+
+    deadline_s = None if deadline is None else seconds("--deadline", deadline)
+    wait = wait or deadline is not None
+    node_commands.drain(Service(url, data_dir, as_json), member, wait=wait, deadline_s=deadline_s)
 
 
 def audit(

@@ -19,6 +19,7 @@ import typer
 from stoker.cli.access import open_client
 from stoker.cli.errors import CliError
 from stoker.cli.jobs.input import read_input
+from stoker.cli.manage.node_text import counted, lines_of
 from stoker.cli.manage.resource_kinds import KINDS, Option, ResourceKind
 from stoker.cli.short_ids import resolve_id
 from stoker.cli.tables import print_json, show
@@ -42,12 +43,17 @@ def run_command(
     with open_client(service.url, service.data_dir) as stoker:
         _fill_ids(stoker.manage, options, values, fields)
         resource = getattr(stoker.manage, kind.member)
-        member = _resolve_member(resource, kind, values["member"]) if "member" in values else ""
+        member = resolve_member(resource, kind, values["member"]) if "member" in values else ""
         match verb:
             case "list":
                 rows(service, kind.columns, resource.list(**kind.list_query))
             case "get":
-                details(service, resource.get(member, **kind.get_query))
+                found = resource.get(member, **kind.get_query)
+                if kind.command == "node" and not service.as_json:
+                    for line in lines_of(found):
+                        print_text(line)
+                else:
+                    details(service, found)
             case "create":
                 details(service, resource.create(fields))
             case "update":
@@ -113,7 +119,7 @@ def _fill_ids(
     for option in options:
         if option.refers_to and values.get(option.field):
             kind = next(kind for kind in KINDS if kind.member == option.refers_to)
-            fields[option.field] = _resolve_member(
+            fields[option.field] = resolve_member(
                 getattr(manage, option.refers_to), kind, values[option.field]
             )
 
@@ -125,7 +131,7 @@ def _pair(option: Option, values: str) -> tuple[str, str]:
     return name, value
 
 
-def _resolve_member(resource: Resource, kind: ResourceKind, name: str) -> str:
+def resolve_member(resource: Resource, kind: ResourceKind, name: str) -> str:
     """Returns the id of the resource with this name; a name without a match is sent as it is, and the API
     refuses it."""
     known = ((str(one["id"]), str(one.get("name", ""))) for one in resource.list(**kind.list_query))
@@ -140,8 +146,15 @@ def _called(values: str, member: str) -> str:
 
 
 def rows(service: Service, columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> None:
-    cells = [[cell(one.get(column)) for column in columns] for one in found]
-    show(columns, cells, found, as_json=service.as_json)
+    cells = [[_in_list(column, one.get(column)) for column in columns] for one in found]
+    titles = [column.removesuffix("InBytes") for column in columns]
+    show(titles, cells, found, as_json=service.as_json)
+
+
+def _in_list(column: str, value: Any) -> str:
+    if column == "devices" and value:
+        return counted(value)
+    return in_words(value) if column.endswith("InBytes") and value is not None else cell(value)
 
 
 def details(service: Service, found: Mapping[str, Any]) -> None:
@@ -173,7 +186,8 @@ def _named(value: Any) -> Any:
         return value
     if "slsVersion" in value:
         return _worker(value)
-    name, size = value.get("name") or value.get("id") or value, value.get("sizeInBytes")
+    name = value.get("name") or value.get("id") or value.get("endpointId") or value
+    size = value.get("sizeInBytes")
     return name if size is None else f"{name} ({in_words(size)})"
 
 

@@ -171,11 +171,13 @@ KINDS = (
         "node",
         "nodes",
         "Nodes: the hosts that have joined.",
-        ("id", "name", "state", "drained", "dataCenterId", "devices", "weights", "avoidedFor", "lastSeenAt"),
+        (
+            *("id", "name", "state", "drained", "devices", "workers", "jobs", "diskFreeInBytes"),
+            *("agentVersion", "avoidedFor"),
+        ),
         "4nqjm2vd8t",
         updatable=False,
         actions={
-            "drain": "Places nothing new on a node; running work goes on.",
             "resume": "Places work on a drained node again.",
             "revoke": "Ends a node's session; it can join again only with a newer join token.",
         },

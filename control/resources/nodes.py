@@ -62,7 +62,8 @@ class HeldDevice:
 class KnownNode:
     """`leaving`: its agent reported that it is shutting down. `reached`: how its http workers are reached,
     if they can be now. `avoided`: the versions of endpoints whose workers did not start there, while others
-    are preferred."""
+    are preferred. `workers`, `jobs` and `pods`: how many it has now; jobs are those of its workers, requests
+    too."""
 
     record: NodeRecord
     state: State
@@ -70,6 +71,9 @@ class KnownNode:
     devices: tuple[HeldDevice, ...]
     reached: Chosen | None = None
     avoided: tuple[Avoided, ...] = ()
+    workers: int = 0
+    jobs: int = 0
+    pods: int = 0
 
 
 class ManagedNodes:
@@ -171,7 +175,18 @@ class ManagedNodes:
             return KnownNode(record, state, leaving=False, devices=devices, avoided=avoided)
         record = replace(record, facts=connected.facts)  # they change while it is connected
         ways = choose(connected.reach, self._clock())
-        return KnownNode(record, state, connected.draining, devices, ways[0] if ways else None, avoided)
+        workers = [one for one in holders if isinstance(one, PlacedWorker)]
+        return KnownNode(
+            record,
+            state,
+            connected.draining,
+            devices,
+            ways[0] if ways else None,
+            avoided,
+            workers=len(workers),
+            jobs=sum(one.jobs for one in workers),
+            pods=len(holders) - len(workers),
+        )
 
 
 def _holder(one: PlacedWorker | PlacedPod, share: float) -> Holder:

@@ -19,6 +19,7 @@ from itertools import groupby
 
 from stoker.control.rules import ahead
 from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
+from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Reach
 from stoker.control.rules.placement import NodeRoom, charges
 from stoker.control.rules.types import Slot
@@ -70,7 +71,7 @@ class NodeState:
         """Why nothing new may go there, as the end of a sentence about the node; empty while it may."""
         if self.draining:
             return "is about to go"
-        return "is drained" if self.drained else ""
+        return "is drained" if self.drained else disk.full(self.facts)
 
     def shares_taken(self, holders: Iterable[PlacedWorker | PlacedPod]) -> dict[str, float]:
         """Returns how much of each device, and of the host's memory, these take."""

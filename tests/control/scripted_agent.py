@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from stoker.control.plane import Plane
@@ -146,8 +147,13 @@ class ScriptedAgent:
         """What became of a pod, in answer to this spec."""
         await self.report(PodState(spec.pod, spec.version, spec.restarts, state, **more))
 
-    async def beat(self, number: int = 1, samples: Iterable[DeviceSample] = ()) -> None:
-        await self.stream.send(FromAgent(beat=Beat(number, tuple(samples))))
+    async def beat(
+        self,
+        number: int = 1,
+        samples: Iterable[DeviceSample] = (),
+        facts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        await self.stream.send(FromAgent(beat=Beat(number, tuple(samples), facts)))
 
     async def ready_workers(self, count: int = 1) -> list[str]:
         """Waits until so many workers are desired, and reports them ready."""

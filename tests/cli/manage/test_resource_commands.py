@@ -133,8 +133,11 @@ def test_the_password_of_a_registry_is_read_and_never_shown(sh: Shell) -> None:
 
 def test_a_node_is_drained_and_resumed(sh: Shell) -> None:
     assert NODE in sh("node list")
-    assert "NVIDIA GeForce RTX 4090\tflux-1-dev (23.8 GB), ink (172.0 kB)\t" in sh("node list")
-    assert fields(sh(f"node drain {NODE}"))["drained"] == "yes"
+    assert "\tconnected\tno\tNVIDIA GeForce RTX 4090\t0\t0\t" in sh("node list")
+    assert "  flux-1-dev (23.8 GB)\n  ink (172.0 kB)\n" in sh(f"node get {NODE}")
+    assert sh(f"node drain {NODE} --wait --deadline 90s") == ""
+    assert sh.json(f"node drain {NODE}")["drained"]
+    assert "--deadline is a number and s, m, h or d" in sh(f"node drain {NODE} --deadline soon", code=1)
     assert fields(sh(f"node resume {NODE}"))["drained"] == "no"
     assert sh.json(f"node get {NODE}")["dataCenterId"] == "EU-RO-1"
     assert NODE in sh(f"node delete {NODE}", code=1), "it is connected"

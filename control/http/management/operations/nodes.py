@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.operations.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
 from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
+from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Way
 from stoker.control.rules.weights import HeldWeights, held_weights
 from stoker.control.scheduling.avoidance import Avoided
@@ -123,6 +124,8 @@ class NodeResponse(ResponseBody):
                             "heldBy": [{"workerId": "w1k2", "endpointId": "jpnw0v75y3qoql", "share": 1.0}],
                         }
                     ],
+                    **{"agentVersion": "0.2.0", "diskFreeInBytes": 812_000_000_000},
+                    **{"diskTotalInBytes": 1_900_000_000_000, "workers": 1, "jobs": 1, "pods": 0},
                     "weights": [
                         {
                             "name": "flux-1-schnell",
@@ -158,6 +161,12 @@ class NodeResponse(ResponseBody):
         Field(description="Absent while no way leads to workers of load-balancing endpoints there."),
     ] = None
     devices: list[DeviceResponse]
+    agentVersion: Annotated[str | None, Field(description="Absent of agents before 0.2.")] = None
+    diskFreeInBytes: Annotated[int | None, Field(description="Of the agent's data folder.")] = None
+    diskTotalInBytes: int | None = None
+    workers: Annotated[int, Field(description="Workers on the node.")]
+    jobs: Annotated[int, Field(description="Jobs and requests that its workers have.")]
+    pods: Annotated[int, Field(description="Pods on the node.")]
     avoidedFor: Annotated[
         list[AvoidedResponse] | None, Field(description="Absent while every version may go there.")
     ] = None
@@ -214,7 +223,10 @@ def _avoided(one: Avoided) -> AvoidedResponse:
 
 def _response(known: KnownNode) -> NodeResponse:
     record = known.record
-    named = {name for name in record.facts if name.startswith(LABEL)} | {"data_center", HELD, SIZES}
+    named = {name for name in record.facts if name.startswith(LABEL)} | {
+        *("data_center", HELD, SIZES),
+        *("agent_version", disk.FREE, disk.TOTAL),
+    }
     held = held_weights(record.facts)
     return NodeResponse(
         id=record.id,
@@ -230,6 +242,12 @@ def _response(known: KnownNode) -> NodeResponse:
         facts={name: value for name, value in record.facts.items() if name not in named},
         reached=None if known.reached is None else ReachedResponse(**asdict(known.reached)),
         devices=[_device(device) for device in known.devices],
+        agentVersion=record.facts.get("agent_version"),
+        diskFreeInBytes=disk.bytes_of(record.facts, disk.FREE),
+        diskTotalInBytes=disk.bytes_of(record.facts, disk.TOTAL),
+        workers=known.workers,
+        jobs=known.jobs,
+        pods=known.pods,
         avoidedFor=[_avoided(one) for one in known.avoided] or None,
         weights=None if held is None else [_weights(one) for one in held],
     )

@@ -79,6 +79,7 @@ async def test_a_node_shows_its_devices_and_what_holds_them() -> None:
         assert node.pop("lastSeenAt").startswith("1970-01-12T")
         assert node.pop("name")
         assert node == {
+            **{"workers": 1, "jobs": 0, "pods": 0},
             "id": "node-1",
             "state": "connected",
             "drained": False,
@@ -155,6 +156,24 @@ async def test_a_drained_nodes_idle_worker_stops_and_others_start_elsewhere() ->
         again = await api.http.post("/nodes/node-1/drain")
         assert again.json()["drained"], "asked twice is asked once"
         assert (await get_node(api, "node-2"))["drained"] is False
+
+
+@story
+async def test_a_node_whose_disk_is_full_takes_nothing_new_until_there_is_room() -> None:
+    async with joined("node-1") as (api, (agent,)):
+        full = {"disk_free": "100000000", "disk_total": "1000000000000", "agent_version": "0.2.0"}
+        await agent.beat(1, facts=full)
+        job = await api.plane.commands.submit(api.world.echo, one(), sync=False)
+        await agent.listen(2)
+        assert agent.specs == {}
+        assert "has 0.10 GB of disk free, and takes nothing new" in await reason(api, job.id)
+        node = await get_node(api, "node-1")
+        assert (node["agentVersion"], node["diskFreeInBytes"], node["workers"]) == ("0.2.0", 10**8, 0)
+        assert node["facts"].keys().isdisjoint(full)
+        await agent.beat(2, facts={"disk_free": "900000000000"})
+        await agent.ready_workers()
+        await agent.completes(await agent.assigned())
+        assert (await get_node(api, "node-1"))["workers"] == 1
 
 
 @story
