@@ -4,7 +4,8 @@
     python -m training.flux_mini FOLDER
 
 Interrupted, the same command goes on. The folder has the checkpoints, the scenes, and in the end in `trained`
-the files of `mini/trained`. An autoencoder that is in `trained` beforehand is kept.
+the files of `mini/trained`. Weights that are there beforehand are kept: the autoencoder in `trained`, and those of
+an earlier phase in the folder with its name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import torch
 from diffusers import AutoencoderKL
 from safetensors.torch import load_file
 
@@ -22,17 +24,22 @@ from training.flux_mini.recipe import RECIPE, Recipe
 
 def train(folder: Path, recipe: Recipe) -> None:
     """Makes in the folder whatever is missing of a trained `flux-mini`."""
-    trained, scenes = folder / "trained", folder / "scenes"
     folder.mkdir(parents=True, exist_ok=True)
-    file = trained / "vae.safetensors"
+    file = folder / recipe.phases[-1].name / "vae.safetensors"
     if not file.exists():
         found = autoencoder.train(recipe, folder / "autoencoder.pt")
         export.write(file, found.state_dict())
     model = AutoencoderKL(**networks.AUTOENCODER)
     model.load_state_dict(load_file(file))
-    scene_files.make(model, recipe, scenes)
-    networks_ = transformer.train(recipe, scenes, model, folder / "transformer.pt")
-    export.write_all(trained, networks_.state_dict())
+    torch.manual_seed(recipe.seed)
+    networks_ = transformer.Networks()
+    for phase in recipe.phases:
+        weights = folder / phase.name
+        if not export.has_all(weights):
+            scene_files.make(model, recipe, phase, folder / "scenes")
+            made = transformer.train(recipe, phase, networks_, model, folder)
+            export.write_all(weights, made.state_dict())
+        export.read_all(weights, networks_)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The export of trained networks as the files of `mini/trained`, as bfloat16."""
+"""The export of trained networks as the files of `mini/trained`, as bfloat16, and how they are read again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import nn
 
 TIED: Final = "encoder.embed_tokens.weight"
 """The same as T5's `shared.weight`."""
@@ -28,3 +29,14 @@ def write_all(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
     for part in PARTS:
         own = {key.removeprefix(f"{part}."): value for key, value in weights.items() if key.startswith(part)}
         write(folder / f"{part}.safetensors", own)
+
+
+def has_all(folder: Path) -> bool:
+    """Returns whether the folder has the files of all networks that are trained together."""
+    return all((folder / f"{part}.safetensors").exists() for part in PARTS)
+
+
+def read_all(folder: Path, networks: nn.Module) -> None:
+    """Reads the weights of the networks that are trained together."""
+    for part in PARTS:
+        networks.get_submodule(part).load_state_dict(load_file(folder / f"{part}.safetensors"), strict=False)

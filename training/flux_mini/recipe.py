@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
+Size: TypeAlias = tuple[int, int]
+"""The width and the height of a picture in pixels."""
+
+TOKEN: Final = 32
+"""The side of what a token of the transformer shows, in pixels."""
 WARM_UP: Final = 100
 """So many steps the rate rises."""
 
@@ -28,54 +33,95 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the transformer's training, until a step: the share of each kind of scene in a batch."""
+    """A part of a phase, until a step. `kinds`: the share of each kind of scene in a batch; `sizes`: the
+    share of the batches that have pictures of a size."""
 
     name: str
     until: int
     kinds: Mapping[str, float]
+    sizes: Mapping[Size, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A training of the transformer with a schedule of its own, which begins with the weights of the phase
+    before. `name` is the folder of its weights. `scenes`: how many are made of each size, and `kinds`: the
+    share of each kind in them. A batch has as many pictures as give `tokens`."""
+
+    name: str
+    schedule: Schedule
+    stages: tuple[Stage, ...]
+    scenes: Mapping[Size, int]
+    kinds: Mapping[str, float]
+    tokens: int
+
+    def stage(self, step: int) -> Stage:
+        """Returns the stage that a step belongs to."""
+        return next((stage for stage in self.stages if step < stage.until), self.stages[-1])
+
+    def batch(self, size: Size) -> int:
+        """Returns the number of pictures of this size in a batch."""
+        width, height = size
+        return max(1, self.tokens * TOKEN**2 // (width * height))
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The recipe of the trainings. `pool`: how many scenes the autoencoder sees at a time;
-    `autoencoder_batch`: of how many crops of 128 pixels its batches have the size. `scenes` of `kinds` are
-    made for the transformer, in parts of `part`; `batch` is the number of pictures in its batches. A
-    checkpoint is stored every `save_every` steps, a score made every `score_every`. `compiled`: its blocks
-    are compiled, which takes minutes and makes steps faster."""
+    `autoencoder_batch`: of how many crops of 128 pixels its batches have the size. Scenes are made in parts
+    of `part`. A checkpoint is stored every `save_every` steps, a score made every `score_every`. `compiled`:
+    the transformer's blocks are compiled, which takes minutes and makes steps faster."""
 
-    stages: tuple[Stage, ...]
-    kinds: Mapping[str, float]
     autoencoder: Schedule
-    transformer: Schedule
+    phases: tuple[Phase, ...]
     seed: int = 0
     pool: int = 1_000
     autoencoder_batch: int = 6
-    scenes: int = 17_000
     part: int = 256
-    batch: int = 64
     save_every: int = 250
     score_every: int = 100
     compiled: bool = True
 
-    def stage(self, step: int) -> Stage:
-        """Returns the stage that a step of the transformer belongs to."""
-        return next((stage for stage in self.stages if step < stage.until), self.stages[-1])
 
-
-def _kinds(**shares: float) -> Mapping[str, float]:
+def _shares(**shares: float) -> Mapping[str, float]:
     return MappingProxyType(shares)
 
 
-STAGES: Final = (
-    Stage("one object", 500, _kinds(alone=0.7, placed=0.15, several=0.15)),
-    Stage("several objects", 2_800, _kinds(alone=0.2, placed=0.22, several=0.45, groups=0.13)),
-    Stage("the last points", 4_500, _kinds(alone=0.25, placed=0.25, several=0.47, groups=0.03)),
+SMALL: Final[Mapping[Size, float]] = MappingProxyType({(256, 256): 1.0})
+LARGE: Final[Mapping[Size, float]] = MappingProxyType({(512, 512): 1.0})
+LARGE_AND_WIDE: Final[Mapping[Size, float]] = MappingProxyType(
+    {(512, 512): 0.6, (768, 512): 0.2, (512, 768): 0.2}
+)
+ALL_KINDS: Final = _shares(alone=0.25, placed=0.25, several=0.43, groups=0.07)
+LAST_KINDS: Final = _shares(alone=0.22, placed=0.25, several=0.50, groups=0.03)
+
+SHAPES: Final = Phase(
+    name="of-256-pixels",
+    schedule=Schedule(steps=4_500, falls=2_800, rate=3e-3),
+    stages=(
+        Stage("one object", 500, _shares(alone=0.7, placed=0.15, several=0.15), SMALL),
+        Stage("several objects", 2_800, _shares(alone=0.2, placed=0.22, several=0.45, groups=0.13), SMALL),
+        Stage("the last points", 4_500, _shares(alone=0.25, placed=0.25, several=0.47, groups=0.03), SMALL),
+    ),
+    scenes=MappingProxyType({(256, 256): 17_000}),
+    kinds=ALL_KINDS,
+    tokens=64 * 64,
 )
 """Shapes come first, from one object in the middle. Two groups hold the rest back: few are left at last."""
 
+DETAILS: Final = Phase(
+    name="trained",
+    schedule=Schedule(steps=3_200, falls=1_600, rate=2e-3),
+    stages=(
+        Stage("larger", 2_000, LAST_KINDS, LARGE),
+        Stage("other shapes", 3_200, LAST_KINDS, LARGE_AND_WIDE),
+    ),
+    scenes=MappingProxyType({(512, 512): 10_000, (768, 512): 3_000, (512, 768): 3_000}),
+    kinds=ALL_KINDS,
+    tokens=32 * 256,
+)
+"""Small icons survive the autoencoder in larger pictures only."""
+
 RECIPE: Final = Recipe(
-    stages=STAGES,
-    kinds=_kinds(alone=0.25, placed=0.25, several=0.43, groups=0.07),
-    autoencoder=Schedule(steps=6_000, falls=4_500, rate=2e-3),
-    transformer=Schedule(steps=4_500, falls=2_800, rate=3e-3),
+    autoencoder=Schedule(steps=6_000, falls=4_500, rate=2e-3), phases=(SHAPES, DETAILS)
 )

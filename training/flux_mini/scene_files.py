@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +19,11 @@ from tqdm import tqdm
 from training.flux_mini.autoencoder import as_tensor
 from training.flux_mini.drawing import draw
 from training.flux_mini.optimizers import quicker
-from training.flux_mini.recipe import Recipe
+from training.flux_mini.recipe import Phase, Recipe, Size
 from training.flux_mini.scenes import Scene, scene
 
-SIDE: Final = 256
-"""The side of a picture in pixels."""
-AT_ONCE: Final = 8
-"""How many pictures the autoencoder gets at once."""
+AT_ONCE: Final = 8 * 256 * 256
+"""How many pixels the autoencoder gets at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +34,37 @@ class Part:
     latents: torch.Tensor
 
 
-def make(autoencoder: Any, recipe: Recipe, folder: Path) -> None:
-    """Makes the parts that are missing in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+def make(autoencoder: Any, recipe: Recipe, phase: Phase, folder: Path) -> None:
+    """Makes the parts that are missing of a phase, in a folder for each size."""
     autoencoder.to(memory_format=torch.channels_last)
-    number = -(-recipe.scenes // recipe.part)
     missing = [
-        path for path in map(folder.joinpath, map("{:05}.part".format, range(number))) if not path.exists()
+        (size, path)
+        for size, number in phase.scenes.items()
+        for path in map(of_size(folder, size).joinpath, _names(-(-number // recipe.part)))
+        if not path.exists()
     ]
-    for path in tqdm(missing, desc="scenes", unit="part"):
-        rng = random.Random(f"{recipe.seed} {path.stem}")
-        save(_made(autoencoder, recipe, rng), path)
+    for size, path in tqdm(missing, desc="scenes", unit="part"):
+        rng = random.Random(f"{recipe.seed} {path.parent.name} {path.stem}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(_made(autoencoder, phase.kinds, recipe.part, size, rng), path)
 
 
-def _made(autoencoder: Any, recipe: Recipe, rng: random.Random) -> Part:
-    wanted = rng.choices(list(recipe.kinds), list(recipe.kinds.values()), k=recipe.part)
+def of_size(folder: Path, size: Size) -> Path:
+    """Returns the folder of the scenes with this size."""
+    width, height = size
+    return folder / f"{width}x{height}"
+
+
+def _names(number: int) -> list[str]:
+    return [f"{part:05}.part" for part in range(number)]
+
+
+def _made(autoencoder: Any, kinds: Mapping[str, float], number: int, size: Size, rng: random.Random) -> Part:
+    wanted = rng.choices(list(kinds), list(kinds.values()), k=number)
     scenes, latents = [of_kind(kind, rng) for kind in wanted], []
-    for first in range(0, len(scenes), AT_ONCE):
-        drawn = [draw(one, SIDE, SIDE, rng) for one in scenes[first : first + AT_ONCE]]
+    at_once = max(1, AT_ONCE // (size[0] * size[1]))
+    for first in range(0, len(scenes), at_once):
+        drawn = [draw(one, *size, rng) for one in scenes[first : first + at_once]]
         latents.append(encoded(autoencoder, as_tensor(drawn)).half())
     return Part(scenes, torch.cat(latents))
 

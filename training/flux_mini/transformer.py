@@ -13,9 +13,9 @@ The factor of guidance is random, so that the network learns to take no notice o
 
 from __future__ import annotations
 
+import copy
 import math
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from training.flux_mini.autoencoder import as_tensor
 from training.flux_mini.captions import caption
 from training.flux_mini.drawing import draw
 from training.flux_mini.optimizers import DEVICE, Optimizers, quicker
-from training.flux_mini.recipe import Recipe
+from training.flux_mini.recipe import TOKEN, Phase, Recipe, Size, Stage
 from training.flux_mini.run import Run
 from training.flux_mini.scenes import Group, Scene, boxes
 from training.flux_mini.shapes import begin_with_shapes
@@ -50,8 +50,6 @@ NEAR_NOISE = 0.5
 """The share of levels that are drawn from 0.9 to 1."""
 OBJECTS = 3.0
 """How much more a token counts that shows an object than one that shows only the background."""
-PATCH = 16
-"""The side of what one latent shows, in pixels."""
 
 
 class Networks(nn.Module):
@@ -145,31 +143,31 @@ def begin(transformer: FluxTransformer2DModel) -> None:
 def emphasis(scene: Scene, rows: int, columns: int) -> torch.Tensor:
     """Returns how much each token of an image counts: those of objects more, on average 1."""
     found = torch.ones(rows, columns)
-    side = 2 * PATCH
     for group in scene.groups:
-        for box in boxes(group, side * columns, side * rows):
-            left, top = (max(0, math.floor((at - box.side / 2) / side)) for at in (box.x, box.y))
-            right, bottom = (math.ceil((at + box.side / 2) / side) for at in (box.x, box.y))
+        for box in boxes(group, TOKEN * columns, TOKEN * rows):
+            left, top = (max(0, math.floor((at - box.side / 2) / TOKEN)) for at in (box.x, box.y))
+            right, bottom = (math.ceil((at + box.side / 2) / TOKEN) for at in (box.x, box.y))
             found[top:bottom, left:right] = OBJECTS
     return found.flatten() / found.mean()
 
 
 class Scenes:
-    """All scenes of a folder, in memory, by their kind."""
+    """All scenes of a phase, in memory, by their size and kind."""
 
-    def __init__(self, folder: Path) -> None:
-        self._kinds: dict[str, list[tuple[Scene, torch.Tensor]]] = {}
-        for path in sorted(folder.glob("*.part")):
-            part = scene_files.load(path)
-            for scene, latents in zip(part.scenes, part.latents, strict=True):
-                self._kinds.setdefault(scene.kind, []).append((scene, latents))
+    def __init__(self, folder: Path, phase: Phase) -> None:
+        self._phase = phase
+        self._kinds: dict[tuple[Size, str], list[tuple[Scene, torch.Tensor]]] = {}
+        for size in phase.scenes:
+            for path in sorted(scene_files.of_size(folder, size).glob("*.part")):
+                part = scene_files.load(path)
+                for scene, latents in zip(part.scenes, part.latents, strict=True):
+                    self._kinds.setdefault((size, scene.kind), []).append((scene, latents))
 
-    def batch(
-        self, rng: random.Random, number: int, shares: Mapping[str, float]
-    ) -> tuple[list[str], torch.Tensor, torch.Tensor]:
-        """Captions, latents, and how much each token counts, of scenes with these shares of kinds."""
-        kinds = rng.choices(list(shares), list(shares.values()), k=number)
-        chosen = [rng.choice(self._kinds[kind]) for kind in kinds]
+    def batch(self, rng: random.Random, stage: Stage) -> tuple[list[str], torch.Tensor, torch.Tensor]:
+        """Returns captions, latents, and how much each token counts, of scenes in the shares of a stage."""
+        [size] = rng.choices(list(stage.sizes), list(stage.sizes.values()))
+        kinds = rng.choices(list(stage.kinds), list(stage.kinds.values()), k=self._phase.batch(size))
+        chosen = [rng.choice(self._kinds[size, kind]) for kind in kinds]
         texts = ["" if rng.random() < NO_CAPTION else caption(scene) for scene, _ in chosen]
         latents = torch.stack([latents for _, latents in chosen]).float()
         rows, columns = latents.shape[2] // 2, latents.shape[3] // 2
@@ -192,40 +190,43 @@ def loss(model: Networks, texts: list[str], latents: torch.Tensor, counts: torch
     return ((made - (noise - tokens)).square().mean(2) * counts.to(DEVICE)).mean()
 
 
-def train(recipe: Recipe, folder: Path, autoencoder: Any, checkpoint: Path) -> Networks:
-    """Trains on the scenes of a folder."""
-    torch.manual_seed(recipe.seed)
-    model = Networks().to(DEVICE)
-    schedule, scenes, exam = recipe.transformer, Scenes(folder), Exam(autoencoder)
-    optimizers = Optimizers(model, schedule.rate, EDGES)
-    run = Run(model, optimizers, schedule, checkpoint, recipe.seed, recipe.save_every, recipe.score_every)
+def train(recipe: Recipe, phase: Phase, networks_: Networks, autoencoder: Any, folder: Path) -> Networks:
+    """Trains networks further, through one phase, on its scenes in a folder, which gets the checkpoints."""
+    model = copy.deepcopy(networks_).to(DEVICE)
+    optimizers = Optimizers(model, phase.schedule.rate, EDGES)
+    scenes, exam = Scenes(folder / "scenes", phase), Exam(autoencoder, next(iter(phase.scenes)))
+    run = Run(
+        *(model, optimizers, phase.schedule, folder / f"{phase.name}.pt"),
+        *(recipe.seed, recipe.save_every, recipe.score_every),
+    )
     if recipe.compiled:
         model.transformer.compile_repeated_blocks()
 
     def loss_of(step: int, rng: random.Random) -> torch.Tensor:
-        return loss(model, *scenes.batch(rng, recipe.batch, recipe.stage(step).kinds))
+        return loss(model, *scenes.batch(rng, phase.stage(step)))
 
-    return run.train(loss_of, exam.score, "transformer")
+    return run.train(loss_of, exam.score, phase.name)
 
 
 class Exam:
     """A score of what a network expects to see in pure noise: of one object in the middle, before a
     background and in a colour that all have."""
 
-    def __init__(self, autoencoder: Any) -> None:
+    def __init__(self, autoencoder: Any, size: Size) -> None:
+        width, height = size
         scenes = [Scene((Group(one, "red", 1),), "white") for one in DRAWABLES]
-        drawn = [draw(scene, scene_files.SIDE, scene_files.SIDE, random.Random(0)) for scene in scenes]
+        drawn = [draw(scene, width, height, random.Random(0)) for scene in scenes]
         latents = [scene_files.encoded(autoencoder, as_tensor([image])).float() for image in drawn]
         self._tokens, self._texts = tokens_of(torch.cat(latents)), [caption(scene) for scene in scenes]
+        self._places = positions(height // TOKEN, width // TOKEN).to(DEVICE)
 
     @torch.inference_mode()
     def score(self, model: Networks) -> str:
         """Returns the share of objects whose drawing is nearest to what is expected for them, and its
         error."""
         noise = torch.randn(self._tokens.shape, generator=torch.Generator().manual_seed(0)).to(DEVICE)
-        rows = math.isqrt(noise.shape[1])
-        ones, places = torch.ones(len(noise), device=DEVICE), positions(rows, rows).to(DEVICE)
-        expected = noise - model.velocity(noise, ones, ones, model.read(self._texts), places)
+        ones = torch.ones(len(noise), device=DEVICE)
+        expected = noise - model.velocity(noise, ones, ones, model.read(self._texts), self._places)
         right = torch.cdist(expected.flatten(1).cpu(), self._tokens.flatten(1)).argmin(1)
         share = (right == torch.arange(len(right))).float().mean()
         error = (expected.cpu() - self._tokens).square().mean()

@@ -95,7 +95,7 @@ CLIP: Final[dict[str, Any]] = {
 SCHEDULER: Final[dict[str, Any]] = {
     "base_image_seq_len": 64,
     "base_shift": 1.8,
-    "max_image_seq_len": 2304,
+    "max_image_seq_len": 384,
     "max_shift": 2.5,
     "num_train_timesteps": 1000,
     "shift": 3.0,
