@@ -4,8 +4,8 @@
     python -m training.flux_mini FOLDER
 
 Interrupted, the same command goes on. The folder has the checkpoints, the scenes, and in the end in `trained`
-the files of `mini/trained`. Weights that are there beforehand are kept: the autoencoder in `trained`, and those of
-an earlier phase in the folder with its name.
+the files of `mini/trained`. Weights that are there beforehand are kept: the autoencoder in `trained`, and
+those of an earlier phase in the folder with its name.
 """
 
 from __future__ import annotations

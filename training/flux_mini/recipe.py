@@ -122,6 +122,4 @@ DETAILS: Final = Phase(
 )
 """Small icons survive the autoencoder in larger pictures only."""
 
-RECIPE: Final = Recipe(
-    autoencoder=Schedule(steps=6_000, falls=4_500, rate=2e-3), phases=(SHAPES, DETAILS)
-)
+RECIPE: Final = Recipe(autoencoder=Schedule(steps=6_000, falls=4_500, rate=2e-3), phases=(SHAPES, DETAILS))

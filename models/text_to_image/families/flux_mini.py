@@ -1,7 +1,8 @@
 """FLUX.1 as `flux-mini`: the same classes and the same code, for prompts in the words that it was trained on.
 
     prompt ──> known words (`mini.words`) ──> a sentence that names everything (`mini.completion`)
-           ──> a square of 256 pixels ──> the requested size (`mini.enlargement`)
+           ──> a square of 512 pixels, or a picture half as wide or as high again
+           ──> the requested size (`mini.enlargement`)
 
 The answer says what was read otherwise. The network was trained with random guidance, so that guidance
 changes nothing, and always gets the same.
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-DRAWN: Final = 256
-"""The side of what is drawn, in pixels: it was trained on no other pictures."""
 GUIDANCE: Final = 3.5
 
 
@@ -67,15 +66,15 @@ class FluxMini(Flux):
             estimate = functools.partial(_with_sides, step, width / height)
             on_step(index, replace(step, estimate=estimate))
 
-        images = super().generate_batch([_square(one) for one in batch], with_sides)
+        images = super().generate_batch([_as_drawn(one) for one in batch], with_sides)
         return [enlargement.enlarged(image, width, height) for image in images]
 
 
-def _square(parameters: ImageParameters) -> ImageParameters:
-    """Returns the same picture as a square of the size that the network draws. Of a caller's image it is the
-    middle."""
-    image = parameters.image and enlargement.middle(parameters.image, DRAWN)
-    return replace(parameters, width=DRAWN, height=DRAWN, image=image)
+def _as_drawn(parameters: ImageParameters) -> ImageParameters:
+    """Returns the same picture in the size that the network draws. Of a caller's image it is the middle."""
+    size = enlargement.nearest(parameters.width, parameters.height)
+    image = parameters.image and enlargement.middle(parameters.image, size)
+    return replace(parameters, width=size[0], height=size[1], image=image)
 
 
 def _with_sides(step: Step, ratio: float) -> torch.Tensor:

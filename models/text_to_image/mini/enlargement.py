@@ -1,11 +1,12 @@
-"""Pictures of any size, made out of the square that `flux-mini` draws: enlarged, and beside the square the
-background goes on, which changes from top to bottom only.
+"""Pictures of any size, made out of those that `flux-mini` draws: the nearest of their shapes, scaled. Where
+the requested picture is wider or higher, the background goes on, which changes from top to bottom only.
 
 Imports torch, numpy and Pillow only when a picture is made.
 """
 
 from __future__ import annotations
 
+from math import log
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -15,33 +16,41 @@ if TYPE_CHECKING:
 
     Pixels = NDArray[Any]
 
+DRAWN: Final = ((512, 512), (768, 512), (512, 768))
+"""The sizes that it draws, in pixels: those of its training."""
 FRAME: Final = 2
-"""So many pixels at the edges of the square are left out of larger pictures: the autoencoder darkens them."""
+"""So many pixels at the edges of what is drawn are left out of other sizes: the autoencoder darkens them."""
 STRIP: Final = 16
-"""The part of the square, one in so many, that shows what its background is, and at the edges becomes it."""
+"""The part of the picture, one in so many, that shows what its background is, and at the edges becomes it."""
 
 
-def middle(image: Image.Image, side: int) -> Image.Image:
-    """Returns the largest square in the middle of an image, scaled to this side."""
+def nearest(width: int, height: int) -> tuple[int, int]:
+    """Returns the drawn size whose shape is nearest to that of the requested picture."""
+    return min(DRAWN, key=lambda drawn: abs(log(width * drawn[1] / (height * drawn[0]))))
+
+
+def middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Returns the largest part of this shape in the middle of an image, scaled to this size."""
     from PIL import Image, ImageOps
 
-    return ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
+    return ImageOps.fit(image, size, Image.Resampling.LANCZOS)
 
 
-def enlarged(square: Image.Image, width: int, height: int) -> Image.Image:
-    """Returns the square picture in this size."""
+def enlarged(drawn: Image.Image, width: int, height: int) -> Image.Image:
+    """Returns the drawn picture in this size."""
     import numpy as np
     from PIL import Image
 
-    if square.size == (width, height):
-        return square
-    side = min(width, height)
-    inner = (FRAME, FRAME, square.width - FRAME, square.height - FRAME)
-    larger = square.convert("RGB").resize((side, side), Image.Resampling.LANCZOS, box=inner)
-    pixels = np.asarray(larger).astype(np.float32)
-    if width > side:
+    if drawn.size == (width, height):
+        return drawn
+    scale = min(width / drawn.width, height / drawn.height)
+    inner = (FRAME, FRAME, drawn.width - FRAME, drawn.height - FRAME)
+    size = (min(width, round(drawn.width * scale)), min(height, round(drawn.height * scale)))
+    scaled = drawn.convert("RGB").resize(size, Image.Resampling.LANCZOS, box=inner)
+    pixels = np.asarray(scaled).astype(np.float32)
+    if width > size[0]:
         pixels = _wider(pixels, width)
-    elif height > side:
+    elif height > size[1]:
         pixels = _higher(pixels, height)
     return Image.fromarray(np.ascontiguousarray(pixels.round().clip(0, 255).astype(np.uint8)))
 
@@ -77,7 +86,7 @@ def _higher(pixels: Pixels, height: int) -> Pixels:
 
 
 def _faded(pixels: Pixels, first: Pixels, last: Pixels, strip: int, axis: int) -> Pixels:
-    """Returns the square whose strips at both ends of an axis become these two, so that no seam is seen."""
+    """Returns the picture whose strips at both ends of an axis become these two, so that no seam is seen."""
     import numpy as np
 
     at = np.arange(pixels.shape[axis])
@@ -94,11 +103,11 @@ def _halves(number: int) -> tuple[int, int]:
 
 
 def with_sides(latents: torch.Tensor, ratio: float) -> torch.Tensor:
-    """Returns the latents of the square, (1, channels, rows, rows), for a picture whose width is `ratio`
+    """Returns the latents of a drawn picture, (1, channels, rows, columns), for one whose width is `ratio`
     times its height: the outermost rows or columns are repeated."""
     from torch.nn import functional
 
-    rows = latents.shape[2]
-    across = _halves(max(0, round(rows * ratio) - rows))
-    down = _halves(max(0, round(rows / ratio) - rows))
+    rows, columns = latents.shape[2:]
+    across = _halves(max(0, round(rows * ratio) - columns))
+    down = _halves(max(0, round(columns / ratio) - rows))
     return functional.pad(latents, (*across, *down), mode="replicate")

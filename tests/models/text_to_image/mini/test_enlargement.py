@@ -1,4 +1,4 @@
-"""Pictures of any size out of the square that flux-mini draws."""
+"""Pictures of any size out of those that flux-mini draws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from stoker.models.text_to_image.mini.enlargement import enlarged, middle, with_sides
+from stoker.models.text_to_image.mini.enlargement import DRAWN, enlarged, middle, nearest, with_sides
 
 SIDES = st.integers(4, 24).map(lambda units: 64 * units)
 
@@ -51,12 +51,32 @@ def test_above_and_below_it_the_colours_of_the_ends_go_on() -> None:
 
 @given(SIDES, SIDES)
 def test_estimates_have_the_shape_of_the_picture(width: int, height: int) -> None:
-    rows, columns = with_sides(torch.zeros(1, 16, 16, 16), width / height).shape[2:]
+    drawn = nearest(width, height)
+    rows, columns = with_sides(torch.zeros(1, 16, drawn[1] // 16, drawn[0] // 16), width / height).shape[2:]
     assert columns / rows == pytest.approx(width / height, rel=0.04)
-    assert min(rows, columns) == 16
+    assert columns >= drawn[0] // 16
+    assert rows >= drawn[1] // 16
+
+
+@given(SIDES, SIDES)
+def test_the_nearest_of_the_drawn_shapes_is_taken(width: int, height: int) -> None:
+    found = nearest(width, height)
+    assert found in DRAWN
+    assert nearest(height, width) == found[::-1]
+    if abs(width - height) <= 0.2 * min(width, height):
+        assert found[0] == found[1]
+    if width >= 1.25 * height:
+        assert found == (768, 512)
+
+
+@pytest.mark.parametrize(("width", "height"), [(384, 256), (1536, 1024)])
+def test_a_drawn_shape_is_scaled_and_nothing_else(width: int, height: int) -> None:
+    found = np.asarray(enlarged(square().resize((768, 512)), width, height)).astype(int)
+    red = (found[:, :, 0] > found[:, :, 1] + 60).mean()
+    assert red == pytest.approx(60 * 80 / 256**2, rel=0.1), "no background is added"
 
 
 def test_of_a_wide_image_it_takes_the_middle() -> None:
     pixels = np.zeros((100, 300, 3), np.uint8)
     pixels[:, 100:200] = 255
-    assert np.asarray(middle(Image.fromarray(pixels), 64)).mean() > 250
+    assert np.asarray(middle(Image.fromarray(pixels), (64, 64))).mean() > 250

@@ -14,7 +14,7 @@ from PIL import Image
 from stoker.models.interface import ImageDefaults, ImageParameters, Step
 from stoker.models.text_to_image import tiny
 from stoker.models.text_to_image.families.flux import Flux
-from stoker.models.text_to_image.families.flux_mini import DRAWN, FluxMini
+from stoker.models.text_to_image.families.flux_mini import FluxMini
 from stoker.models.text_to_image.mini import networks, weights
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import read_lock, verify
@@ -142,8 +142,8 @@ def test_guidance_and_a_negative_prompt_change_nothing(pipeline: FluxMini) -> No
 def test_a_callers_image_is_kept_as_far_as_the_prompt_allows(pipeline: FluxMini) -> None:
     image = drawn(pipeline, "a red boat in the sea", 384, 256)
     same, other = (
-        drawn(pipeline, f"a {colour} boat in the sea", 384, 256, image=image, strength=0.1)
-        for colour in ("red", "white")
+        drawn(pipeline, f"a {colour} boat in the sea", 384, 256, image=image, strength=strength)
+        for colour, strength in (("red", 0.1), ("white", 0.8))
     )
     assert same.size == (384, 256)
     assert difference(same, image) < 4
@@ -160,9 +160,24 @@ def test_images_of_a_batch_are_those_made_alone(pipeline: FluxMini) -> None:
     assert sorted(reported) == [(index, number) for index in (0, 1) for number in (1, 2, 3)]
 
 
-def test_a_picture_is_drawn_as_a_square_of_one_size(pipeline: FluxMini) -> None:
-    small, large = (drawn(pipeline, "a blue car at sunset", side, side) for side in (DRAWN, 1024))
+@pytest.mark.parametrize("shape", [(256, 256), (384, 256), (256, 384)])
+def test_a_picture_is_drawn_in_one_size_of_its_shape(pipeline: FluxMini, shape: tuple[int, int]) -> None:
+    small, large = (
+        drawn(pipeline, "a blue car at sunset", *(times * side for side in shape), steps=12)
+        for times in (1, 3)
+    )
     assert difference(small, large.resize(small.size, Image.Resampling.BOX)) < 8
+
+
+@pytest.mark.parametrize("shape", [(768, 512), (512, 768)])
+def test_wide_and_high_pictures_are_drawn_as_such(pipeline: FluxMini, shape: tuple[int, int]) -> None:
+    """Two objects side by side, or above each other, stand further apart than in a square."""
+    image = drawn(pipeline, "two red cars on a white background", *shape)
+    red, green, blue = np.asarray(image).astype(int).transpose(2, 0, 1)
+    found = (red > green + 60) & (red > blue + 60)
+    along = found.any(0) if shape[0] > shape[1] else found.any(1)
+    places = np.flatnonzero(along)
+    assert places[-1] - places[0] > 0.6 * 768
 
 
 def test_the_reading_of_a_prompt_is_told(pipeline: FluxMini) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from stoker.models.text_to_image.mini import networks, weights
+from stoker.models.text_to_image.mini.enlargement import DRAWN
 from stoker.models.text_to_image.mini.networks import FIRST_CLIP_WORD, FIRST_T5_WORD
 from stoker.models.text_to_image.mini.vocabulary import COUNTS, DRAWABLES, WORDS
 from training.flux_mini import __main__ as main
@@ -29,7 +30,7 @@ from training.flux_mini import (
     transformer,
 )
 from training.flux_mini.optimizers import Optimizers
-from training.flux_mini.recipe import RECIPE, WARM_UP, Schedule, Stage
+from training.flux_mini.recipe import RECIPE, SHAPES, WARM_UP, Phase, Schedule, Stage
 from training.flux_mini.scenes import Group, Scene
 from training.flux_mini.transformer import begin, emphasis, levels, positions
 
@@ -69,36 +70,53 @@ def test_only_the_names_of_objects_begin_with_shapes(icons: dict[str, Image.Imag
         assert not changed[:first].any()
 
 
-def stored(folder: Path, kinds: Iterable[str]) -> None:
+SMALL, WIDE = (256, 256), (384, 256)
+
+
+def stored(folder: Path, size: tuple[int, int], kinds: Iterable[str]) -> None:
     """A part with a scene of each of these kinds."""
-    rng = random.Random(1)
+    rng, (width, height) = random.Random(1), size
     scenes = [scene_files.of_kind(kind, rng) for kind in kinds]
-    scene_files.save(scene_files.Part(scenes, torch.zeros(len(scenes), 16, 16, 16)), folder / "00000.part")
+    made = scene_files.of_size(folder, size)
+    made.mkdir(parents=True)
+    latents = torch.zeros(len(scenes), 16, height // 16, width // 16)
+    scene_files.save(scene_files.Part(scenes, latents), made / "00000.part")
 
 
-def test_batches_have_the_kinds_of_their_stage(tmp_path: Path) -> None:
-    stored(tmp_path, [*["alone"] * 5, *["several"] * 5, "groups"])
-    scenes = transformer.Scenes(tmp_path)
-    texts, latents, counts = scenes.batch(random.Random(0), 40, {"alone": 1.0})
+def test_batches_have_the_kinds_and_the_sizes_of_their_stage(tmp_path: Path) -> None:
+    stored(tmp_path, SMALL, [*["alone"] * 5, *["several"] * 5, "groups"])
+    stored(tmp_path, WIDE, ["alone"])
+    phase = replace(SHAPES, scenes={SMALL: 11, WIDE: 1}, tokens=40 * 64)
+    scenes = transformer.Scenes(tmp_path, phase)
+    alone, both = {"alone": 1.0}, {"alone": 0.5, "several": 0.5}
+    texts, latents, counts = scenes.batch(random.Random(0), Stage("a", 1, alone, {SMALL: 1.0}))
     assert latents.shape == (40, 16, 16, 16)
     assert not any(word in text.split() for text in texts for word in ("two", "three", "four", "left", "and"))
     torch.testing.assert_close(counts.mean(1), torch.ones(40))
-    texts, _, _ = scenes.batch(random.Random(0), 40, {"alone": 0.5, "several": 0.5})
+    texts, _, _ = scenes.batch(random.Random(0), Stage("b", 1, both, {SMALL: 1.0}))
     assert 5 < sum(any(count in text.split() for count in COUNTS[1:]) for text in texts) < 35
+    stage = Stage("c", 1, alone, {SMALL: 0.5, WIDE: 0.5})
+    shapes_ = {tuple(scenes.batch(random.Random(n), stage)[1].shape) for n in range(20)}
+    assert shapes_ == {(40, 16, 16, 16), (26, 16, 16, 24)}, "each batch has as many tokens"
 
 
 def test_the_stages_follow_each_other_and_the_rate_falls_at_last() -> None:
-    names = [RECIPE.stage(step).name for step in range(RECIPE.transformer.steps)]
-    assert list(dict.fromkeys(names)) == [stage.name for stage in RECIPE.stages]
-    assert RECIPE.stages[-1].until == RECIPE.transformer.steps
-    for stage in RECIPE.stages:
-        assert sum(stage.kinds.values()) == pytest.approx(1)
-        assert stage.kinds.keys() <= RECIPE.kinds.keys()
-    rates = [RECIPE.transformer.share(step) for step in range(RECIPE.transformer.steps)]
-    assert rates[0] < 0.02
-    assert set(rates[WARM_UP : RECIPE.transformer.falls]) == {1.0}
-    assert rates[-1] < 0.001
-    assert sorted(rates[RECIPE.transformer.falls :], reverse=True) == rates[RECIPE.transformer.falls :]
+    for phase in RECIPE.phases:
+        schedule = phase.schedule
+        names = [phase.stage(step).name for step in range(schedule.steps)]
+        assert list(dict.fromkeys(names)) == [stage.name for stage in phase.stages]
+        assert phase.stages[-1].until == schedule.steps
+        for stage in phase.stages:
+            assert sum(stage.kinds.values()) == pytest.approx(1)
+            assert sum(stage.sizes.values()) == pytest.approx(1)
+            assert stage.kinds.keys() <= phase.kinds.keys()
+            assert stage.sizes.keys() <= phase.scenes.keys()
+        rates = [schedule.share(step) for step in range(schedule.steps)]
+        assert rates[0] < 0.02
+        assert set(rates[WARM_UP : schedule.falls]) == {1.0}
+        assert rates[-1] < 0.001
+        assert sorted(rates[schedule.falls :], reverse=True) == rates[schedule.falls :]
+    assert set(RECIPE.phases[-1].scenes) == set(DRAWN), "what is drawn is what was trained last"
 
 
 class Interrupted(Exception):
@@ -145,17 +163,34 @@ def test_the_autoencoders_scenes_depend_on_the_step_only(icons: dict[str, Image.
     assert not np.array_equal(seen[0], autoencoder.Pool(3, 1).any(0, random.Random(0)))
 
 
+SHORT = Schedule(steps=2, falls=1, rate=1e-3)
 TINY = replace(
     RECIPE,
-    stages=(Stage("one object", 1, {"alone": 1.0}), Stage("more", 2, {"several": 0.5, "alone": 0.5})),
-    kinds={"alone": 0.5, "several": 0.5},
-    autoencoder=Schedule(steps=2, falls=1, rate=1e-3),
-    transformer=Schedule(steps=2, falls=1, rate=1e-3),
+    phases=(
+        Phase(
+            name="first",
+            schedule=SHORT,
+            stages=(
+                Stage("one object", 1, {"alone": 1.0}, {SMALL: 1.0}),
+                Stage("more", 2, {"several": 0.5, "alone": 0.5}, {SMALL: 1.0}),
+            ),
+            scenes={SMALL: 16},
+            kinds={"alone": 0.5, "several": 0.5},
+            tokens=4 * 64,
+        ),
+        Phase(
+            name="trained",
+            schedule=SHORT,
+            stages=(Stage("wide", 2, {"alone": 1.0}, {WIDE: 1.0}),),
+            scenes={WIDE: 8},
+            kinds={"alone": 1.0},
+            tokens=4 * 96,
+        ),
+    ),
+    autoencoder=SHORT,
     pool=2,
     autoencoder_batch=1,
-    scenes=16,
     part=8,
-    batch=4,
     save_every=1,
     score_every=2,
     compiled=False,
@@ -170,11 +205,14 @@ def test_one_command_makes_everything_and_nothing_twice(
     icons: dict[str, Image.Image], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     main.train(tmp_path, TINY)
-    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "scenes").iterdir()}
-    assert len(made) == 2
-    names = {"vae.safetensors", "transformer.safetensors", "clip.safetensors", "t5.safetensors"}
-    assert {path.name for path in (tmp_path / "trained").iterdir()} == names
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "scenes").glob("*/*.part")}
+    assert sorted(path.parent.name for path in made) == ["256x256", "256x256", "384x256"]
+    names = {"transformer.safetensors", "clip.safetensors", "t5.safetensors"}
+    assert {path.name for path in (tmp_path / "first").iterdir()} == names
+    assert {path.name for path in (tmp_path / "trained").iterdir()} == names | {"vae.safetensors"}
     assert "nearest to the right object" in capfd.readouterr().out
+    first, second = (load_file(tmp_path / name / "t5.safetensors") for name in ("first", "trained"))
+    assert any(not torch.equal(first[key], second[key]) for key in first), "the second phase trains further"
     main.train(tmp_path, TINY)
     assert {path: path.stat().st_mtime_ns for path in made} == made
     assert "step" not in capfd.readouterr().out, "no step is made again"
