@@ -116,7 +116,7 @@ def test_the_stages_follow_each_other_and_the_rate_falls_at_last() -> None:
         assert set(rates[WARM_UP : schedule.falls]) == {1.0}
         assert rates[-1] < 0.001
         assert sorted(rates[schedule.falls :], reverse=True) == rates[schedule.falls :]
-    assert set(RECIPE.phases[-1].scenes) == set(DRAWN), "what is drawn is what was trained last"
+    assert set(DRAWN) <= set(RECIPE.phases[-1].scenes), "what is drawn was trained last"
 
 
 class Interrupted(Exception):
