@@ -27,7 +27,7 @@ from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.local_server.server import LocalServer
 from stoker.cli.dev.local_server.serving import serving, url_of
 from stoker.cli.dev.project import Project, checked, load
-from stoker.cli.dev.reloading import reload_after_changes
+from stoker.cli.dev.reloading import Reloading
 from stoker.cli.errors import CliError
 from stoker.cli.stopping import on_first_signal
 from stoker.client import AsyncClient, httpx2_adapter
@@ -60,9 +60,7 @@ def run(options: DevOptions, display: Display) -> None:
             with client_errors(options.url):
                 async with _platform(options, display) as found, AsyncExitStack() as stack:
                     app = await _App.open(stack, found, options, display)
-                    if options.reload:
-                        await stack.enter_async_context(app.reloading(root))
-                    app.use(await asyncio.to_thread(load, root))
+                    await stack.enter_async_context(app.read(root, reload=options.reload))
                     app.show(url_of(listener, options.host))
                     if options.auto_provision:
                         await app.provision(yes=options.yes)
@@ -134,13 +132,15 @@ class _App:
         await self._provisioning.provision(self._project.endpoints)
 
     @asynccontextmanager
-    async def reloading(self, root: Path) -> AsyncIterator[None]:
-        """Uses the app as it is after each change during the block. A change after the beginning of the block
-        is not missed."""
-        watching = asyncio.create_task(
-            reload_after_changes(root, self._changed, self._display.say), name="reloading"
-        )
-        await asyncio.sleep(0)  # its first step registers the folder with the system
+    async def read(self, root: Path, *, reload: bool) -> AsyncIterator[None]:
+        """Serves the app during the block; with `reload`, as it is when a call comes."""
+        reloading = Reloading(root, self._changed, self._display.say)
+        self.use(await reloading.start())
+        if not reload:
+            yield
+            return
+        self.server.refresh = reloading.refresh
+        watching = asyncio.create_task(reloading.watch(), name="watch")
         try:
             yield
         finally:

@@ -1,20 +1,96 @@
-"""A watch on the app's folder, which reads the app again after each change of a Python file."""
+"""The app as its files are now: it is read again before a call that comes after a change, and by a watch on
+the app's folder, which shows a change before the next call.
+
+    call ───> stat of each known file and folder ── the same ──────────────────> the app as it was read
+    watch ─┘                                     └─ not ──> list the folder ── another Python file ──> load
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from watchfiles import Change, PythonFilter, awatch
 
 from stoker.cli.dev.project import Project, load
-from stoker.client.apps.scan import skipped
+from stoker.client.apps.scan import python_files, scanned_folders, skipped
 
 QUIET_MS = 20
-"""How long after the last change the app is read again: editors write a file in steps."""
+"""How long after the last change the watch reads the app again: editors write a file in steps."""
 
 LONGEST_MS = 200
+
+Stamp: TypeAlias = tuple[int, ...]
+"""Of a file or folder: it is another one after each change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The Python files of a folder, and the folders that they are in, with their stamps."""
+
+    files: Mapping[str, Stamp]
+    folders: Mapping[str, Stamp]
+
+    @classmethod
+    def of(cls, root: Path) -> Files:
+        # The stamps of folders first: a file that is added after the listing changes one.
+        folders = {folder: _stamp(root, folder) for folder, _ in scanned_folders(root)}
+        return cls({path: _stamp(root, path) for path in python_files(root)}, folders)
+
+    def still_so(self, root: Path) -> bool:
+        """Returns whether nothing has changed. It lists no folder, however many other files are there."""
+        return all(
+            _stamp(root, path) == stamp for path, stamp in (*self.files.items(), *self.folders.items())
+        )
+
+    def changed(self, other: Files) -> list[str]:
+        """Returns the paths of the files that are not the same in both."""
+        paths = self.files.keys() | other.files.keys()
+        return sorted(path for path in paths if self.files.get(path) != other.files.get(path))
+
+
+class Reloading:
+    """`use` gets the app after a change, and the names of the changed files."""
+
+    def __init__(
+        self, root: Path, use: Callable[[Project, list[str]], None], say: Callable[[str], None]
+    ) -> None:
+        self._root, self._use, self._say = root, use, say
+        self._files = Files({}, {})
+        self._turn = asyncio.Lock()
+
+    async def start(self) -> Project:
+        """Reads the app for the first time."""
+        self._files = await asyncio.to_thread(Files.of, self._root)
+        return await asyncio.to_thread(load, self._root)
+
+    async def refresh(self) -> None:
+        """Reads the app again if a file has changed since it was read."""
+        async with self._turn:
+            if await asyncio.to_thread(self._files.still_so, self._root):
+                return
+            files = await asyncio.to_thread(Files.of, self._root)  # before the app: it may change meanwhile
+            if names := self._files.changed(files):
+                try:
+                    self._use(await asyncio.to_thread(load, self._root), names)
+                except Exception as error:  # the next change is another chance
+                    self._say(f"the app cannot be read after the change of {', '.join(names)}: {error!r}")
+            self._files = files
+
+    async def watch(self) -> None:
+        """Reads the app after each change, until cancelled."""
+        watching = awatch(
+            self._root, watch_filter=_Sources(self._root), step=QUIET_MS, debounce=LONGEST_MS, stop_event=None
+        )
+        try:
+            async for _ in watching:
+                await self.refresh()
+        except (OSError, RuntimeError) as error:  # the host's limit of watches, or the folder was removed
+            self._say(f"changes in {self._root} are not shown any more, and used at the next call: {error}")
 
 
 class _Sources(PythonFilter):
@@ -29,18 +105,10 @@ class _Sources(PythonFilter):
         return not any(map(skipped, folders)) and super().__call__(change, path)
 
 
-async def reload_after_changes(
-    root: Path, use: Callable[[Project, list[str]], None], say: Callable[[str], None]
-) -> None:
-    """Calls `use` with the app and the names of the changed files after each change, until cancelled."""
+def _stamp(root: Path, path: str) -> Stamp:
+    """Returns () for what is not there."""
     try:
-        async for changes in awatch(
-            root, watch_filter=_Sources(root), step=QUIET_MS, debounce=LONGEST_MS, stop_event=None
-        ):
-            names = sorted({str(Path(path).relative_to(root)) for _, path in changes})
-            try:
-                use(await asyncio.to_thread(load, root), names)
-            except Exception as error:  # the next change is another chance
-                say(f"the app cannot be read after the change of {', '.join(names)}: {error!r}")
-    except (OSError, RuntimeError) as error:  # the host's limit of watches, or the folder was removed
-        say(f"changes in {root} are not seen any more: {error}")
+        found = os.stat(root / path)
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

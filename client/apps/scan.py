@@ -51,11 +51,16 @@ def scan(root: Path) -> App:
 
 def python_files(root: Path) -> Iterator[str]:
     """Yields the paths of the Python files below `root`, relative to `root`, with slashes, in order."""
+    for folder, files in scanned_folders(root):
+        yield from (PurePosixPath(folder, name).as_posix() for name in files)
+
+
+def scanned_folders(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yields the folders below `root` that are not skipped, relative to `root`, each with the names of its
+    Python files, in order; `root` itself is the first, as "."."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not skipped(name))
-        for name in sorted(files):
-            if name.endswith(".py"):
-                yield PurePosixPath(os.path.relpath(folder, root), name).as_posix()
+        yield os.path.relpath(folder, root), sorted(name for name in files if name.endswith(".py"))
 
 
 def skipped(name: str) -> bool:

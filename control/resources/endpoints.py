@@ -313,6 +313,8 @@ class ManagedEndpoints:
     def _live(self, endpoint: Endpoint) -> None:
         """Uses the endpoint from now on: it takes jobs, and gets workers."""
         self._book.put(endpoint)
+        if endpoint.temporary:
+            self._cluster.retire_old(endpoint)
         self._dispatch.mark(endpoint.id)
         self._scaling.wake.set()
 

@@ -22,8 +22,8 @@ from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Reach
 from stoker.control.rules.placement import NodeRoom, charges
-from stoker.control.rules.types import Slot
-from stoker.control.scheduling.placed import PlacedPod, PlacedWorker
+from stoker.control.rules.types import Endpoint, Slot
+from stoker.control.scheduling.placed import PlacedPod, PlacedWorker, stale
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
 from stoker.wire.records import record
 
@@ -147,6 +147,11 @@ class ClusterState:
         return sum(worker.state == "ready" for worker in self._of_endpoint.get(endpoint, {}).values())
 
     # -- room
+
+    def retire_old(self, endpoint: Endpoint) -> None:
+        """Gives no more jobs to workers of the endpoint's old versions."""
+        for worker in self.of_endpoint(endpoint.id):
+            worker.retiring |= stale(worker, endpoint)
 
     def on_node(self, node: str) -> list[PlacedWorker | PlacedPod]:
         """Returns all workers and pods that may hold devices on the node."""

@@ -10,6 +10,9 @@ more of it than a share is tried, and the old ones stay. While one is replaced t
 workers than the maximum, those that still end or stop among them. Where there is no room for one more,
 `make_room` names the old worker to go first; then the endpoint has one less until the new one is ready.
 
+The old ones of a temporary endpoint go `at_once`, ready or not: who changes it wants the change in the next
+call, and not the old version until a new worker is ready.
+
 It starts and stops nothing; `control.scheduling.worker_scaling` does.
 """
 
@@ -52,13 +55,15 @@ class RolloutPlan:
     failing: str = ""
 
 
-def plan(workers: Sequence[RolloutWorker], wanted: int, workers_max: int) -> RolloutPlan:
+def plan(
+    workers: Sequence[RolloutWorker], wanted: int, workers_max: int, *, at_once: bool = False
+) -> RolloutPlan:
     """Returns what to do now; `wanted` is the number of workers that shall serve."""
     ill = [worker for worker in workers if worker.new and worker.ill]
     new = [worker for worker in workers if worker.new and worker.state != "stopping" and not worker.ill]
     old = [worker for worker in workers if not worker.new and worker.state == "ready"]
     ready = sum(1 for worker in new if worker.state == "ready")
-    leaving = _victims(old, len(old) - max(wanted - ready, 0))
+    leaving = _victims(old, len(old) - (0 if at_once else max(wanted - ready, 0)))
     victims = leaving + _victims(new, len(new) - wanted) + _victims(ill, len(ill) if ready >= wanted else 0)
     busy = {worker.name for worker in workers if worker.jobs}
     useless = [
@@ -68,11 +73,13 @@ def plan(workers: Sequence[RolloutWorker], wanted: int, workers_max: int) -> Rol
     ]
     staying = len(old) - len(leaving)
     lacking = max(min(wanted, workers_max - len(ill)) - staying - len(new), 0)
+    if at_once:
+        lacking = min(lacking, max(workers_max + _share(workers_max) - len(workers), 0))
     stopping = sum(1 for worker in workers if not worker.new and worker.state == "stopping")
     under_way = len(new) - ready + len(leaving) + stopping
     replaced = min(_share(workers_max) - under_way, staying, wanted - len(new))
     failing = [worker.reason or "it is unhealthy" for worker in new if worker.state == "unhealthy"]
-    broken = bool(old and failing) and not ready
+    broken = bool(old and failing) and not ready and not at_once
     return RolloutPlan(
         start=0 if broken else max(lacking, replaced, 0),
         lacking=0 if broken else lacking,

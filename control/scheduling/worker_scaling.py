@@ -104,13 +104,12 @@ class WorkerScaling:
         self._measure(endpoint.id)
         touched = self._withdraw(endpoint)
         wanted = self._wanted(endpoint, queue)
-        plan = rollout.plan(self._rollout_workers(endpoint), wanted, endpoint.workers_max)
+        workers = self._rollout_workers(endpoint)
+        plan = rollout.plan(workers, wanted, endpoint.workers_max, at_once=endpoint.temporary)
         for worker in self._cluster.of_endpoint(endpoint.id):
             worker.retiring = worker.worker in plan.retire
         touched |= {node for name in plan.stop for node in self._stop(self._cluster.workers[name])}
-        known.stuck = (
-            f"the new version does not start, the old one stays: {plan.failing}" if plan.failing else ""
-        )
+        known.stuck = plan.failing and f"the new version does not start, the old one stays: {plan.failing}"
         if plan.start and may_start:
             touched |= self._start(endpoint, plan.start)
             touched |= self._make_room(endpoint, plan.lacking)

@@ -63,6 +63,20 @@ def uninstallable() -> int:
 def fine() -> int:
     return 1
 """
+SIZED = """
+import os
+from stoker.client import endpoint
+
+@endpoint(name="read", cpu=True, env={"OPTION": "option 0"})
+def read() -> list[str]:
+    return ["code 0", os.environ["OPTION"]]
+
+api = endpoint(name="routed", cpu=True, env={"OPTION": "option 0"})
+
+@api.get("/routed")
+def routed() -> str:
+    return os.environ["OPTION"]
+"""
 LOUD = BALANCED.replace("    return", '    print("a line of a route", id)\n    return 1 / (id - 1) and', 1)
 
 
@@ -283,6 +297,20 @@ def test_changed_code_runs_at_the_next_call(platform: Stack, folder: Path) -> No
         server.edit("two.py", ONE.replace("caption", "other"))
         server.shows("new: POST /two/runsync")
         assert server.output("/two/runsync", text="hey") == "HEY"
+
+
+def test_a_call_right_after_a_save_runs_the_new_code_with_the_new_options(
+    platform: Stack, folder: Path
+) -> None:
+    with serving(app(folder, sized=SIZED), stack=platform) as server:
+        assert server.output("/sized/runsync") == ["code 0", "option 0"]
+        assert server.http.get("/sized/routed").json() == "option 0"
+        for n in range(1, 3):
+            server.write("sized.py", SIZED.replace("code 0", f"code {n}"))
+            assert server.output("/sized/runsync")[0] == f"code {n}"
+            server.write("sized.py", SIZED.replace(" 0", f" {n}"))
+            assert server.output("/sized/runsync") == [f"code {n}", f"option {n}"]
+            assert server.http.get("/sized/routed").json() == f"option {n}"
 
 
 def test_without_reload_the_code_stays_as_it_was(platform: Stack, folder: Path) -> None:

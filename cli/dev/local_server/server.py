@@ -57,6 +57,8 @@ class LocalServer:
         self._router = Router()
         self._project: Project
         self._routes: Sequence[LocalRoute] = ()
+        self.refresh: Callable[[], Awaitable[None]] = _as_it_is
+        """Called before each request is routed: it may serve other routes."""
 
     def serve(self, project: Project, routes: Sequence[LocalRoute]) -> None:
         """Serves these routes from now on; requests that have begun end as they are."""
@@ -79,6 +81,7 @@ class LocalServer:
         if refusal is not None:
             await _error(403, refusal)(scope, receive, send)
             return
+        await self.refresh()
         try:
             # With an application in its scope, the router raises what it would answer as text.
             await self._router({**scope, "app": self}, receive, send)
@@ -172,6 +175,10 @@ class LocalServer:
             body=body,
         )
         return Response(answer.body, answer.status, dict(answer.headers))
+
+
+async def _as_it_is() -> None:
+    """Leaves the routes as they are."""
 
 
 def _error(status: int, message: str) -> Response:

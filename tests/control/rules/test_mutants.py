@@ -160,6 +160,9 @@ MUTANTS = {
         "a broken version is tried on": ("broken = bool(old and failing) and not ready", "broken = False"),
         "where nothing is old there is no retry": ("bool(old and failing)", "bool(failing)"),
         "one that starts is no proof": ("bool(old and failing) and not ready", "bool(old and failing)"),
+        "at once is as ever": ("(0 if at_once else max(wanted - ready, 0))", "max(wanted - ready, 0)"),
+        "at once exceeds the maximum": ("    if at_once:\n", "    if False:\n"),
+        "at once waits for what is broken": ("and not at_once", "and True"),
         "room is made for each": (
             'if any(worker.state == "stopping" or (worker.new and worker.state != "ready")'
             " for worker in workers):",

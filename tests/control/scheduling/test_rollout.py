@@ -98,6 +98,17 @@ def test_a_version_that_does_not_start_is_not_tried_more_and_says_why() -> None:
     assert plan([old("a"), broken, new("b")], 9, 10).failing == ""
 
 
+def test_at_once_old_ones_go_before_new_ones_are_ready_and_the_maximum_is_kept() -> None:
+    workers = [old("a"), old("b", jobs=1)]
+    assert plan(workers, 2, 2, at_once=True) == replace(
+        plan([], 0, 9), start=1, lacking=1, stop=("a",), retire=("b",)
+    )
+    assert plan([old("a"), new("n", "unhealthy")], 1, 1, at_once=True).failing == "", "none stays"
+    ending = [replace(old("a"), state="stopping"), replace(old("b", jobs=1), retiring=True)]
+    assert plan(ending, 2, 2, at_once=True).start == 1
+    assert plan([*ending, new("n", "starting")], 2, 2, at_once=True).start == 0
+
+
 def test_room_is_made_by_one_at_a_time_idle_ones_first() -> None:
     workers = [old("a", jobs=1), old("b", idle_for=1.0), old("c", idle_for=2.0), new("n")]
     assert [worker.name for worker in make_room(workers)] == ["c", "b", "a"]

@@ -289,6 +289,30 @@ async def test_a_new_version_that_does_not_start_leaves_the_old_one_at_work() ->
 
 
 @story
+async def test_the_next_job_of_a_temporary_endpoint_runs_on_its_new_version() -> None:
+    """Whoever changes it develops: each job after the change waits for the new version, none runs on the old
+    one, and a job that runs already ends there."""
+    async with world(by_count(requested={"temporary": True})) as (w, tasks):
+        agent = await working(w, tasks)
+        await burst(w, 2)
+        assert versions(agent) == [1, 1]
+        running = await w.plane.commands.submit(w.echo, one("long"), sync=False)
+        await asyncio.sleep(1)
+        old = {name for name, spec in agent.held.items() if spec.version == 1}
+        changed = replace(w.echo, run=replace(w.echo.run, env={"SIZE": "2"}))
+        stored = await w.commits.commit(lambda conn: store.put_endpoint(conn, changed, w.now()))
+        w.plane.management.endpoints.renewed([stored])
+        jobs = [await w.plane.commands.submit(w.echo, one(n), sync=False) for n in range(4)]
+        for job in jobs:
+            await succeeds(w, job.id)
+            assert (await w.plane.queries.view(w.echo, job.id)).worker not in old
+        await succeeds(w, running.id)
+        assert (await w.plane.queries.view(w.echo, running.id)).worker in old
+        assert set(versions(agent)) == {2}
+        assert agent.most <= 4, "one more than the maximum, which ends"
+
+
+@story
 async def test_without_room_for_another_one_goes_first_and_the_rest_serve() -> None:
     async with world(by_count(workers_min=3)) as (w, tasks):
         agent = await working(w, tasks, places=3)
