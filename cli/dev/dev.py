@@ -17,6 +17,7 @@ import typer
 
 from stoker.cli.access import RESENDS, ca_file, client_errors
 from stoker.cli.dev import platform
+from stoker.cli.dev.live_endpoints.leaving import farewell
 from stoker.cli.dev.live_endpoints.plan import question
 from stoker.cli.dev.live_endpoints.provisioning import Provisioning
 from stoker.cli.dev.local_server.callers import LOOPBACK, Callers
@@ -30,10 +31,13 @@ from stoker.cli.dev.project import Project, checked, load
 from stoker.cli.dev.reloading import Reloading
 from stoker.cli.errors import CliError
 from stoker.cli.stopping import on_first_signal
-from stoker.client import AsyncClient, httpx2_adapter
+from stoker.client import AsyncClient, ClientError, httpx2_adapter
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.control.rules.limits import DEV_HOST, DEV_PORT
 from stoker.outbound.refused_addresses import is_loopback
+
+LEAVES_S = 5.0
+"""How long the platform may take to answer at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,10 @@ class _App:
             httpx2.AsyncClient(**httpx2_adapter.settings(found.url, found.key, 10.0, ca_file()))
         )
         provisioning = Provisioning(stoker, options.data_dir, display.say)
-        stack.push_async_callback(provisioning.close)
         await provisioning.start()
+        if not options.local:
+            stack.push_async_callback(_leave, provisioning, display)
+        stack.push_async_callback(provisioning.close)
         calls = Calls(stoker, http, provisioning, display)
         names = LOOPBACK | {options.host.lower()}
         here = is_loopback(options.host)
@@ -156,6 +162,19 @@ class _App:
         routes = [f"{one.method} {one.path}" for one in self._routes if one.path not in before[0]]
         if routes:
             self._display.say(f"new: {', '.join(routes)}")
+
+
+async def _leave(provisioning: Provisioning, display: Display) -> None:
+    """Says what stays on the platform, where an endpoint has a minimum of 0 workers while no server runs."""
+    try:
+        async with asyncio.timeout(LEAVES_S):
+            staying = await provisioning.leave()
+    except (ClientError, TimeoutError) as error:
+        why = str(error) or f"no answer within {LEAVES_S:g} s"
+        display.say(f"what stays on the platform is not known: {why}; see: stoker endpoint list", "yellow")
+        return
+    for sentence in farewell(staying):
+        display.say(sentence)
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""Deletes temporary endpoints that were not used for a day, with the templates that were made for them.
+"""Deletes temporary endpoints that were not used for a day, with the templates that were made for them. After
+half an hour without use their minimum of workers is 0.
 
 The store and the requests that this process has seen tell of the last use; `rules.temporary` decides. A pass
 that fails is done again.
@@ -14,7 +15,7 @@ from dataclasses import replace
 from stoker.control import store
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.resources.endpoints import ManagedEndpoints
-from stoker.control.rules.temporary import is_unused
+from stoker.control.rules.temporary import Use, is_unused, may_cool
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 from stoker.control.scheduling.requests import Requests
 from stoker.control.store import Conn
@@ -48,20 +49,30 @@ class TemporaryEndpoints:
                     log.error("whether endpoint %s is unused is checked again later: %r", endpoint.id, error)
 
     async def _look_at(self, endpoint: Endpoint) -> None:
-        if not await self._commits.read(lambda conn: self._is_unused(conn, endpoint)):
+        use, now = await self._commits.read(lambda conn: self._use(conn, endpoint)), self._clock()
+        if use is None:
             return
-        if await self._endpoints.delete_if(endpoint, lambda conn: self._is_unused(conn, endpoint)):
+        if is_unused(use, now):
+            await self._remove(endpoint)
+        elif endpoint.workers_min and may_cool(use, now):
+            await self._endpoints.update(endpoint.account, endpoint.id, {"workersMin": 0})
+            log.info("temporary endpoint %s (%s): no use, its minimum is 0 now", endpoint.id, endpoint.name)
+
+    async def _remove(self, endpoint: Endpoint) -> None:
+        def still_unused(conn: Conn) -> bool:
+            use = self._use(conn, endpoint)
+            return use is not None and is_unused(use, self._clock())
+
+        if await self._endpoints.delete_if(endpoint, still_unused):
             log.info("temporary endpoint %s (%s) was unused for a day: deleted", endpoint.id, endpoint.name)
             await self._commits.commit(lambda conn: self._remove_template(conn, endpoint))
 
-    def _is_unused(self, conn: Conn, endpoint: Endpoint) -> bool:
+    def _use(self, conn: Conn, endpoint: Endpoint) -> Use | None:
         use = store.use_of(conn, endpoint.id)
-        if use is None:
-            return False
-        if endpoint.type == LOAD_BALANCER:  # healthy workers show nothing about requests
+        if use is not None and endpoint.type == LOAD_BALANCER:  # healthy workers show nothing about requests
             in_use = endpoint.id in self._requests.samples()
             use = replace(use, open=in_use, worked_at=None, requested_at=self._requests.last_at(endpoint.id))
-        return is_unused(use, self._clock())
+        return use
 
     def _remove_template(self, conn: Conn, endpoint: Endpoint) -> None:
         """Removes the endpoint's template if the template has the endpoint's name and makes no other

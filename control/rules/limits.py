@@ -127,6 +127,9 @@ left open."""
 TEMPORARY_LIFE_S = DAY_S
 """How long a temporary endpoint is kept after its last use."""
 
+TEMPORARY_WARM_S = 1_800.0
+"""How long after its last use a temporary endpoint keeps its minimum of workers."""
+
 # -- the local development server
 
 DEV_HOST, DEV_PORT = "localhost", 8_888

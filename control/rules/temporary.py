@@ -1,5 +1,7 @@
 """The end of temporary endpoints, which are deleted 24 hours after their last use. Pure.
 
+Half an hour after it, their minimum of workers is 0: whoever wanted it may have gone without a word.
+
     created, changed ──┐
     a job was queued, ran or ended ──┼──> the last use ── 24 h ──> deleted
     a request came or ended ─────────┘
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker.control.rules.limits import TEMPORARY_LIFE_S
+from stoker.control.rules.limits import TEMPORARY_LIFE_S, TEMPORARY_WARM_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +40,8 @@ def last_use(use: Use, now: float) -> float:
 def is_unused(use: Use, now: float) -> bool:
     """Returns whether the endpoint is deleted now. A clock that was set back deletes nothing."""
     return now - last_use(use, now) >= TEMPORARY_LIFE_S
+
+
+def may_cool(use: Use, now: float) -> bool:
+    """Returns whether the endpoint keeps no idle worker any more."""
+    return now - last_use(use, now) >= TEMPORARY_WARM_S

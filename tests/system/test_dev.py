@@ -77,12 +77,13 @@ api = endpoint(name="routed", cpu=True, env={"OPTION": "option 0"})
 def routed() -> str:
     return os.environ["OPTION"]
 """
+PRICES = "[prices]\ndevice_second_nano_usd = 100_000"
 LOUD = BALANCED.replace("    return", '    print("a line of a route", id)\n    return 1 / (id - 1) and', 1)
 
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("platform"), FUNCTIONS) as stack:
+    with running(tmp_path_factory.mktemp("platform"), f"{FUNCTIONS}\n{PRICES}") as stack:
         yield stack
 
 
@@ -404,6 +405,17 @@ def test_they_are_reused_updated_and_deleted(platform: Stack, folder: Path) -> N
     assert "deleted live-caption" in deleted.stdout
     assert endpoints(platform) == {}
     assert "there is no live endpoint" in stoker(folder, "dev", "clean", stack=platform).stdout
+
+
+def test_the_end_says_what_stays_and_keeps_no_worker(platform: Stack, folder: Path) -> None:
+    app(folder, one=ONE.replace("(0, 1)", "(1, 1)"))
+    with serving(folder, stack=platform) as server:
+        assert server.output("/one/runsync", text="hey") == "HEY"
+        assert endpoints(platform)["live-caption"]["workersMin"] == 1
+        assert server.stop() == 0
+        server.shows("live-caption stays, with 1 worker for 0.36 USD an hour; an idle one ends after 60 s")
+        server.shows("stoker dev clean")
+    assert endpoints(platform)["live-caption"]["workersMin"] == 0
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
     wanted ── not on the platform ──────────────────> Create
            ├─ there, with a part that cannot change ─> Replace: deleted, then created
            ├─ there, cached with the same hash ──────> Keep
-           └─ there, with another hash or none ──────> Update
+           └─ there, with another hash or none, or
+              without the minimum of workers ────────> Update
 
 An endpoint's type, and whether it has a GPU, cannot change.
 """
@@ -22,11 +23,12 @@ Verb: TypeAlias = Literal["create", "update", "replace", "keep"]
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The configuration of an endpoint: the hash of all of it, and the parts that cannot change. `compute` is
-    GPU, CPU, or "" for either."""
+    GPU, CPU, or "" for either. `workers_min` is the minimum while a server runs."""
 
     hash: str
     type: str = "QUEUE"
     compute: str = ""
+    workers_min: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Existing:
     template: str
     type: str
     compute: str
+    workers_min: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ def decide(wanted: Wanted, cached: Cached | None, existing: Existing | None) -> 
         return Action("update", "the local file does not know it", existing)
     if cached.hash != wanted.hash:
         return Action("update", "its configuration changed", existing)
+    if existing.workers_min != wanted.workers_min:
+        changed = f"its minimum of workers was {existing.workers_min}, and is {wanted.workers_min} now"
+        return Action("update", changed, existing)
     return Action("keep", "its configuration is the same", existing)
 
 

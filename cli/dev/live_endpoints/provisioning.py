@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from stoker.cli.dev.live_endpoints import cache
+from stoker.cli.dev.live_endpoints.leaving import Staying
 from stoker.cli.dev.live_endpoints.plan import Action, Cached, Existing, Wanted, decide, stale
 from stoker.cli.dev.project import AppEndpoint
 from stoker.cli.errors import CliError
@@ -110,6 +112,17 @@ class Provisioning:
         if existing is not None and existing.id == endpoint:
             del self._existing[LIVE_PREFIX + served.name]
 
+    async def leave(self) -> list[Staying]:
+        """Lets the endpoints that were provisioned from here end all their workers once these are idle.
+        Returns what stays. Raises ClientError."""
+        for name, existing in self._existing.items():
+            if name in self._cached and existing.workers_min:
+                with suppress(NotFound):
+                    await self._manage.endpoints.update(existing.id, {"workersMin": 0})
+        ours = {one.id for one in self._cached.values()}
+        found = await self._manage.endpoints.list(includeWorkers=True)
+        return [Staying.of(one) for one in found if one["id"] in ours]
+
     async def clean(self, names: Iterable[str]) -> list[str]:
         """Deletes the live endpoints with these names and those of the local file, with their templates.
         Returns the names of those that were there."""
@@ -139,7 +152,7 @@ class Provisioning:
             made = await self._put(name, served, existing, template)
         except NotFound:  # somebody deleted it
             made = await self._put(name, served, None, template)
-        self._existing[name] = Existing(made["id"], made["templateId"], made["type"], made["computeType"])
+        self._existing[name] = _existing(made)
         return self._existing[name]
 
     async def _put(
@@ -185,13 +198,20 @@ class Provisioning:
 def wanted(served: AppEndpoint) -> Wanted:
     """Returns what the platform has to have for the endpoint, which does not include its code."""
     body = endpoint_body(served.endpoint, served.definition, name=served.name, template_id="")
-    return Wanted(config_hash(served.definition), body["type"], body.get("computeType") or "")
+    compute = body.get("computeType") or ""
+    return Wanted(config_hash(served.definition), body["type"], compute, body["workersMin"])
 
 
 def live_endpoints(found: Iterable[Mapping[str, Any]]) -> dict[str, Existing]:
     """Returns the temporary endpoints with the prefix, by name; of several with one name, the newest."""
     return {
-        one["name"]: Existing(one["id"], one.get("templateId", ""), one["type"], one["computeType"])
+        one["name"]: _existing(one)
         for one in found
         if one["name"].startswith(LIVE_PREFIX) and one.get("temporary")
     }
+
+
+def _existing(record: Mapping[str, Any]) -> Existing:
+    """Reads the record of the management API."""
+    template, least = record.get("templateId", ""), record["workersMin"]
+    return Existing(record["id"], template, record["type"], record["computeType"], least)

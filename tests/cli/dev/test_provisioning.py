@@ -181,9 +181,29 @@ async def test_one_that_somebody_deletes_while_it_is_updated_is_created(
 
 async def test_endpoints_that_are_not_temporary_are_left_alone(platform: Platform, tmp_path: Path) -> None:
     """Somebody may have called one so."""
-    theirs = {"id": "e9", "name": "live-caption", "type": "QUEUE", "computeType": "CPU", "templateId": "t9"}
+    theirs: dict[str, Any] = {"id": "e9", "name": "live-caption", "type": "QUEUE", "computeType": "CPU"}
+    theirs |= {"templateId": "t9", "workersMin": 0}
     platform.endpoints.there["e9"] = dict(theirs)
     provisioning = await platform.provisioning()
     assert await provisioning.ensure(served(tmp_path / "app")) == "e1"
     assert await provisioning.clean(["live-caption"]) == ["live-caption"]
     assert platform.endpoints.there == {"e9": theirs}
+
+
+async def test_no_worker_is_kept_while_no_server_runs(platform: Platform, tmp_path: Path) -> None:
+    source = ONE.replace("(0, 1)", "(1, 2)")
+    one, provisioning = served(tmp_path / "app", source), await platform.provisioning()
+    await provisioning.ensure(one)
+    somebodys = {"name": "live-other", "type": "QUEUE", "temporary": True, "idleTimeout": 5, "workersMin": 1}
+    platform.endpoints.there["e9"] = {"id": "e9", "computeType": "CPU", "templateId": "t9", **somebodys}
+    assert platform.endpoints.there["e1"]["workersMin"] == 1
+    assert [str(left) for left in await provisioning.leave()] == ["live-caption stays, without workers"]
+    assert platform.endpoints.there["e1"]["workersMin"] == 0
+    assert platform.endpoints.there["e9"]["workersMin"] == 1, "another project's"
+
+    again = await platform.provisioning()
+    assert await again.ensure(one) == "e1"
+    assert platform.endpoints.there["e1"]["workersMin"] == 1
+    assert platform.said[-1].endswith("(its minimum of workers was 0, and is 1 now)")
+    await platform.endpoints.delete("e1")
+    assert await again.leave() == []

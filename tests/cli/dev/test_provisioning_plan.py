@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.cli.dev.live_endpoints import cache
+from stoker.cli.dev.live_endpoints.leaving import Staying, farewell
 from stoker.cli.dev.live_endpoints.plan import (
     Action,
     Cached,
@@ -38,6 +39,13 @@ KNOWN = Cached("e1", "t1", "h1")
         (QUEUE, Cached("e0", "t0", "h1"), THERE, "update", "the local file does not know it"),
         (Wanted("h2", "LOAD_BALANCER"), KNOWN, THERE, "replace", "it is LOAD_BALANCER now, and was QUEUE"),
         (GPU, KNOWN, THERE, "replace", "it needs a GPU now"),
+        (
+            Wanted("h1", workers_min=2),
+            KNOWN,
+            THERE,
+            "update",
+            "its minimum of workers was 0, and is 2 now",
+        ),
     ],
 )
 def test_what_is_done(
@@ -64,6 +72,23 @@ def test_more_than_five_new_ones_are_asked_for() -> None:
 def test_stale_ones_are_those_that_are_gone_or_have_another_id() -> None:
     cached = {"a": KNOWN, "b": KNOWN, "c": KNOWN}
     assert stale(cached, {"a": THERE, "b": Existing("e2", "t", "QUEUE", "CPU")}) == ["b", "c"]
+
+
+def test_the_end_says_what_stays_and_what_it_costs() -> None:
+    records = [
+        {"name": "live-a", "idleTimeout": 60, "workers": [{"status": "IDLE", "costPerHr": 0.25}] * 2},
+        {"name": "live-b", "idleTimeout": 5, "workers": [{"status": "RUNNING"}, {"status": "EXITED"}]},
+        {"name": "live-c", "idleTimeout": 5, "workers": [{"status": "THROTTLED", "costPerHr": 9.0}]},
+    ]
+    *each, ending = farewell(map(Staying.of, records))
+    assert each == [
+        "live-a stays, with 2 workers for 0.5 USD an hour; an idle one ends after 60 s",
+        "live-b stays, with 1 worker; an idle one ends after 5 s",
+        "live-c stays, without workers",
+    ]
+    assert "stoker dev clean" in ending
+    assert list(farewell([])) == []
+    assert "with 1 worker for 10 USD" in str(Staying("live-a", 1, 10.0))
 
 
 TEXTS = st.text(max_size=8)

@@ -32,6 +32,7 @@ TIMES = st.floats(0, 1e7)
 def _short_days(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "seed" in request.fixturenames:
         monkeypatch.setattr(rules, "TEMPORARY_LIFE_S", 24 * HOUR_S)
+        monkeypatch.setattr(rules, "TEMPORARY_WARM_S", 0.5 * HOUR_S)
         monkeypatch.setattr(resources, "EVERY_S", 0.5)
 
 
@@ -103,6 +104,22 @@ async def test_a_job_that_waits_keeps_it_and_a_warm_worker_does_not() -> None:
         await run(api, waits, "run")
         await later(api, 100)
         assert (await names(api))[0] == {"waits"}
+
+
+@story
+async def test_half_an_hour_after_its_use_it_keeps_no_idle_worker() -> None:
+    """As where the server was killed that would have said so."""
+    async with at_work() as (api, _):
+        warm = await temporary(api, computeType="CPU", workersMin=1)
+        template = await api.made("/templates", name="t", imageName=IMAGE, isServerless=True)
+        kept = await api.made("/endpoints", name="kept", templateId=template["id"], workersMin=1)
+        await later(api, 0.3)
+        assert (await run(api, warm))["status"] == "COMPLETED"
+        await later(api, 0.4)
+        assert (await api.http.get(f"/endpoints/{warm['id']}")).json()["workersMin"] == 1
+        await later(api, 0.5)
+        assert (await api.http.get(f"/endpoints/{warm['id']}")).json()["workersMin"] == 0
+        assert (await api.http.get(f"/endpoints/{kept['id']}")).json()["workersMin"] == 1
 
 
 @story
