@@ -4,7 +4,8 @@ A live endpoint gets the code with every request, so an edited function runs wit
 endpoint; a deployed one has its code in its version, see `resources`.
 
     queue          the input of a job:  function, code, kwargs          -> the job's output
-    load-balanced  POST /execute:       routes, code, the caller's request  -> the response to it
+    load-balanced  POST /execute:       routes, code, the caller's request  -> the response to it, as JSON; of
+                                        a route that yields: lines of JSON, its head and then its parts
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from stoker.app_values import encode
 from stoker.client.apps.bundle import Bundle
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.scanned import Endpoint
+
+IN_PARTS = "application/x-ndjson"
+"""The type of an answer of `/execute` that comes in parts."""
 
 PACKED_MAX = 512 << 10
 """Characters of a packed bundle that are sent inside a request; a larger one is uploaded, if it can be."""
@@ -35,6 +39,17 @@ class RouteResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePart:
+    """A part of the response of a route that yields. `ends`: it is the last one. `error`: the route has
+    raised this, which is the last one, too."""
+
+    body: bytes = b""
+    lines: tuple[str, ...] = ()
+    ends: bool = False
+    error: str = ""
 
 
 def function_request(
@@ -83,13 +98,20 @@ def route_request(
 
 
 def route_response(body: Mapping[str, Any]) -> RouteResponse:
-    """Reads the answer of `/execute`."""
+    """Reads the answer of `/execute`, or the head of one that comes in parts."""
     return RouteResponse(
         int(body["status"]),
         dict(body["headers"]),
-        base64.b64decode(body["body"]),
+        base64.b64decode(body.get("body", "")),
         tuple(body.get("lines", ())),
     )
+
+
+def route_part(message: Mapping[str, Any]) -> RoutePart:
+    """Reads a part of the answer of `/execute`, which is a line of JSON."""
+    body, lines = base64.b64decode(message.get("body", "")), tuple(message.get("lines", ()))
+    error = str(message.get("error", ""))
+    return RoutePart(body, lines, "end" in message or "error" in message, error)
 
 
 def routes(endpoint: Endpoint) -> list[dict[str, str]]:

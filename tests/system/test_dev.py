@@ -63,6 +63,26 @@ def uninstallable() -> int:
 def fine() -> int:
     return 1
 """
+YIELDS = """
+import asyncio
+import pathlib
+from stoker.client import endpoint
+
+api = endpoint(name="shop", cpu=True)
+
+@api.get("/words")
+async def words(until: str):
+    print("a line before")
+    yield "one "
+    if until == "fails":
+        raise ValueError("no more words")
+    try:
+        while not pathlib.Path(until).exists():
+            await asyncio.sleep(0.01)
+        yield "two"
+    finally:
+        pathlib.Path(until + ".over").touch()
+"""
 SIZED = """
 import os
 from stoker.client import endpoint
@@ -283,6 +303,30 @@ def test_while_a_request_waits_the_workers_are_shown(platform: Stack, folder: Pa
 def _get(server: DevServer) -> None:
     with contextlib.suppress(httpx2.HTTPError):
         server.http.get("/lb/items/1")
+
+
+def test_a_route_that_yields_is_streamed(platform: Stack, folder: Path, tmp_path: Path) -> None:
+    with serving(app(folder, lb=YIELDS), stack=platform) as server:
+        with server.http.stream("GET", "/lb/words", params={"until": str(tmp_path / "seen")}) as answer:
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+            parts = answer.iter_text()
+            assert next(parts) == "one "
+            server.shows("live-shop a line before")
+            (tmp_path / "seen").touch()
+            assert "".join(parts) == "two"
+        server.shows("live-shop GET /words: ended")
+
+        with pytest.raises(httpx2.RemoteProtocolError):
+            server.http.get("/lb/words", params={"until": "fails"})
+        server.shows("ValueError: no more words")
+        with server.http.stream("GET", "/lb/words", params={"until": str(tmp_path / "never")}) as answer:
+            next(answer.iter_text())
+        until((tmp_path / "never.over").exists, START_S, "the end of the function")
+        assert stoker(folder, "deploy", stack=platform).returncode == 0
+        shop = endpoints(platform)["shop"]["id"]
+        deployed = platform.http.get(f"/{shop}/words", params={"until": str(tmp_path / "seen")})
+        assert deployed.text == "one two"
+        assert "ASGI" not in server.printed
 
 
 # ---- changes of the code

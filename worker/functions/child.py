@@ -22,10 +22,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import CancelledError as TaskCancelled
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, closing, suppress
 from typing import Any, NoReturn
 
 from stoker.app_values import encode
@@ -36,6 +36,9 @@ from stoker.worker.functions.printed import Copied, PrintedLines, printed
 from stoker.worker.functions.progress import reports
 from stoker.worker.functions.routing import bind_request
 from stoker.worker.functions.targets import Targets, arguments, error_of, result
+
+AHEAD = 8
+"""How many chunks of a route may be on their way: whoever reads the response may be slow."""
 
 
 class Calls:
@@ -51,6 +54,7 @@ class Calls:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._on_main: int | None = None
         self._cancelled: set[int] = set()
+        self._rooms: dict[int, Callable[[], object]] = {}
         self._open_files = OpenFiles()
 
     def serve(self) -> NoReturn:
@@ -84,6 +88,8 @@ class Calls:
                 message = unpack(stream.read(length(head)))
                 if "cancel" in message:
                     self._cancel(message["cancel"])
+                elif "taken" in message:
+                    self._make_room(message["taken"])
                 else:
                     self._waiting.put(message)
         with suppress(Exception):
@@ -92,11 +98,17 @@ class Calls:
 
     def _cancel(self, number: int) -> None:
         self._cancelled.add(number)
+        self._make_room(number)  # a thread of the pool may wait for it
         task = self._tasks.get(number)
         if task is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(task.cancel)
         elif self._on_main == number:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _make_room(self, number: int) -> None:
+        room = self._rooms.get(number)
+        if room is not None:
+            room()
 
     def _raise_cancelled(self, *_: object) -> None:
         if self._on_main in self._cancelled:
@@ -132,9 +144,9 @@ class Calls:
             returned = target(**self._arguments(target, message))
             if inspect.isawaitable(returned) or inspect.isasyncgen(returned):
                 self._on_main = None
-                returned = self._awaited(number, returned)
+                returned = self._awaited(number, returned, "request" in message)
             elif inspect.isgenerator(returned):
-                returned = [self._chunk(number, one) for one in returned]
+                returned = self._yielded(number, returned, "request" in message)
             return result(returned, name, message.get("scratch", ""))
         finally:
             self._on_main = None
@@ -144,7 +156,7 @@ class Calls:
             return bind_request(target, message)
         return arguments(target, message["callable"], message["kwargs"])
 
-    def _awaited(self, number: int, returned: Any) -> Any:
+    def _awaited(self, number: int, returned: Any, streams: bool) -> Any:
         """Returns the value of a coroutine, or the chunks of an async generator, run on the loop's thread."""
 
         async def run() -> Any:
@@ -154,6 +166,8 @@ class Calls:
             try:
                 if number in self._cancelled:
                     task.cancel()
+                if inspect.isasyncgen(returned) and streams:
+                    return await self._stream_async(number, returned)
                 if inspect.isasyncgen(returned):
                     return [self._chunk(number, one) async for one in returned]
                 return await returned
@@ -169,6 +183,41 @@ class Calls:
             if number in self._cancelled:
                 raise Cancelled from None
             raise HandlerError("the function's task was cancelled by the function itself") from None
+
+    def _yielded(self, number: int, values: Generator[Any, Any, Any], streams: bool) -> list[Any] | None:
+        """Sends what a generator yields, and returns the list. That of a route `streams`: as fast as its
+        response is read, without a list."""
+        if not streams:
+            return [self._chunk(number, one) for one in values]
+        room, sent = threading.Semaphore(AHEAD), False
+        self._rooms[number] = room.release
+        try:
+            with closing(values):
+                for value in values:
+                    room.acquire()
+                    if number in self._cancelled:
+                        raise Cancelled
+                    self._chunk(number, value)
+                    sent = True
+            if not sent:
+                self._chunk(number, b"")
+            return None
+        finally:
+            del self._rooms[number]
+
+    async def _stream_async(self, number: int, values: AsyncGenerator[Any, Any]) -> None:
+        loop, room, sent = asyncio.get_running_loop(), asyncio.Semaphore(AHEAD), False
+        self._rooms[number] = lambda: loop.call_soon_threadsafe(room.release)
+        try:
+            async with aclosing(values):
+                async for value in values:
+                    await room.acquire()
+                    self._chunk(number, value)
+                    sent = True
+            if not sent:
+                self._chunk(number, b"")
+        finally:
+            del self._rooms[number]
 
     def _chunk(self, number: int, value: Any) -> Any:
         chunk = encode(value, where="what was yielded")

@@ -16,7 +16,7 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +98,12 @@ class Interpreter:
         self,
         message: Mapping[str, Any],
         on_progress: Callable[[Any], None],
-        on_chunk: Callable[[Any], None],
+        on_chunk: Callable[[Any], Awaitable[None] | None],
         on_line: Callable[[str], None] | None = None,
     ) -> Any:
-        """Returns the result, as JSON values. `on_line` gets the lines that the function prints. Raises
-        CallFailed for what the function raised, HandlerError if the process died.
+        """Returns the result, as JSON values. `on_chunk` of a route is waited for: the route yields no more
+        than a few chunks ahead. `on_line` gets the lines that the function prints. Raises CallFailed for what
+        the function raised, HandlerError if the process died.
         """
         number = next(self._numbers)
         answers = self._calls[number] = asyncio.Queue()
@@ -113,7 +114,9 @@ class Interpreter:
                 if "progress" in answer:
                     on_progress(answer["progress"])
                 elif "chunk" in answer:
-                    on_chunk(answer["chunk"])
+                    if (taken := on_chunk(answer["chunk"])) is not None:
+                        await taken
+                        await self._send({"taken": number})
                 elif on_line is not None and "line" in answer:
                     on_line(answer["line"])
                 elif "result" in answer:

@@ -2,6 +2,7 @@
 
 worker  -> call     {"call": n, "module", "callable", "kwargs" | "request", "scratch", "lines"}
            cancel   {"cancel": n}
+           taken    {"taken": n}: a chunk of a route, which may have a few on their way
 child   -> ready    {"ready": pid}
            of call  {"call": n} with "progress", "chunk", "line", "result", or "error" and "status"
 """

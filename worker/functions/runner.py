@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Runner:
         message: Mapping[str, Any],
         log: Log,
         on_progress: Callable[[Any], None],
-        on_chunk: Callable[[Any], None],
+        on_chunk: Callable[[Any], Awaitable[None] | None],
         on_line: Callable[[str], None] | None = None,
     ) -> Any:
         """Returns the result of one call, as JSON values. `on_line` gets the lines that the function prints.

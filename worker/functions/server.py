@@ -2,13 +2,14 @@
 
     GET /ping        200 when its code is ready, 204 while it is being prepared
     POST /execute    live: the code, the routes and the caller's request -> the route's response and the lines
-                     that it printed, as JSON; not from a browser: a page there reaches this machine's ports,
-                     too
+                     that it printed, as JSON, or as a line of JSON for each part of one that yields; not
+                     from a browser: a page there reaches this machine's ports, too
     anything else    deployed: the routes themselves
 
 Each connection begins with a proof that it is the agent's (`connection_proof`), since any process of the host
 can connect. Each request has a thread of the standard library's server; functions run in the interpreter of
-`runner`, whose loop has a thread of its own. The response of a route is JSON, or the bytes that it returned.
+`runner`, whose loop has a thread of its own. The response of a route is JSON, or the bytes that it returned,
+or what it yields (`streams`).
 A request whose connection is closed is cancelled: its caller has left, or it took longer than it may, which
 control decides.
 """
@@ -29,7 +30,8 @@ import threading
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -43,6 +45,7 @@ from stoker.worker.functions.install import Log
 from stoker.worker.functions.interpreter import CallFailed
 from stoker.worker.functions.routing import BadCall, Request, Route
 from stoker.worker.functions.runner import Runner
+from stoker.worker.functions.streams import TOLD, Ended, Response, Told, Yielded
 
 T = TypeVar("T")
 
@@ -59,13 +62,6 @@ _UNPROVEN = (
     b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nConnection: close\r\n"
     b'Content-Length: 63\r\n\r\n{"error": "this server takes connections from its agent alone"}'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    status: int
-    body: bytes
-    media_type: str = "application/json"
 
 
 class App:
@@ -85,14 +81,15 @@ class App:
             await self._runner.prepare(self._code, _print)
         self.ready = True
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: Request, opened: AsyncExitStack) -> Response:
+        """Returns the response. Its parts, or the call if it is cancelled, end with `opened`."""
         try:
             if self._code is not None:
-                return await self._route(self._code, self._routes, request, _print)
+                return await self._route(self._code, self._routes, request, opened, _print)
             if request.path == "/execute" and request.method == "POST":
                 if {"origin", "sec-fetch-site"} & request.headers.keys():
                     raise BadCall(403, "a page in a browser may not send code to this worker")
-                return await self._execute(request)
+                return await self._execute(request, opened)
             raise BadCall(404, "a live endpoint takes POST /execute alone")
         except (BadCall, CallFailed) as error:
             return _error(error.status, str(error))
@@ -103,7 +100,7 @@ class App:
         except Exception as error:  # a full disk, or a bundle that no client makes
             return _error(500, describe(error))
 
-    async def _execute(self, outer: Request) -> Response:
+    async def _execute(self, outer: Request, opened: AsyncExitStack) -> Response:
         values = _object(outer.body)
         code = read_code(values)
         if code.url:
@@ -130,26 +127,26 @@ class App:
 
         try:
             routes = routing.read_routes(values.get("routes"))
-            answer = await self._route(code, routes, inner, log, printed.append)
+            answer = await self._route(code, routes, inner, opened, log, printed.append)
         except (BadCall, CallFailed) as error:
             answer = _error(error.status, str(error))
         except CodeRefused:
             raise
         except HandlerError as error:
             answer = _error(500, str(error))
-        reported = {
-            "status": answer.status,
-            "headers": {"content-type": answer.media_type},
-            "body": base64.b64encode(answer.body).decode(),
-            "lines": [*installing, *printed],
-        }
-        return Response(200, json.dumps(reported).encode())
+        head = {"status": answer.status, "headers": {"content-type": answer.media_type}}
+        if answer.parts is not None:
+            printed[:0] = installing
+            return Response(200, b"", TOLD, Told(answer.parts, head, printed))
+        body = base64.b64encode(answer.body).decode()
+        return Response(200, json.dumps({**head, "body": body, "lines": [*installing, *printed]}).encode())
 
     async def _route(
         self,
         code: Code,
         routes: tuple[Route, ...],
         request: Request,
+        opened: AsyncExitStack,
         log: Log,
         on_line: Callable[[str], None] | None = None,
     ) -> Response:
@@ -166,7 +163,15 @@ class App:
                 "body": base64.b64encode(request.body).decode(),
             },
         }
-        result = await self._runner.call(code, message, log, _ignore, _ignore, on_line)
+        yielded = Yielded(
+            lambda on_chunk: self._runner.call(code, message, log, _ignore, on_chunk, on_line),
+            request.headers,
+        )
+        opened.push_async_callback(yielded.close)
+        first = await yielded.begin()
+        if not isinstance(first, Ended):
+            return Response(200, b"", yielded.media_type(first), yielded)
+        result = first.value
         if isinstance(result, dict) and result.get(TAG) == "bytes":
             return Response(200, base64.b64decode(result["data"]), "application/octet-stream")
         return Response(200, json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
@@ -210,9 +215,14 @@ class Handler(BaseHTTPRequestHandler):
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.command, address.path, address.query, headers, body)
-        response = self.server.while_connected(self.server.app.respond(request), self.connection)
-        if response is None:
-            self.close_connection = True
+        opened = AsyncExitStack()
+        response = self.server.while_connected(self.server.app.respond(request, opened), self.connection)
+        if response is None or response.parts is not None:
+            try:
+                if response is None or not self._send_parts(response):
+                    self.close_connection = True
+            finally:
+                self.server.on_loop(opened.aclose())
         else:
             self._send(response)
 
@@ -242,6 +252,28 @@ class Handler(BaseHTTPRequestHandler):
             self.rfile.readline(100)
             if not size:
                 return bytes(body)
+
+    def _send_parts(self, response: Response) -> bool:
+        """Returns whether all of it was sent. Its connection is closed otherwise, which shows that an end is
+        missing."""
+        assert response.parts is not None
+        try:
+            self.send_response(response.status)
+            self.send_header("Content-Type", response.media_type)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            if self.command == "HEAD":
+                return True
+            while part := self.server.while_connected(response.parts.next(), self.connection):
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+            if part is not None:
+                self.wfile.write(b"0\r\n\r\n")
+            return part is not None
+        except ConnectionError:  # the caller has left
+            return False
+        except HandlerError as error:
+            print(f"a response is broken off: {error}", flush=True)
+            return False
 
     def _send(self, response: Response) -> None:
         with contextlib.suppress(ConnectionError):  # the caller has left
@@ -358,7 +390,7 @@ def _print(line: str) -> None:
 
 
 def _ignore(value: Any) -> None:
-    """Ignores a value: a response has no progress and no chunks."""
+    """Ignores a value: a response has no progress."""
 
 
 if __name__ == "__main__":

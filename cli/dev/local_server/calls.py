@@ -1,7 +1,8 @@
 """Calls of live endpoints, with what happens on the worker printed as it happens.
 
 queue          a job: its states, the lines that it prints, progress and partial output, then its end
-load-balanced  a request to the worker, then the lines that the route printed
+load-balanced  a request to the worker, then the lines that the route printed; of a route that yields, the
+               parts of the response as they come
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,14 @@ from stoker.cli.dev.project import AppEndpoint
 from stoker.cli.jobs import text as job_text
 from stoker.cli.jobs.watch import watch
 from stoker.client import AsyncClient, ClientError, Event, JobRecord, NotFound, Unreachable
-from stoker.client.apps.requests import RouteResponse, function_request, route_request, route_response
+from stoker.client.apps.requests import (
+    IN_PARTS,
+    RouteResponse,
+    function_request,
+    route_part,
+    route_request,
+    route_response,
+)
 from stoker.client.apps.resources import LIVE_PREFIX
 
 LAST_LINES_S = 2.0
@@ -39,6 +48,19 @@ ERROR_MAX = 10_000
 
 UNINSTALLED = "could not be installed"
 """In the first line of the error of a function whose dependencies could not be installed."""
+
+
+class BrokenOff(Exception):
+    """A response that has begun, and has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedResponse:
+    """The response of a route that yields. `close` ends the route, unless that has ended."""
+
+    head: RouteResponse
+    parts: AsyncIterator[bytes]
+    close: Callable[[], Awaitable[None]]
 
 
 class Calls:
@@ -148,8 +170,9 @@ class Calls:
         query: str,
         headers: Mapping[str, str],
         body: bytes,
-    ) -> RouteResponse:
-        """Sends the request to a worker, and returns what its route answered. Raises ClientError."""
+    ) -> RouteResponse | StreamedResponse:
+        """Sends the request to a worker, and returns what its route answered, or its parts. Raises
+        ClientError."""
         name = LIVE_PREFIX + served.name
         endpoint = await self._provisioning.ensure(served)
         request = route_request(
@@ -164,16 +187,54 @@ class Calls:
         )
         response = await self._execute_printing(name, endpoint, request)
         if response.status_code == 404:  # it was deleted since it was last used
+            await response.aclose()
             self._provisioning.forget(served, endpoint)
             endpoint = await self._provisioning.ensure(served)
             response = await self._execute_printing(name, endpoint, request)
+        try:
+            return await self._answer(name, f"{method} {path}", response)
+        except BaseException:
+            await response.aclose()
+            raise
+
+    async def _answer(
+        self, name: str, asked: str, response: httpx2.Response
+    ) -> RouteResponse | StreamedResponse:
+        if response.status_code == 200 and response.headers.get("content-type") == IN_PARTS:
+            lines = response.aiter_lines()
+            head = route_response(json.loads(await anext(lines)))
+            self._show_lines(name, head.lines)
+            return StreamedResponse(head, self._parts(name, asked, lines), response.aclose)
+        await response.aread()
         if response.status_code != 200:
             raise ClientError(f"{name} answered {response.status_code}: {_why(response.content)}")
         answer = route_response(response.json())
-        for line in answer.lines:
-            self._display.line(name, line)
-        self._show_answer(name, f"{method} {path}: {answer.status}", answer)
+        self._show_lines(name, answer.lines)
+        self._show_answer(name, f"{asked}: {answer.status}", answer)
         return answer
+
+    async def _parts(self, name: str, asked: str, lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+        """Yields the parts of a response. Raises BrokenOff if it has no end."""
+        why = "the worker or the platform has closed the connection"
+        try:
+            async for line in lines:
+                part = route_part(json.loads(line))
+                self._show_lines(name, part.lines)
+                if part.ends and not part.error:
+                    self._show_answer(name, f"{asked}: ended", RouteResponse(200))
+                    return
+                if part.ends:
+                    why = part.error[:ERROR_MAX].rstrip()
+                    break
+                yield part.body
+        except httpx2.HTTPError as error:
+            why = str(error) or why
+        self._display.line(name, f"{asked}: broken off: {why}", "red")
+        raise BrokenOff
+
+    def _show_lines(self, name: str, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._display.line(name, line)
 
     def _show_answer(self, name: str, text: str, answer: RouteResponse) -> None:
         if answer.status < 400:
@@ -211,7 +272,8 @@ class Calls:
 
     async def _execute(self, endpoint: str, request: Mapping[str, Any]) -> httpx2.Response:
         try:
-            return await self._http.post(f"v2/{endpoint}/execute", json=request, timeout=ROUTE_S)
+            asked = self._http.build_request("POST", f"v2/{endpoint}/execute", json=request, timeout=ROUTE_S)
+            return await self._http.send(asked, stream=True)
         except httpx2.TransportError as error:
             raise Unreachable(
                 f"no answer from {self._http.base_url}: {error or type(error).__name__}"

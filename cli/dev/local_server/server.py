@@ -17,20 +17,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from stoker.app_values import ValueRefused
 from stoker.cli.dev.local_server import openapi
 from stoker.cli.dev.local_server.callers import Callers
-from stoker.cli.dev.local_server.calls import Calls
+from stoker.cli.dev.local_server.calls import BrokenOff, Calls, StreamedResponse
 from stoker.cli.dev.local_server.requests import BodyRefused, BodyTooLarge, arguments
 from stoker.cli.dev.local_server.routing import LocalRoute
 from stoker.cli.dev.project import Project
@@ -174,7 +175,32 @@ class LocalServer:
             headers=dict(request.headers),
             body=body,
         )
+        if isinstance(answer, StreamedResponse):
+            return _Streamed(answer)
         return Response(answer.body, answer.status, dict(answer.headers))
+
+
+class _Streamed(StreamingResponse):
+    """The parts of a route's response as they come. Where they break off, the response has no end, and the
+    server closes its connection."""
+
+    def __init__(self, answer: StreamedResponse) -> None:
+        super().__init__(answer.parts, answer.head.status, dict(answer.head.headers))
+        self._close = answer.close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self.stream_response(send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                with suppress(BrokenOff):
+                    sending.result()
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            await asyncio.wait((sending, leaving))
+            await self._close()
 
 
 async def _as_it_is() -> None:
@@ -199,7 +225,7 @@ async def _body(request: Request) -> bytes:
 async def _unless_caller_leaves(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
     """Returns the result of `work`; None if the caller has left meanwhile, and the work was cancelled."""
     working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_left(request))
+    leaving = asyncio.create_task(_left(request.receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
@@ -209,6 +235,6 @@ async def _unless_caller_leaves(request: Request, work: Coroutine[Any, Any, T]) 
         await asyncio.wait((working, leaving))
 
 
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
 
@@ -37,6 +38,7 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     server = _Uvicorn(config)
     task = asyncio.create_task(server.serve([listener]), name="local server")
     try:
@@ -44,6 +46,11 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     finally:
         server.should_exit = True
         await task
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Returns False for a response without an end, which its call has reported."""
+    return "without completing response" not in record.getMessage()
 
 
 def url_of(listener: socket.socket, host: str) -> str:

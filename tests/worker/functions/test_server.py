@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection as PlainConnection
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,44 @@ async def stuck(file: str):
         except BaseException:
             pass
 
+@api.get("/words")
+def words(until: str = ""):
+    print("before")
+    yield "one "
+    while until and not os.path.exists(until):
+        met.wait  # a thread of the pool
+    print("between")
+    yield "two"
+
+@api.get("/blocks")
+async def blocks():
+    for block in (bytes([0, 255]), b"", b"b"):
+        yield block
+
+@api.get("/values")
+async def values():
+    yield {"n": 1}
+    yield None
+
+@api.get("/no-values")
+def no_values():
+    yield from ()
+
+@api.get("/breaks/{after}")
+def breaks(after: int):
+    for n in range(after):
+        yield n
+    raise ValueError("it broke")
+
+@api.get("/yields-on")
+async def yields_on(file: str):
+    try:
+        while True:
+            yield "more"
+            open(file, "w").close()
+    finally:
+        os.unlink(file)
+
 @api.get("/reads")
 async def reads(pipe: str):
     return await asyncio.to_thread(lambda: open(pipe).read())
@@ -171,6 +211,15 @@ def ask(
         read = answer.read()
         is_json = answer.headers["Content-Type"] == "application/json"
         return answer.status, json.loads(read) if is_json else read
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def connected(server: Server) -> Iterator[HTTPConnection]:
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    try:
+        yield connection
     finally:
         connection.close()
 
@@ -281,6 +330,86 @@ def test_several_requests_run_at_once(deployed: Server) -> None:
     for thread in threads:
         thread.join()
     assert answers == [(200, None)] * 2
+
+
+YIELDED = pytest.mark.parametrize(
+    ("path", "accept", "kind", "body"),
+    [
+        ("/words", "*/*", "text/plain; charset=utf-8", b"one two"),
+        ("/words", "text/event-stream", "text/event-stream", b"one two"),
+        ("/blocks", "text/event-stream", "application/octet-stream", b"\0\xffb"),
+        ("/values", "*/*", "application/x-ndjson", b'{"n": 1}\nnull\n'),
+        ("/values", "text/event-stream", "text/event-stream", b'data: {"n": 1}\n\ndata: null\n\n'),
+        ("/no-values", "*/*", "application/octet-stream", b""),
+    ],
+)
+
+
+@YIELDED
+def test_what_a_route_yields_is_its_response(
+    deployed: Server, path: str, accept: str, kind: str, body: bytes
+) -> None:
+    with connected(deployed) as connection:
+        connection.request("GET", path, headers={"Accept": accept})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Type"], answer.read()) == (200, kind, body)
+        connection.request("HEAD", path)
+        assert connection.getresponse().read() == b""
+        connection.request("GET", "/items/3")
+        assert connection.getresponse().read() == b'{"id": 3, "q": ""}', "the connection is kept"
+
+
+@YIELDED
+def test_what_a_live_route_yields_is_told(
+    live: Server, app: App, path: str, accept: str, kind: str, body: bytes
+) -> None:
+    head, *rest = told(live, app, path, Accept=accept)
+    assert (head["status"], head["headers"]) == (200, {"content-type": kind})
+    assert b"".join(base64.b64decode(one.get("body", "")) for one in rest) == body
+    assert rest[-1]["end"] is True
+
+
+def test_a_part_comes_when_it_is_yielded(deployed: Server, tmp_path: Path) -> None:
+    with connected(deployed) as connection:
+        connection.request("GET", f"/words?until={tmp_path / 'seen'}")
+        answer = connection.getresponse()
+        assert answer.read1() == b"one "
+        (tmp_path / "seen").touch()
+        assert answer.read() == b"two"
+
+
+def test_what_fails_before_a_part_is_a_500_and_after_one_has_no_end(deployed: Server) -> None:
+    status, answer = ask(deployed, "GET", "/breaks/0")
+    assert (status, "ValueError: it broke" in answer["error"]) == (500, True)
+    with connected(deployed) as connection:
+        connection.request("GET", "/breaks/2")
+        answer = connection.getresponse()
+        with pytest.raises(IncompleteRead) as broken:
+            answer.read()
+    assert broken.value.partial == b"0\n1\n"
+
+
+def test_lines_and_errors_come_with_the_parts(live: Server, app: App) -> None:
+    lines = [line for one in told(live, app, "/words") for line in one.get("lines", ())]
+    assert lines == ["before", "between"]
+    *_, last = told(live, app, "/breaks/1")
+    assert "ValueError: it broke" in last["error"]
+
+
+def test_what_yields_ends_when_its_reader_leaves(deployed: Server, tmp_path: Path) -> None:
+    leaves(deployed, "/yields-on", tmp_path / "began")
+    until(lambda: not (tmp_path / "began").exists())
+    assert ask(deployed, "GET", "/items/7")[0] == 200
+
+
+def told(live: Server, app: App, path: str, **headers: str) -> list[dict[str, Any]]:
+    """The lines of `/execute` for a route that yields."""
+    body = route_request(
+        app.endpoint("api"), app.bundle("api"), Definition(), method="GET", path=path, headers=headers
+    )
+    status, lines = ask(live, "POST", "/execute", body)
+    assert status == 200
+    return [json.loads(line) for line in lines.splitlines()]
 
 
 def test_a_chunked_body_is_read(deployed: Server) -> None:
