@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stoker.client.api import Client
-    from stoker.client.apps.definition import endpoint
+    from stoker.client.apps.declaration import endpoint
     from stoker.client.apps.remote import Remote
     from stoker.client.async_api import AsyncClient
     from stoker.client.errors import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": ("Client",),
     "async_api": ("AsyncClient",),
-    "apps.definition": ("endpoint",),
+    "apps.declaration": ("endpoint",),
     "apps.remote": ("Remote",),
     "httpx2_adapter": ("KeyInTheClear",),
     "records": ("AttemptLog", "Event", "Health", "JobPage", "JobRecord"),

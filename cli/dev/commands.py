@@ -43,6 +43,13 @@ def dev(
     local: Annotated[
         bool, typer.Option("--local", help="Start a platform on this machine, which ends with the server.")
     ] = False,
+    once: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCRIPT",
+            help="Run this program, whose f.remote(...) call the functions; then delete what was created.",
+        ),
+    ] = None,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
@@ -51,8 +58,11 @@ def dev(
     from stoker.cli.dev.local_server.display import Display
 
     logging.basicConfig(level=logging.WARNING, format="stoker: %(levelname)s: %(message)s")
-    options = shell.DevOptions(url, data_dir, host, port, reload, auto_provision, yes, local)
-    (shell.run if action is None else shell.clean)(options, Display(plain_console()))
+    options = shell.DevOptions(url, data_dir, host, port, reload, auto_provision, yes, local, once)
+    display = Display(plain_console(stderr=once is not None))  # the program's output is its own
+    if action is None:
+        raise typer.Exit(shell.run(options, display))
+    shell.clean(options, display)
 
 
 def init(
@@ -102,7 +112,7 @@ def logs(
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog=examples("stoker dev", "stoker dev --local -p 9000", "stoker dev clean"))(dev)
+    app.command(epilog=examples("stoker dev", "stoker dev --local -p 9000", "stoker dev --once main.py"))(dev)
     app.command("run", hidden=True, epilog=examples("stoker run --local"))(dev)
     app.command(epilog=examples("stoker init caption"))(init)
     app.command(epilog=examples("stoker deploy", "stoker deploy caption"))(deploy)

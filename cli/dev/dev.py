@@ -27,6 +27,7 @@ from stoker.cli.dev.local_server.listening import listen
 from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.local_server.server import LocalServer
 from stoker.cli.dev.local_server.serving import serving, url_of
+from stoker.cli.dev.once import run_script
 from stoker.cli.dev.project import Project, checked, load
 from stoker.cli.dev.reloading import Reloading
 from stoker.cli.errors import CliError
@@ -40,6 +41,10 @@ LEAVES_S = 5.0
 """How long the platform may take to answer at the end."""
 
 
+ENDED_BY_SIGNAL = 130
+"""The exit status where Ctrl-C ended the program, as a shell reports it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DevOptions:
     url: str
@@ -50,28 +55,39 @@ class DevOptions:
     auto_provision: bool = False
     yes: bool = False
     local: bool = False
+    once: Path | None = None
 
 
-def run(options: DevOptions, display: Display) -> None:
-    """Serves the app in the current folder until Ctrl-C. Raises CliError."""
-    root = Path.cwd()
+def run(options: DevOptions, display: Display) -> int:
+    """Serves the app in the current folder until Ctrl-C, or while the program runs that is to be run `once`.
+    Returns its exit status. Raises CliError."""
+    root, status = Path.cwd(), 0
     with closing(listen(options.host, options.port)) as listener:
         checked(root)
+        if options.once is not None and not options.once.is_file():
+            raise CliError(f"--once must name a program; there is no file {options.once}")
         if not is_loopback(options.host):
             display.say(f"warning: everybody who reaches {options.host} can call these functions", "yellow")
 
         async def work() -> None:
+            nonlocal status
             with client_errors(options.url):
                 async with _platform(options, display) as found, AsyncExitStack() as stack:
                     app = await _App.open(stack, found, options, display)
                     await stack.enter_async_context(app.read(root, reload=options.reload))
-                    app.show(url_of(listener, options.host))
+                    url = url_of(listener, options.host)
+                    app.show(url, table=options.once is None)
                     if options.auto_provision:
                         await app.provision(yes=options.yes)
                     async with serving(app.server, listener):
-                        await asyncio.Event().wait()
+                        if options.once is None:
+                            await asyncio.Event().wait()
+                        else:
+                            status = ENDED_BY_SIGNAL
+                            status = await run_script(options.once, url, found)
 
         asyncio.run(_until_signal(work))
+        return status
 
 
 def clean(options: DevOptions, display: Display) -> None:
@@ -112,6 +128,8 @@ class _App:
         await provisioning.start()
         if not options.local:
             stack.push_async_callback(_leave, provisioning, display)
+        if options.once is not None:
+            stack.push_async_callback(_remove_made, provisioning, display)
         stack.push_async_callback(provisioning.close)
         calls = Calls(stoker, http, provisioning, display)
         names = LOOPBACK | {options.host.lower()}
@@ -125,8 +143,9 @@ class _App:
         self._project = replace(project, problems=(*project.problems, *taken))
         self.server.serve(self._project, self._routes)
 
-    def show(self, url: str) -> None:
-        self._display.endpoints(self._routes, url)
+    def show(self, url: str, *, table: bool) -> None:
+        if table:
+            self._display.endpoints(self._routes, url)
         self._display.problems(self._project.problems)
 
     async def provision(self, *, yes: bool) -> None:
@@ -162,6 +181,18 @@ class _App:
         routes = [f"{one.method} {one.path}" for one in self._routes if one.path not in before[0]]
         if routes:
             self._display.say(f"new: {', '.join(routes)}")
+
+
+async def _remove_made(provisioning: Provisioning, display: Display) -> None:
+    try:
+        async with asyncio.timeout(LEAVES_S):
+            removed = await provisioning.remove_made()
+    except (ClientError, TimeoutError) as error:
+        why = str(error) or f"no answer within {LEAVES_S:g} s"
+        display.say(f"the live endpoints are not deleted: {why}; later: stoker dev clean", "yellow")
+    else:
+        if removed:
+            display.say(f"deleted {', '.join(removed)}")
 
 
 async def _leave(provisioning: Provisioning, display: Display) -> None:

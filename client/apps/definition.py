@@ -1,19 +1,7 @@
-"""`@endpoint(...)`: which functions run on the platform's workers, and with what.
+"""The options of an `@endpoint(...)`: which of them there are, and what is allowed. Pure.
 
-    from stoker.client import endpoint
-
-    @endpoint(name="caption", gpu="NVIDIA L4", dependencies=["pillow"])
-    def caption(image: bytes) -> str: ...
-
-    api = endpoint(name="shop", cpu=2)
-
-    @api.get("/items/{id}")
-    def item(id: int) -> dict: ...
-
-A decorated function or class is returned as it is: it can be imported, tested and called here. What the
-decorator knows is left in its attribute `__stoker_endpoint__`. Of a class, the public methods can be called;
-it is created without arguments, once in each worker. Raises DefinitionError for each wrong option, with a
-sentence that names the option, its value and what is allowed.
+Raises DefinitionError for each wrong option, with a sentence that names the option, its value and what is
+allowed.
 """
 
 from __future__ import annotations
@@ -21,11 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
-
-from stoker.client.apps.routes import RouteError, check_path, shape
-
-T = TypeVar("T")
+from typing import Any
 
 MARK = "__stoker_endpoint__"
 ROUTES_MARK = "__stoker_routes__"
@@ -93,80 +77,6 @@ class Definition:
             if isinstance(value, list):
                 read[name] = tuple(value)
         return cls(**read)
-
-
-class Declaration:
-    """The object that `endpoint(...)` returns: the decorator of a function or a class, or of the routes of an
-    API."""
-
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
-        self.routes: list[tuple[str, str, Callable[..., Any]]] = []
-
-    def __call__(self, target: T) -> T:
-        if not callable(target):
-            raise DefinitionError(f"endpoint decorates a function or a class; got {target!r:.100}")
-        setattr(target, MARK, self.definition)
-        return target
-
-    def get(self, path: str) -> Callable[[T], T]:
-        return self._route("GET", path)
-
-    def post(self, path: str) -> Callable[[T], T]:
-        return self._route("POST", path)
-
-    def put(self, path: str) -> Callable[[T], T]:
-        return self._route("PUT", path)
-
-    def delete(self, path: str) -> Callable[[T], T]:
-        return self._route("DELETE", path)
-
-    def patch(self, path: str) -> Callable[[T], T]:
-        return self._route("PATCH", path)
-
-    def _route(self, method: str, path: str) -> Callable[[T], T]:
-        try:
-            check_path(path)
-        except RouteError as error:
-            raise DefinitionError(str(error)) from None
-
-        def declare(target: T) -> T:
-            if not callable(target):
-                raise DefinitionError(f"a route decorates a function; got {target!r:.100}")
-            if any(shape(method, path) == shape(known, other) for known, other, _ in self.routes):
-                raise DefinitionError(f"{method} {path} is declared twice")
-            self.routes.append((method, path, target))
-            return target
-
-        return declare
-
-
-def endpoint(
-    *,
-    name: str = "",
-    gpu: bool | str | Sequence[str] | None = None,
-    cpu: bool | int | str | Sequence[str] | None = None,
-    gpu_count: int = 1,
-    workers: int | tuple[int, int] = (0, 3),
-    dependencies: Sequence[str] = (),
-    system_dependencies: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
-    idle_timeout: int = 60,
-    execution_timeout_ms: int = 0,
-    volume: str = "",
-    max_concurrency: int = 1,
-) -> Declaration:
-    """Declares an endpoint, and returns the decorator of its function, class or routes.
-
-    `gpu`: True for any GPU, a name such as "NVIDIA L4", or several, best first. `cpu`: True, a number of
-    virtual CPUs, or an instance such as "cpu3c-8-16". Without both, a GPU is used where any node has one.
-    `workers`: the fewest and the most, or only the most. `dependencies` are pip's requirements;
-    `system_dependencies` are packages of the worker's container. `env`: the variables of its workers.
-    `idle_timeout`: seconds until an idle worker is stopped. `volume`: the id of a network volume.
-    `max_concurrency`: the calls that a worker runs at once. Raises DefinitionError.
-    """
-    arguments = dict(locals())
-    return Declaration(Definition.of({key: value for key, value in arguments.items() if value is not None}))
 
 
 def _number(low: int, high: int, *, or_zero: bool = False) -> Callable[[str, Any], int]:

@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stoker.client.apps.definition import MARK, Declaration, Definition
+from stoker.client.apps.declaration import Declaration
+from stoker.client.apps.definition import MARK, Definition
 from stoker.client.apps.scanned import Endpoint
 
 TIMEOUT_S = 60.0

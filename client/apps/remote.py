@@ -43,14 +43,14 @@ class Remote:
 
     def __init__(self, function: Callable[..., Any], endpoint: str, client: AsyncClient) -> None:
         self._function, self._id, self._client = function, endpoint, client
-        self._endpoint, self._definition, root = _declared(function)
+        self._endpoint, self._definition, root = declared(function)
         self._bundle = bundle(root, self._endpoint.path)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the function's result. Raises JobFailed, whose message has the traceback; ClientError if
         the result cannot be fetched; TypeError or ValueRefused for arguments that the function does not take,
         or that cannot be sent."""
-        bound = self._bound(args, kwargs)
+        bound = bound_arguments(self._function, args, kwargs)
         request = await asyncio.to_thread(
             function_request,
             self._endpoint,
@@ -62,17 +62,20 @@ class Remote:
         )
         job = await self._client.run(self._id, request)
         record = await self._client.wait(self._id, job.id)
-        return await asyncio.to_thread(_received, record.output)
+        return await asyncio.to_thread(received, record.output)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments by name."""
-        signature = inspect.signature(self._function)
-        instance = ("self",) if _is_method(self._function) else ()
-        bound = signature.bind(*instance, *args, **kwargs).arguments
-        for parameter in signature.parameters.values():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                bound |= bound.pop(parameter.name, {})
-        return dict(list(bound.items())[len(instance) :])
+
+def bound_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the arguments of a call by name. Raises TypeError for those that the function does not take."""
+    signature = inspect.signature(function)
+    instance = ("self",) if _is_method(function) else ()
+    bound = signature.bind(*instance, *args, **kwargs).arguments
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            bound |= bound.pop(parameter.name, {})
+    return dict(list(bound.items())[len(instance) :])
 
 
 def uploading(
@@ -89,7 +92,7 @@ def uploading(
     return upload
 
 
-def _declared(function: Callable[..., Any]) -> tuple[Endpoint, Definition, Path]:
+def declared(function: Callable[..., Any]) -> tuple[Endpoint, Definition, Path]:
     """Returns the endpoint of the function, its definition as its module made it, and the app's folder."""
     module = sys.modules[function.__module__]
     target = function.__qualname__.partition(".")[0]
@@ -111,7 +114,9 @@ def _is_method(function: Callable[..., Any]) -> bool:
     return "." in function.__qualname__ and next(iter(inspect.signature(function).parameters), "") == "self"
 
 
-def _received(output: Any) -> Any:
+def received(output: Any) -> Any:
+    """Returns the result of a function from its job's output, and fetches what is stored. Raises
+    ClientError."""
     if isinstance(output, dict) and output.keys() == {"output_url", "size", "sha256"}:
         content = _get(output["output_url"])
         if hashlib.sha256(content).hexdigest() != output["sha256"]:

@@ -10,7 +10,7 @@ from stoker.client.apps.definition import Definition, DefinitionError
 from stoker.client.apps.routes import METHODS, RouteError, check_names, check_path, shape
 from stoker.client.apps.scanned import Endpoint, Function, Parameter, Problem, Route
 
-_HOMES = ("stoker.client", "stoker.client.apps.definition")
+_HOMES = ("stoker.client", "stoker.client.apps.declaration")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

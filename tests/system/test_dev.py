@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import httpx2
 import pytest
 
 from tests.cli.dev.written_apps import BALANCED, ONE, SEVERAL, app
-from tests.system.dev_server import FUNCTIONS, DevServer, at_terminal, serving, started, stoker
+from tests.system.dev_server import FUNCTIONS, DevServer, at_terminal, environment, serving, started, stoker
 from tests.system.stack import START_S, Stack, running, until
 
 NAMES = """
@@ -62,6 +64,36 @@ def uninstallable() -> int:
 @endpoint(name="fine", cpu=True)
 def fine() -> int:
     return 1
+"""
+MAIN = """
+import sys
+from stoker.client import JobFailed, endpoint
+from one import caption
+
+@endpoint(cpu=True, workers=1)
+class Search:
+    def __init__(self):
+        self.texts = []
+
+    def add(self, text: str) -> int:
+        print("a line of the worker")
+        self.texts.append(text)
+        return len(self.texts)
+
+    def last(self, number: int = 1) -> str:
+        if not number:
+            raise ValueError("no")
+        return self.texts[-number]
+
+if __name__ == "__main__":
+    print(caption.remote("hey", times=2))
+    Search.add.remote("a")
+    print([Search.add.remote(text="b"), Search.last.remote()])
+    try:
+        Search.last.remote(0)
+    except JobFailed as error:
+        print(str(error).strip().splitlines()[-1])
+    sys.exit(3)
 """
 YIELDS = """
 import asyncio
@@ -528,6 +560,39 @@ def test_the_port_is_checked_and_the_next_one_taken(platform: Stack, folder: Pat
 def serving_again(folder: Path, platform: Stack) -> Any:
     other = app(folder.with_name("other"), one=ONE)
     return serving(other, stack=platform)
+
+
+# ---- called from a program
+
+
+def test_a_program_is_run_once_and_what_it_needed_is_deleted(platform: Stack, folder: Path) -> None:
+    app(folder, one=ONE, main=MAIN)
+    ended = stoker(folder, "dev", "--once", "main.py", "-p", "18888", stack=platform)
+    assert ended.returncode == 3, ended.stderr
+    assert ended.stdout == "HEYHEY\n[2, 'b']\nValueError: no\n", "nothing but the program's own output"
+    assert "live-main-search a line of the worker" in ended.stderr
+    assert "deleted live-caption, live-main-search" in ended.stderr
+    assert endpoints(platform) == {}
+
+    missing = stoker(folder, "dev", "--once", "other.py", "-p", "18888", stack=platform)
+    assert (missing.returncode, "there is no file other.py" in missing.stderr) == (1, True)
+    known = {"STOKER_URL": platform.facts["http"], "STOKER_API_KEY": platform.key}
+    not_there = _program(folder, known)
+    assert "no endpoint is named caption: deploy caption with stoker deploy, or run this" in not_there.stderr
+    assert stoker(folder, "deploy", stack=platform).returncode == 0
+    deployed = _program(folder, known)
+    assert (deployed.returncode, deployed.stdout) == (3, ended.stdout), deployed.stderr
+
+
+def _program(folder: Path, known: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "main.py"],
+        cwd=folder,
+        env=environment(**known),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 # ---- deployed

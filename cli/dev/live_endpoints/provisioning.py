@@ -39,6 +39,7 @@ class Provisioning:
         self._manage, self._folder, self._say = stoker.manage, folder, say
         self._cached: dict[str, Cached] = {}
         self._existing: dict[str, Existing] = {}
+        self._made: set[str] = set()
         self._slots = asyncio.Semaphore(DEV_DEPLOYS_AT_ONCE)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._running: set[asyncio.Task[str]] = set()
@@ -87,6 +88,8 @@ class Provisioning:
             self.states.setdefault(name, "ready")
             if action.verb != "keep":
                 self.states[name] = "ready"
+                if action.verb == "create":
+                    self._made.add(name)
                 self._cached[name] = Cached(done.id, done.template, wanted(served).hash)
                 self._write()
                 self._say(f"{name}: {action.verb}d, {done.id} ({action.reason})")
@@ -126,11 +129,17 @@ class Provisioning:
     async def clean(self, names: Iterable[str]) -> list[str]:
         """Deletes the live endpoints with these names and those of the local file, with their templates.
         Returns the names of those that were there."""
-        removed = []
-        for name in sorted({*names, *self._cached} & self._existing.keys()):
+        return await self._remove({*names, *self._cached})
+
+    async def remove_made(self) -> list[str]:
+        """Deletes the endpoints that were created since the start. Returns their names."""
+        return await self._remove(self._made)
+
+    async def _remove(self, names: set[str]) -> list[str]:
+        removed = sorted(names & self._existing.keys())
+        for name in removed:
             await self._delete(self._existing.pop(name))
-            removed.append(name)
-        self._cached = {}
+        self._cached = {name: one for name, one in self._cached.items() if name not in names}
         self._write()
         return removed
 

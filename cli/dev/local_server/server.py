@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -38,6 +39,7 @@ from stoker.cli.dev.project import Project
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import text as job_text
 from stoker.client import ClientError, Unreachable
+from stoker.client.apps.by_name import CALL
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.control.http.calls.explorer import ASSETS, assets
 
@@ -69,6 +71,7 @@ class LocalServer:
             Route("/ping", self._ping),
             Route("/docs", self._docs),
             Route("/openapi.json", self._document),
+            Route(CALL, self._call, methods=["POST"]),
             assets(),
         ]
         apps = [Route(one.path, self._handler(one), methods=[one.method]) for one in routes]
@@ -146,6 +149,18 @@ class LocalServer:
                 return _error(500, str(problem))
         known = [f"{one.method} {one.path}" for one in self._routes]
         return _error(status, f"there is no {method} {path}; there are {', '.join(known) or 'no routes'}")
+
+    async def _call(self, request: Request) -> Response:
+        """Calls the function that a file and a name tell apart."""
+        file, name = Path(request.query_params.get("file", "")), request.query_params.get("function", "")
+        root = self._project.root.resolve()
+        for route in self._routes:
+            path = (root / route.served.endpoint.path).resolve()
+            if route.route is None and route.function.qualname == name and path == file:
+                return await self._handler(route)(request)
+        inside = file.is_relative_to(root)
+        problem = self._project.problem_of(str(file.relative_to(root).with_suffix(""))) if inside else None
+        return _error(404, str(problem or f"no function {name} of {file} is served from {root}"))
 
     # -- the app's routes
 

@@ -112,6 +112,32 @@ async def test_a_wrong_body_has_the_status_that_a_deployed_endpoint_gives(
     assert "422" in described["/lb/items"]["post"]["responses"], "a route answers as its worker does"
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "status", "why"),
+    [
+        ("one.py", "caption", 400, "input.text is required and missing"),
+        ("one.py", "item", 404, "no function item of "),
+        ("lb.py", "item", 404, "no function item of "),
+        ("wrong.py", "any", 404, "wrong.py, line 2: syntax error"),
+        ("/elsewhere.py", "caption", 404, "no function caption of /elsewhere.py is served from "),
+    ],
+)
+async def test_a_function_is_called_by_its_file_and_name(
+    tmp_path: Path, file: str, function: str, status: int, why: str
+) -> None:
+    calls: Any = None
+    wrong = "from stoker.client import endpoint\nreturn return\n"
+    project = load(app(tmp_path, one=ONE, lb=BALANCED, wrong=wrong))
+    server = LocalServer(calls, {}, NETWORK)
+    server.serve(project, local_routes(project)[0])
+    transport = httpx2.ASGITransport(server)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
+        asked = {"file": str(tmp_path / file), "function": function}
+        answer = await http.post("/-/call", params=asked, json={"input": {}})
+    assert answer.status_code == status
+    assert why in answer.json()["error"]
+
+
 async def test_values_of_200_levels_reach_the_platform(tmp_path: Path) -> None:
     deepest: Any = "\U0001f600"
     for n in range(199):

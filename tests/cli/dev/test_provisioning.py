@@ -207,3 +207,17 @@ async def test_no_worker_is_kept_while_no_server_runs(platform: Platform, tmp_pa
     assert platform.said[-1].endswith("(its minimum of workers was 0, and is 1 now)")
     await platform.endpoints.delete("e1")
     assert await again.leave() == []
+
+
+async def test_those_that_were_made_since_the_start_can_be_deleted_alone(
+    platform: Platform, tmp_path: Path
+) -> None:
+    await (await platform.provisioning()).ensure(served(tmp_path / "app"))
+    again = await platform.provisioning()
+    await again.ensure(served(tmp_path / "changed", ONE.replace("(0, 1)", "(0, 2)")))
+    await again.ensure(served(tmp_path / "other", ONE.replace("caption", "other")))
+    assert await again.remove_made() == ["live-other"]
+    assert [one["name"] for one in platform.endpoints.there.values()] == ["live-caption"]
+    assert [one["name"] for one in platform.templates.there.values()] == ["live-caption"]
+    assert platform.said[-1].startswith("live-other: created")
+    assert [left.name for left in await again.leave()] == ["live-caption"]
