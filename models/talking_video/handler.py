@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stoker
-from stoker.models import interface, libraries, selection, weights
+from stoker.models import finite, interface, libraries, selection, weights
 from stoker.models.checked_input import InvalidInput
 from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import TalkingVideoPipeline, VideoFrames, VideoParameters, VideoStep
@@ -95,13 +95,14 @@ class TalkingVideo:
             with stage("warm up"):
                 self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
         self.memory = MemoryGauge(self.device)
+        self._results = finite.Results()
         with stage("safety checker"):
             chosen = os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT
             _, folder = weights.ready(chosen, weights.weights_folder())
             self.checker = safety.load(folder, self.device)
 
     def run(self, job: Job) -> dict[str, Any]:
-        with self.memory.job():
+        with self.memory.job(), self._results.of(job):
             return self._run(job)
 
     def _run(self, job: Job) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from stoker.models import finite
 from stoker.models.speed_ups import step_caches
 from stoker.models.talking_video.sampling.chunks import Chunk, latents_of, plan
 from stoker.models.talking_video.sampling.prompt import cleaned
@@ -207,8 +208,10 @@ def chunk_frames(
                 lambda done: on_step(Step(chunk, done, settings.steps)),
                 go_on,
             )
+        finite.check(latents, "latents")
         first = chunk.first
         for group in decoded(pipeline.autoencoder, latents):
+            finite.check(group, "pixels")
             frames = matched(group, scene.colours)
             yield frames, _new_frames(chunk, first, frames)
             first += len(frames)

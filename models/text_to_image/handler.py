@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import stoker
-from stoker.models import interface, libraries, selection
+from stoker.models import finite, interface, libraries, selection
 from stoker.models.checked_input import InvalidInput
 from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, PipelineEntry, Step
@@ -89,6 +89,7 @@ class TextToImage:
             with stage("warm up"):
                 self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
         self.memory = MemoryGauge(self.device)
+        self._results = finite.Results()
         with stage("previews"):
             self._previewer = previews.fit(self.pipeline, self.entry)
 
@@ -103,7 +104,7 @@ class TextToImage:
         return self._batches.slots()
 
     def run(self, job: Job) -> dict[str, Any]:
-        with self.memory.job():
+        with self.memory.job(), self._results.of(job):
             return self._run(job)
 
     def _run(self, job: Job) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from stoker.models import libraries
+from stoker.models import finite, libraries
 from stoker.models.cold_start import stage
 from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, OnStep, Step
 from stoker.models.speed_ups import attention, block_compile, profiles
@@ -188,6 +188,7 @@ class DiffusersPipeline:
             block_compile.settled(compiled=self._is_compiled),
             self._runner(first) as pipe,
             _watched(pipe, report),
+            _pixels_checked(pipe.image_processor),
             _freed(pipe),
         ):
             images: list[Image.Image] = pipe(
@@ -272,6 +273,24 @@ def _estimate(
 
 
 @contextlib.contextmanager
+def _pixels_checked(processor: Any) -> Iterator[None]:
+    """Checks what the autoencoder decoded, before the library makes images of it: there, what is not a number
+    becomes black. Raises finite.NotFinite."""
+    made = processor.postprocess
+
+    @functools.wraps(made)
+    def checked(image: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        finite.check(image, "pixels")
+        return made(image, *rest, **named)
+
+    processor.postprocess = checked
+    try:
+        yield
+    finally:
+        del processor.postprocess
+
+
+@contextlib.contextmanager
 def _watched(pipe: Any, report: Report) -> Iterator[None]:
     """Calls `report` after each call of `step` of the pipeline's scheduler: its number, of how many, and the
     estimate. A scheduler of the second order makes two calls a step.
@@ -291,6 +310,8 @@ def _watched(pipe: Any, report: Report) -> Iterator[None]:
         position = len(scheduler.timesteps) - of + done
         done += 1
         known = done < of and position + 1 < len(sigmas)
+        if done == of:
+            finite.check(found[0], "latents")
         report(
             done, of, _estimate(before, found[0], (sigmas[position], sigmas[position + 1]) if known else None)
         )

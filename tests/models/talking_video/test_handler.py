@@ -26,7 +26,9 @@ from stoker.models.interface import ImageDefaults
 from stoker.models.talking_video.handler import TalkingVideo, seed_of
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
+from stoker.models.talking_video.network import frames_from_latents
 from stoker.models.talking_video.safety import Finding
+from stoker.models.talking_video.sampling import sampling
 from stoker.models.talking_video.video import video_file
 from stoker.models.weights import read_lock
 from stoker.worker import Device, Job
@@ -455,6 +457,19 @@ def test_an_input_that_is_none_is_named(
     model: TalkingVideo, request_: dict[str, Any], change: dict[str, Any], why: str
 ) -> None:
     assert why in failed(model, {**request_, **change})
+
+
+def test_a_video_of_what_is_not_a_number_fails_and_may_be_tried_again(
+    model: TalkingVideo, short: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "denoised", lambda *given: given[2] * float("nan"))
+    assert "the model computed latents that are not finite numbers" in failed(model, short, retryable=True)
+    monkeypatch.undo()
+    frames = frames_from_latents.decoded
+    monkeypatch.setattr(
+        frames_from_latents, "decoded", lambda *given: (one * float("inf") for one in frames(*given))
+    )
+    assert "the model computed pixels that are not finite numbers" in failed(model, short, retryable=True)
 
 
 def failed(model: TalkingVideo, job_input: dict[str, Any], retryable: bool = False) -> str:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from stoker.models.interface import ImageParameters, Step
@@ -86,6 +87,40 @@ def test_a_negative_prompt_doubles_the_forwards(paint: Paint, model: TextToImage
 
 def test_a_prompt_of_any_length_is_read_as_far_as_the_model_reads(paint: Paint) -> None:
     assert image_bytes(paint(prompt="a fox " * 6_000)) == image_bytes(paint(prompt="a fox " * 1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("part", "what"), [("transformer", "latents"), ("vae.decoder", "pixels")], ids=["latents", "pixels"]
+)
+def test_what_is_not_a_number_fails_the_job_and_the_second_in_a_row_the_worker(
+    paint: Paint, model: TextToImage, part: str, what: str
+) -> None:
+    """The library would make a black picture of it."""
+
+    def broken(module: object, given: object, output: object) -> object:
+        if isinstance(output, tuple):
+            return (output[0] * float("nan"), *output[1:])
+        assert isinstance(output, torch.Tensor)
+        return output * float("inf")
+
+    handle = _module(model, part).register_forward_hook(broken)
+    try:
+        first, second = paint(), paint()
+    finally:
+        handle.remove()
+    for job in (first, second):
+        assert job.error is not None
+        assert f"the model computed {what} that are not finite numbers" in job.error
+        assert job.retryable
+        assert job.metrics == {}
+    assert (first.retired, second.retired) == (None, "the handler asked for a fresh worker (refresh_worker)")
+    assert paint().error is None
+
+
+def _module(model: TextToImage, part: str) -> torch.nn.Module:
+    name, _, rest = part.partition(".")
+    found: torch.nn.Module = getattr(model.pipeline.pipe, name)
+    return found.get_submodule(rest) if rest else found
 
 
 def test_minus_one_draws_a_seed_and_reports_it(paint: Paint) -> None:
