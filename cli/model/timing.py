@@ -18,7 +18,8 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,15 @@ from rich.console import Console
 from stoker.cli import tables
 from stoker.cli.errors import CliError
 from stoker.cli.model.listing import known
+from stoker.cli.model.local_files import served
 from stoker.cli.predict.device import first_device
 from stoker.cli.predict.run import save_files
+from stoker.models.checked_input import InvalidInput
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry, profile_of
 from stoker.models.speed_ups import profiles
+from stoker.models.talking_video.request import VideoRequest
+from stoker.models.text_to_image.request import ImageRequest
 from stoker.worker.sdk import Device
 from stoker.worker.testing import LocalJob
 
@@ -50,8 +55,9 @@ def run(
     as_json: bool,
 ) -> None:
     """Saves the files of the output in `out`. Raises CliError if the job fails."""
-    entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
-    job, stages = _timed(handler, typed, device, show=not as_json)
+    with _checked(known(name), typed) as job_input:
+        entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
+        job, stages = _timed(handler, job_input, device, show=not as_json)
     output = save_files(job.result(), out)
     record = _record(entry, device, handler, {"set-up": set_up_s, **stages}, len(job.progress)) | {
         "output": output
@@ -71,9 +77,10 @@ def bench(
 ) -> None:
     """Times jobs: the first warms the pipeline up; the median of the others is printed. Raises CliError if a
     job fails."""
-    entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
-    _timed(handler, typed, device, show=False)
-    found = [_timed(handler, typed, device, show=False) for _ in range(runs)]
+    with _checked(known(name), typed) as job_input:
+        entry, device, handler, set_up_s = _set_up(name, profile, use_gpu=use_gpu)
+        _timed(handler, job_input, device, show=False)
+        found = [_timed(handler, job_input, device, show=False) for _ in range(runs)]
     medians = {stage: statistics.median(stages[stage] for _, stages in found) for stage in STAGES}
     totals = [sum(stages.values()) for _, stages in found]
     record = _record(entry, device, handler, {"set-up": set_up_s, **medians}, len(found[0][0].progress))
@@ -84,6 +91,23 @@ def bench(
         "most_s": max(totals),
     }
     _print(record, console, as_json=as_json)
+
+
+@contextmanager
+def _checked(entry: PipelineEntry, typed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the job's input, as the handler will take it; names of local files are URLs meanwhile. The input
+    is checked before the weights are loaded, which may take minutes. Raises CliError."""
+    model = MODELS[entry.model]
+    schema = model.schema if model.schema_for is None else model.schema_for(entry)
+    with served({"prompt": PROMPT, **typed}, schema) as job_input:
+        try:
+            if model.schema_for is None:
+                VideoRequest.parse(job_input)
+            else:
+                ImageRequest.parse(job_input, schema, entry.choices)
+        except InvalidInput as error:
+            raise CliError(str(error)) from None
+        yield job_input
 
 
 def _set_up(name: str, profile: str | None, *, use_gpu: bool) -> tuple[PipelineEntry, Device, Any, float]:
@@ -110,7 +134,7 @@ def _check_profile() -> None:
 
 
 def _timed(
-    handler: Any, typed: Mapping[str, Any], device: Device, *, show: bool
+    handler: Any, job_input: Mapping[str, Any], device: Device, *, show: bool
 ) -> tuple[LocalJob, dict[str, float]]:
     """Returns the job and the seconds of its stages. Raises CliError if the job fails."""
     times: list[float] = []
@@ -120,9 +144,7 @@ def _timed(
         if show:
             print("  ".join(f"{field} {number}" for field, number in value.items()), file=sys.stderr)
 
-    job = LocalJob(
-        handler.run, {"prompt": PROMPT, **typed}, device=device, network=True, on_progress=on_progress
-    )
+    job = LocalJob(handler.run, job_input, device=device, network=True, on_progress=on_progress)
     begun = time.perf_counter()
     job.run()
     ended = time.perf_counter()

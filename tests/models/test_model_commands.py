@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stoker.cli.errors import CliError
 from stoker.cli.main import main
-from stoker.models.registry import PIPELINES
+from stoker.cli.model import timing
+from stoker.models.registry import PIPELINES, pipeline
 
 SMALL = ("--set", "width=256", "--set", "height=256", "--set", "num_inference_steps=3", "--cpu")
 
@@ -123,9 +127,31 @@ def test_a_profile_is_run_and_printed(
 def test_a_wrong_input_is_one_sentence(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: tuple[str, str], message: str
 ) -> None:
-    one_small_preview(monkeypatch)
-    code, _, err = stoker(capfd, "run", "flux-tiny", "--cpu", *typed)
-    assert (code, message in err, "Traceback" in err) == (1, True, False), err
+    def loads_nothing(*given: object, **named: object) -> None:
+        raise AssertionError("the weights are not touched for it")
+
+    monkeypatch.setattr(timing, "_set_up", loads_nothing)
+    for command in ("run", "bench"):
+        code, _, err = stoker(capfd, command, "flux-tiny", "--cpu", *typed)
+        assert (code, message in err, "Traceback" in err) == (1, True, False), err
+
+
+def test_local_files_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a face.png").write_bytes(b"a picture")
+    typed = {"image": "a face.png", "audio": "https://example.com/a.wav", "size": "480p"}
+    with timing._checked(pipeline("talk-mini"), typed) as found:
+        with urllib.request.urlopen(found["image"]) as answer:
+            assert answer.read() == b"a picture"
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+            urllib.request.urlopen(found["image"].replace("face", "secret"))
+        refused.value.close()
+        assert (found["audio"], found["prompt"]) == ("https://example.com/a.wav", timing.PROMPT)
+    with (
+        pytest.raises(CliError, match="image"),
+        timing._checked(pipeline("talk-mini"), typed | {"image": "no such.png"}),
+    ):
+        raise AssertionError("it is refused")
 
 
 def one_small_preview(monkeypatch: pytest.MonkeyPatch) -> None:
