@@ -8,6 +8,7 @@
 #   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms, docstrings
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
+#   make docs        the documentation as a site in build/docs, every link checked
 #   make rooms       draw the rooms of DESIGN.md again
 #   make peers       the field's own SDKs, each in an environment of its own under .peers/; the tests call them
 #   make fuzz        N=1000000 inputs for what agents read of workers, and control of agents
@@ -26,11 +27,11 @@ MYPY := MYPYPATH=src $(BIN)/mypy
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .set-up demo test test-models test-slow simulate fuzz check bench proto rooms peers clean
+.PHONY: help .venv .set-up demo test test-models test-slow simulate fuzz check bench proto rooms docs peers clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,15s/^# *//p' Makefile
+	@sed -n '4,16s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
@@ -79,6 +80,10 @@ check: $(STAMP)
 	@.ci/proto --check "$(BIN)/python"
 	@$(BIN)/python .ci/rooms.py --check
 	@$(BIN)/python .ci/words.py
+
+docs: $(STAMP)
+	@$(BIN)/pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e '.[docs]'
+	$(BIN)/zensical build --clean --strict -f mkdocs.yml
 
 peers:
 	@.ci/peers "$(PYTHON)"

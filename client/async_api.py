@@ -32,6 +32,9 @@ T = TypeVar("T")
 
 
 class AsyncClient:
+    """A client whose methods are awaited: those of `Client`, with the same arguments and errors. Close it
+    after use, or use it as an asynchronous context manager."""
+
     def __init__(
         self,
         base_url: str | None = None,
