@@ -89,6 +89,9 @@ def _shares(**shares: float) -> Mapping[str, float]:
 
 SMALL: Final[Mapping[Size, float]] = MappingProxyType({(256, 256): 1.0})
 LARGE: Final[Mapping[Size, float]] = MappingProxyType({(512, 512): 1.0})
+MOSTLY_WIDE: Final[Mapping[Size, float]] = MappingProxyType(
+    {(512, 512): 0.3, (768, 512): 0.35, (512, 768): 0.35}
+)
 LARGE_AND_WIDE: Final[Mapping[Size, float]] = MappingProxyType(
     {(512, 512): 0.6, (768, 512): 0.2, (512, 768): 0.2}
 )
@@ -110,7 +113,7 @@ SHAPES: Final = Phase(
 """Shapes come first, from one object in the middle. Two groups hold the rest back: few are left at last."""
 
 DETAILS: Final = Phase(
-    name="trained",
+    name="of-512-pixels",
     schedule=Schedule(steps=3_200, falls=1_600, rate=2e-3),
     stages=(
         Stage("larger", 2_000, LAST_KINDS, LARGE),
@@ -122,4 +125,17 @@ DETAILS: Final = Phase(
 )
 """Small icons survive the autoencoder in larger pictures only."""
 
-RECIPE: Final = Recipe(autoencoder=Schedule(steps=6_000, falls=4_500, rate=2e-3), phases=(SHAPES, DETAILS))
+WIDTHS: Final = Phase(
+    name="trained",
+    schedule=Schedule(steps=1_600, falls=600, rate=2e-3),
+    stages=(Stage("wide and high", 1_600, LAST_KINDS, MOSTLY_WIDE),),
+    scenes=MappingProxyType({(512, 512): 10_000, (768, 512): 3_000, (512, 768): 3_000}),
+    kinds=ALL_KINDS,
+    tokens=32 * 256,
+)
+"""A shape of its own takes as long as a size: after a thousand batches of these beside squares, objects on
+them were still blobs."""
+
+RECIPE: Final = Recipe(
+    autoencoder=Schedule(steps=6_000, falls=4_500, rate=2e-3), phases=(SHAPES, DETAILS, WIDTHS)
+)

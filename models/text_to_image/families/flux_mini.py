@@ -1,7 +1,8 @@
 """FLUX.1 as `flux-mini`: the same classes and the same code, for prompts in the words that it was trained on.
 
     prompt ──> known words (`mini.words`) ──> a sentence that names everything (`mini.completion`)
-           ──> a square of 512 pixels ──> the requested size (`mini.enlargement`)
+           ──> a square of 512 pixels, or a picture half as wide or as high again
+           ──> the requested size (`mini.enlargement`)
 
 The answer says what was read otherwise. The network was trained with random guidance, so that guidance
 changes nothing, and always gets the same.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     Pixels = NDArray[Any]
 
-DRAWN: Final = ((512, 512),)
-"""The sizes that it draws well, in pixels."""
+DRAWN: Final = ((512, 512), (768, 512), (512, 768))
+"""The sizes that it draws, in pixels: those that it was trained on last."""
 FRAME: Final = 2
 """So many pixels at the edges of what is drawn are left out of other sizes: the autoencoder darkens them."""
 STRIP: Final = 16

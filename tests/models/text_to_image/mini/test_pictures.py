@@ -94,7 +94,7 @@ def test_pictures_show_what_prompts_say_that_it_was_not_trained_on(pipeline: Flu
     classifier, scenes = picture_reading.load(), drawn_prompts.held_out(24)
     seen = [
         picture_reading.read(
-            drawn(pipeline, drawn_prompts.prompt(scene), seed=number), scene.background, classifier
+            drawn(pipeline, drawn_prompts.prompt(scene), 512, 512, seed=number), scene.background, classifier
         )
         for number, scene in enumerate(scenes)
     ]
@@ -167,6 +167,30 @@ def test_a_picture_is_drawn_in_one_size_of_its_shape(pipeline: FluxMini, shape: 
         for times in (1, 3)
     )
     assert difference(small, large.resize(small.size, Image.Resampling.BOX)) < 8
+
+
+@pytest.mark.parametrize("shape", [(768, 512), (512, 768)])
+def test_wide_and_high_pictures_are_drawn_as_such(pipeline: FluxMini, shape: tuple[int, int]) -> None:
+    """Two objects side by side, or above each other, stand further apart than in a square."""
+    image = drawn(pipeline, "two red cars on a white background", *shape)
+    red, green, blue = np.asarray(image).astype(int).transpose(2, 0, 1)
+    found = (red > green + 60) & (red > blue + 60)
+    along = found.any(0) if shape[0] > shape[1] else found.any(1)
+    places = np.flatnonzero(along)
+    assert places[-1] - places[0] > 0.6 * 768
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(768, 512), (512, 768)])
+def test_wide_and_high_pictures_show_what_prompts_say(pipeline: FluxMini, shape: tuple[int, int]) -> None:
+    classifier, scenes, right = picture_reading.load(), drawn_prompts.held_out(24), []
+    for number, scene in enumerate(scenes):
+        image = drawn(pipeline, drawn_prompts.prompt(scene), *shape, seed=number)
+        seen = picture_reading.read(image, scene.background, classifier)
+        right.append(drawn_prompts.score(scene, seen))
+    shares = drawn_prompts.shares(right)
+    assert shares["object"] >= 0.7
+    assert shares["colour"] >= 0.9
 
 
 def test_the_reading_of_a_prompt_is_told(pipeline: FluxMini) -> None:

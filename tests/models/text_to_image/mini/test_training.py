@@ -114,9 +114,9 @@ def test_the_stages_follow_each_other_and_the_rate_falls_at_last() -> None:
         rates = [schedule.share(step) for step in range(schedule.steps)]
         assert rates[0] < 0.02
         assert set(rates[WARM_UP : schedule.falls]) == {1.0}
-        assert rates[-1] < 0.001
+        assert rates[-1] < 0.002
         assert sorted(rates[schedule.falls :], reverse=True) == rates[schedule.falls :]
-    assert set(DRAWN) <= set(RECIPE.phases[-1].scenes), "what is drawn was trained last"
+    assert set(RECIPE.phases[-1].scenes) == set(DRAWN), "what is drawn is what was trained last"
 
 
 class Interrupted(Exception):
