@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import os
 from collections.abc import Iterator
@@ -69,6 +70,10 @@ class TalkingVideo:
     Measures one `videos_480p` or `videos_720p`.
     """
 
+    @functools.cached_property
+    def _results(self) -> finite.Results:
+        return finite.Results()
+
     def setup(self, device: Device) -> None:
         with ColdStart() as start:
             self._set_up(device)
@@ -95,7 +100,6 @@ class TalkingVideo:
             with stage("warm up"):
                 self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
         self.memory = MemoryGauge(self.device)
-        self._results = finite.Results()
         with stage("safety checker"):
             chosen = os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT
             _, folder = weights.ready(chosen, weights.weights_folder())

@@ -9,6 +9,7 @@ The environment chooses the pipeline and the folder of its weights: see `stoker.
 
 from __future__ import annotations
 
+import functools
 import logging
 import secrets
 import time
@@ -66,6 +67,10 @@ class TextToImage:
     _batches: Batches | None = None
     """Only where the endpoint allows several jobs at once."""
 
+    @functools.cached_property
+    def _results(self) -> finite.Results:
+        return finite.Results()
+
     def setup(self, device: Device) -> None:
         with ColdStart() as start:
             self._set_up(device)
@@ -89,7 +94,6 @@ class TextToImage:
             with stage("warm up"):
                 self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
         self.memory = MemoryGauge(self.device)
-        self._results = finite.Results()
         with stage("previews"):
             self._previewer = previews.fit(self.pipeline, self.entry)
 

@@ -238,7 +238,7 @@ def _why_not(error: BaseException, database: Database) -> str | None:
     return None if found is None else database.message(found)
 
 
-def _check(store: Store, now: float, *, create: bool) -> None:
+def _check(store: Store, now: float, *, create: bool = True) -> None:
     conn = store.writer
     conn.begin()
     try:
