@@ -23,6 +23,8 @@ QUIET_MS = 20
 """How long after the last change the watch reads the app again: editors write a file in steps."""
 
 LONGEST_MS = 200
+LOOK_MS = 1_000
+"""How often the watch looks by itself: it hears nothing of a change that came before it had begun."""
 
 Stamp: TypeAlias = tuple[int, ...]
 """Of a file or folder: it is another one after each change."""
@@ -84,7 +86,12 @@ class Reloading:
     async def watch(self) -> None:
         """Reads the app after each change, until cancelled."""
         watching = awatch(
-            self._root, watch_filter=_Sources(self._root), step=QUIET_MS, debounce=LONGEST_MS, stop_event=None
+            self._root,
+            watch_filter=_Sources(self._root),
+            step=QUIET_MS,
+            debounce=LONGEST_MS,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
         )
         try:
             async for _ in watching:

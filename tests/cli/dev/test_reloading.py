@@ -55,6 +55,25 @@ async def test_each_change_is_seen_at_the_next_look_and_once(tmp_path: Path) -> 
     assert read.changes == [["one.py"], ["deep/er/two.py"], ["deep/er/two.py", "three.py"], ["one.py"]]
 
 
+async def test_a_change_that_came_before_the_watch_is_seen(tmp_path: Path) -> None:
+    root = app(tmp_path, one=ONE)
+    read, seen = Read(root), asyncio.Event()
+    read.project = await read.reloading.start()
+    (root / "one.py").write_text(ONE.replace("caption", "option"))
+
+    def use(project: Project, names: list[str]) -> None:
+        read.use(project, names)
+        seen.set()
+
+    read.reloading._use = use
+    watching = asyncio.create_task(read.reloading.watch())
+    async with asyncio.timeout(60):
+        await seen.wait()
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert read.changes == [["one.py"]]
+
+
 async def test_where_nothing_changed_no_folder_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
