@@ -31,7 +31,7 @@ from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.http.calls.jobs import PREFIX
 from stoker.control.http.calls.route import OperationRoute
-from stoker.control.http.openai import answers, images
+from stoker.control.http.openai import answers, completions, images
 from stoker.control.http.openai.requests import OpenAIRequest, parse_request
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
@@ -56,12 +56,10 @@ class FinishedJob:
 
     @property
     def output(self) -> Any:
-        """A generator that is not marked as aggregate has chunks instead of an output."""
-        return (
-            self.chunks
-            if self.view.output is None and self.chunks
-            else from_json(self.view.output or b"null")
-        )
+        """Returns what the handler returned, or joins the chunks of a generator that is not marked as
+        aggregate: its output is an empty list."""
+        output = from_json(self.view.output or b"null")
+        return completions.joined(self.chunks) if self.chunks and output in (None, []) else output
 
 
 class OpenAIRoute(OperationRoute):

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from starlette.types import ASGIApp
 
 from stoker.control.errors import BadRequest
-from stoker.control.http.openai import answers
+from stoker.control.http.openai import answers, completions
 from stoker.control.http.openai.images import parse_images
 from stoker.control.http.openai.requests import parse_request
 from stoker.control.rules.job_states import JobState
@@ -92,6 +92,36 @@ async def test_a_failure_keeps_its_message(
         answer = await http.post(CHAT, json={**MESSAGES, "stream": streams})
         assert (answer.status_code, answer.json()["error"]["message"]) == (status, message)
         assert answer.headers.get("x-should-retry") == ("false" if status >= 500 else None)
+
+
+def delta(**fields: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": fields, "finish_reason": None}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+async def test_a_generator_that_does_not_aggregate_answers_one_completion(
+    http: httpx2.AsyncClient, plane: FakePlane
+) -> None:
+    last = {**delta(), "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"n": 2}}
+    first = f"data: {json.dumps(delta(role='assistant', content='Good '))}\n\n"
+    for event in (
+        chunk(first),
+        chunk([delta(content="morning")], 1),
+        chunk(last, 2),
+        chunk("data: [DONE]", 3),
+    ):
+        plane.events.put_nowait(event)
+    plane.events.put_nowait(ended(output=[]))
+    answer = (await http.post(CHAT, json=MESSAGES)).json()
+    message = {"role": "assistant", "content": "Good morning"}
+    assert answer == {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "usage": {"n": 2},
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+    }
 
 
 def posting(app: ASGIApp, path: str, body: object) -> tuple[Caller, asyncio.Task[None]]:
@@ -268,6 +298,39 @@ async def test_the_hosted_model_is_listed(http: httpx2.AsyncClient, plane: FakeP
 
 
 # -- pure
+
+
+def test_the_parts_of_tool_calls_are_joined() -> None:
+    parts = [
+        {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x"'}},
+        {"index": 0, "function": {"arguments": ": 1}"}},
+        {"index": 1, "id": "b", "function": {"name": "g", "arguments": "{}"}},
+    ]
+    [choice] = completions.joined([delta(tool_calls=[part]) for part in parts])["choices"]
+    assert [(one["id"], one["function"]["arguments"]) for one in choice["message"]["tool_calls"]] == [
+        ("a", '{"x": 1}'),
+        ("b", "{}"),
+    ]
+
+
+VALUE = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+NAMES = st.sampled_from(["index", "id", "function", "arguments", "name", "delta", "tool_calls", "content"])
+CHOICE = st.recursive(
+    VALUE, lambda one: st.lists(one, max_size=3) | st.dictionaries(NAMES, one), max_leaves=9
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([completions.CHAT, completions.TEXT]), st.lists(CHOICE)), max_size=4)
+)
+def test_any_chunks_are_one_answer(chunks: list[tuple[str, Any]]) -> None:
+    completions.joined([{"object": kind, "choices": choices} for kind, choices in chunks])
+
+
+def test_texts_are_joined_and_other_values_are_a_list() -> None:
+    texts = [{"object": "text_completion", "choices": [{"index": 0, "text": one}]} for one in "ab"]
+    assert completions.joined(texts)["choices"][0]["text"] == "ab"
+    assert completions.joined([1, [2]]) == [1, 2]
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
