@@ -128,7 +128,9 @@ def _capacity_of(room: NodeRoom, needs: Needs) -> int:
             if "cpu" in choice.kinds:
                 return 1
             names = Counter(device.name for device in devices)
-            return sum(number // needs.gpu_count * int(1 / needs.share) for number in names.values())
+            return sum(
+                number // needs.gpu_count * int(1 / needs.share + _ROUNDING) for number in names.values()
+            )
     return 0
 
 

@@ -12,10 +12,14 @@ LEAST_SHARE: Final = 0.02
 """A node takes nothing new with less free than both: a worker needs room for its code, scratch and logs."""
 
 
+DIGITS_MOST: Final = 18
+"""More digits are not a disk's: nodes are not trusted, and a float has a largest number."""
+
+
 def bytes_of(facts: Mapping[str, str], name: str) -> int | None:
-    """Returns a fact as a number of bytes; None where the node does not tell."""
+    """Returns a fact as a number of bytes; None where the node does not tell one."""
     text = facts.get(name, "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) <= DIGITS_MOST else None
 
 
 def full(facts: Mapping[str, str]) -> str:

@@ -24,6 +24,17 @@ def test_a_full_disk_is_told_in_numbers() -> None:
 def test_what_a_node_does_not_tell_is_not_held_against_it() -> None:
     for told in ({}, {FREE: "1"}, {TOTAL: "1"}, {FREE: "-1", TOTAL: "5"}, {FREE: "", TOTAL: "x"}):
         assert full(told) == ""
+
+
+@given(st.text("0123456789²٣-.e", max_size=400), st.text("0123456789²٣-.e", max_size=400))
+def test_no_fact_of_a_node_is_an_error(free: str, total: str) -> None:
+    """Placement looks at all nodes: what one tells must not end it for the others."""
+    assert isinstance(full({FREE: free, TOTAL: total}), str)
+
+
+def test_a_number_that_no_float_can_hold_is_not_believed() -> None:
+    assert full({FREE: "1" * 400, TOTAL: "9" * 400}) == ""
+    assert bytes_of({FREE: "9" * 19}, FREE) is None
     assert bytes_of({FREE: "12"}, FREE) == 12
 
 
