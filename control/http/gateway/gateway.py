@@ -1,7 +1,7 @@
 """The gateway: a request to a load-balancing endpoint, from its key to the last byte of its response.
 
-    endpoint? ─no─> the application's own routes     reserved path? ─yes─> 400
-        │yes                                             │no
+    endpoint? ─no─> the application's own routes
+        │yes
     key? ─no─> 401   may it? ─no─> 401   worker? ─none in 2 min─> 503   exchange ─not in time─> 504
                                            │ affinity: gone 404, not ready in 5 min 400    └─broken─> 502
 

@@ -19,12 +19,15 @@ _DONE = "[DONE]"
 def joined(chunks: Sequence[Any]) -> Any:
     """Returns what a generator yielded as one answer."""
     values = list(_values(chunks))
-    kinds = {value.get("object") if isinstance(value, dict) else None for value in values}
-    if kinds == {CHAT}:
+    if values and all(_is(CHAT, value) for value in values):
         return {**_whole(values, _message), "object": "chat.completion"}
-    if kinds == {TEXT} and len(values) > 1:
+    if len(values) > 1 and all(_is(TEXT, value) for value in values):
         return _whole(values, _text)
     return values[0] if len(values) == 1 else values
+
+
+def _is(kind: str, value: Any) -> bool:
+    return isinstance(value, dict) and value.get("object") == kind
 
 
 def _values(chunks: Sequence[Any]) -> Iterator[Any]:

@@ -331,6 +331,8 @@ def test_texts_are_joined_and_other_values_are_a_list() -> None:
     texts = [{"object": "text_completion", "choices": [{"index": 0, "text": one}]} for one in "ab"]
     assert completions.joined(texts)["choices"][0]["text"] == "ab"
     assert completions.joined([1, [2]]) == [1, 2]
+    for odd in ({"object": []}, {"object": {}}, {"object": None}):
+        assert completions.joined([odd, *texts]) == [odd, *texts], "a handler may yield anything"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
