@@ -101,10 +101,12 @@ def hosted_endpoints(
 ) -> list[Endpoint]:
     """Returns the endpoints of these models: one named as the model, which runs the first of its pipelines
     that are requested, and one for each further pipeline, with its name. `sections` are the file's, by
-    endpoint. The first endpoint always has a worker, unless its section says otherwise. Raises CliError."""
+    endpoint; where nothing is hosted they are of another command. The first endpoint always has a worker,
+    unless its section says otherwise. Raises CliError."""
     offers = [offer for model in ids for offer in _offers(_declared(model), variables)]
-    if unknown := sorted(sections.keys() - {offer.endpoint for offer in offers}):
-        there = ", ".join(offer.endpoint for offer in offers) or "none"
+    unknown = sorted(sections.keys() - {offer.endpoint for offer in offers})
+    if offers and unknown:
+        there = ", ".join(offer.endpoint for offer in offers)
         raise CliError(f"[hosted.{unknown[0]}]: there is no such hosted endpoint; served are {there}")
     preload = tuple(sorted({name for offer in offers for name in offer.model.preload}))
     return [
@@ -193,8 +195,7 @@ def _needs(section: HostedSection, chosen: PipelineEntry | None, variables: Mapp
     needs, given = worker_needs(section), section.model_fields_set
     if chosen is None or needs.compute == "CPU":
         return needs
-    pipeline, profiles_ = chosen.needs, profiles.parse(variables.get(profiles.ENVIRONMENT) or "")
-    profile = profiles_.get(chosen.name, profiles_.get("", chosen.profile))
+    pipeline, profile = chosen.needs, profiles.chosen(chosen, variables.get(profiles.ENVIRONMENT) or "")
     gigabytes = pipeline.saving_gb if profile.startswith(profiles.LOW_MEMORY) else pipeline.gpu_memory_gb
     return replace(
         needs,

@@ -25,7 +25,7 @@ from stoker.cli.control.hosted import (
 from stoker.cli.control.weights import known_weights, locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError, load_config
-from stoker.control.config.sections import Config
+from stoker.control.config.sections import Config, HostedSection
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import AS_MANY_AS_FIT, Endpoint
 from stoker.models.hosted import MODELS
@@ -171,6 +171,8 @@ def test_the_file_says_how_many_workers_a_hosted_endpoint_has() -> None:
         CliError, match=r"\[hosted.sdxl\]: there is no such hosted endpoint; served are text-to"
     ):
         hosted("[hosted.sdxl]\nworkersMax = 2")
+    section = {"text-to-image": HostedSection(workersMax=2)}
+    assert hosted_endpoints([], {}, (), section) == [], "with --no-hosted, as of stoker dev --local"
 
 
 def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None:
