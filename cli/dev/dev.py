@@ -6,11 +6,11 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 import typer
@@ -36,6 +36,8 @@ from stoker.client import AsyncClient, ClientError, httpx2_adapter
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.control.rules.limits import DEV_HOST, DEV_PORT
 from stoker.outbound.refused_addresses import is_loopback
+
+T = TypeVar("T")
 
 LEAVES_S = 5.0
 """How long the platform may take to answer at the end."""
@@ -184,28 +186,29 @@ class _App:
 
 
 async def _remove_made(provisioning: Provisioning, display: Display) -> None:
-    try:
-        async with asyncio.timeout(LEAVES_S):
-            removed = await provisioning.remove_made()
-    except (ClientError, TimeoutError) as error:
-        why = str(error) or f"no answer within {LEAVES_S:g} s"
-        display.say(f"the live endpoints are not deleted: {why}; later: stoker dev clean", "yellow")
-    else:
-        if removed:
-            display.say(f"deleted {', '.join(removed)}")
+    otherwise = "the live endpoints are not deleted: {}; later: stoker dev clean"
+    if removed := await _in_time(provisioning.remove_made(), display, otherwise):
+        display.say(f"deleted {', '.join(removed)}")
 
 
 async def _leave(provisioning: Provisioning, display: Display) -> None:
     """Says what stays on the platform, where an endpoint has a minimum of 0 workers while no server runs."""
-    try:
-        async with asyncio.timeout(LEAVES_S):
-            staying = await provisioning.leave()
-    except (ClientError, TimeoutError) as error:
-        why = str(error) or f"no answer within {LEAVES_S:g} s"
-        display.say(f"what stays on the platform is not known: {why}; see: stoker endpoint list", "yellow")
+    otherwise = "what stays on the platform is not known: {}; see: stoker endpoint list"
+    staying = await _in_time(provisioning.leave(), display, otherwise)
+    if staying is None:
         return
     for sentence in farewell(staying):
         display.say(sentence)
+
+
+async def _in_time(answer: Awaitable[T], display: Display, otherwise: str) -> T | None:
+    """Returns the platform's answer. Where it fails or is late, says why in the sentence `otherwise`."""
+    try:
+        async with asyncio.timeout(LEAVES_S):
+            return await answer
+    except (ClientError, TimeoutError) as error:
+        display.say(otherwise.format(str(error) or f"no answer within {LEAVES_S:g} s"), "yellow")
+        return None
 
 
 @asynccontextmanager

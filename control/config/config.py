@@ -19,8 +19,7 @@
 the worker protocol, unless `handler` names a python handler in the image.
 
 Relative paths start at the file's folder. Links are resolved before a path is compared with the roots, so
-that none can lead out of them. Which hosted endpoints there are is said
-on the command line.
+that none can lead out of them. Which hosted endpoints there are is said on the command line.
 """
 
 from __future__ import annotations
