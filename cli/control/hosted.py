@@ -107,7 +107,7 @@ def hosted_endpoints(
     unknown = sorted(sections.keys() - {offer.endpoint for offer in offers})
     if offers and unknown:
         there = ", ".join(offer.endpoint for offer in offers)
-        raise CliError(f"[hosted.{unknown[0]}]: there is no such hosted endpoint; served are {there}")
+        raise CliError(f"[hosted.{unknown[0]}]: is not served; served are {there}. {PIPELINE} names more")
     preload = tuple(sorted({name for offer in offers for name in offer.model.preload}))
     return [
         _endpoint(

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from stoker.cli.errors import CliError
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
@@ -44,12 +46,16 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def served(job_input: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the input, in which the names of local files are URLs, where the schema wants URLs."""
+    """Yields the input, in which the names of local files are URLs, where the schema wants URLs. Raises
+    CliError for a file that is not there."""
     files = {
         name: Path(value)
         for name, value in job_input.items()
-        if schema["properties"].get(name, {}).get("format") == "uri" and _is_file(value)
+        if schema["properties"].get(name, {}).get("format") == "uri" and _is_path(value)
     }
+    for name, path in files.items():
+        if not path.is_file():
+            raise CliError(f"{name}: there is no file {path}; give a file of this machine, or an http(s) URL")
     if not files:
         yield dict(job_input)
         return
@@ -63,5 +69,5 @@ def served(job_input: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[
             server.shutdown()
 
 
-def _is_file(value: object) -> bool:
-    return isinstance(value, str) and "://" not in value and Path(value).is_file()
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and "://" not in value and not value.startswith("data:")

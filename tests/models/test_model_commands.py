@@ -148,7 +148,7 @@ def test_local_files_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         refused.value.close()
         assert (found["audio"], found["prompt"]) == ("https://example.com/a.wav", timing.PROMPT)
     with (
-        pytest.raises(CliError, match="image"),
+        pytest.raises(CliError, match=r"image: there is no file no such.png; give a file"),
         timing._checked(pipeline("talk-mini"), typed | {"image": "no such.png"}),
     ):
         raise AssertionError("it is refused")

@@ -167,9 +167,7 @@ def test_the_file_says_how_many_workers_a_hosted_endpoint_has() -> None:
     assert (image.workers_min, image.workers_max, image.idle_timeout_s) == (1, 2, 300)
     assert (video.workers_min, video.workers_max) == (1, AS_MANY_AS_FIT)
     assert hosted("[hosted.text-to-image]\nworkersMax = 0")[0].workers_min == 0
-    with pytest.raises(
-        CliError, match=r"\[hosted.sdxl\]: there is no such hosted endpoint; served are text-to"
-    ):
+    with pytest.raises(CliError, match=r"\[hosted.sdxl\]: is not served; served are text-to"):
         hosted("[hosted.sdxl]\nworkersMax = 2")
     section = {"text-to-image": HostedSection(workersMax=2)}
     assert hosted_endpoints([], {}, (), section) == [], "with --no-hosted, as of stoker dev --local"
