@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoker.control.auth.secret_references import SecretValues
@@ -69,17 +69,28 @@ ROOMS = st.lists(
 )
 
 
-@given(ROOMS)
-def test_what_cannot_take_the_image_has_a_reason_and_gets_nothing(rooms: list[NodeRoom]) -> None:
+def suits(compute: str, device: Device, room: NodeRoom) -> bool:
+    """Returns True for a device of that kind; "" is a GPU, and a CPU only on a node without GPUs."""
+    kind = compute.lower() or ("gpu" if GPU in room.devices else "cpu")
+    return device.kind == kind
+
+
+@given(ROOMS, st.sampled_from(["", "GPU", "CPU"]))
+@example([NodeRoom("a", (GPU, CPU), {}, facts=OLD)], "")
+def test_what_cannot_take_the_image_has_a_reason_and_gets_nothing(
+    rooms: list[NodeRoom], compute: str
+) -> None:
     able = fitting("a/b:1", rooms)
     for room in able:
         for device in room.devices:
             assert room.unfit.get(device.uuid) == unfit(device, room.facts)
-    found = place(able, Needs())
+    suited = [(room, device) for room in able for device in room.devices if suits(compute, device, room)]
+    fit = [(room.node, (device.uuid,)) for room, device in suited if device.uuid not in room.unfit]
+    found = place(able, Needs(compute=compute))
     if isinstance(found, Placement):
-        assert found.devices[0] not in next(room for room in able if room.node == found.node).unfit
+        assert (found.node, found.devices) in fit
     else:
-        assert all(device.uuid in room.unfit for room in able for device in room.devices)
+        assert not fit
 
 
 def reconciled(*nodes: NodeState, image: str = "a/b:1") -> tuple[WorkerScaling, ClusterState, object]:
