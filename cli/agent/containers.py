@@ -4,6 +4,8 @@ DOCKER_HOST                     the engine; by default the usual sockets of dock
 STOKER_CONTAINER_MEMORY_MB      limit of each container, in MiB; no limit by default
 STOKER_CONTAINER_CPUS           limit of each container, in cores, such as 1.5; no limit by default
 STOKER_CONTAINER_PIDS           processes and threads of each container; 4096 by default
+STOKER_CONTAINER_NETWORK        bridge or host; bridge by default, host if the agent may not enter networks
+STOKER_CONTAINER_USER           own or image; a user of its own for each by default, if the agent is root
 STOKER_HOST_DATA_DIR            the data folder's path on the host, for an agent that runs in a container
 STOKER_HOST_VOLUME_ROOT         the volume root's path on the host, likewise
 STOKER_HOST_WEIGHTS_DIR         the path of the weights on the host, likewise
@@ -15,7 +17,7 @@ import asyncio
 import logging
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +28,10 @@ from stoker.agent.workers.containers.connect import addresses, connect
 from stoker.agent.workers.containers.engine import ContainerEngine
 from stoker.agent.workers.containers.errors import EngineError
 from stoker.agent.workers.containers.images import Images
-from stoker.agent.workers.containers.plan import ContainerLimits, EngineFacts
+from stoker.agent.workers.containers.plan import ContainerLimits, EngineFacts, Network
 from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
+from stoker.cli.agent.worker_users import RangeLock, find
 from stoker.cli.errors import CliError
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import Device
@@ -38,6 +41,7 @@ log = logging.getLogger(__name__)
 HOST_DATA_DIR, HOST_VOLUME_ROOT = "STOKER_HOST_DATA_DIR", "STOKER_HOST_VOLUME_ROOT"
 HOST_WEIGHTS_DIR = "STOKER_HOST_WEIGHTS_DIR"
 MEMORY_MB, CPUS, PIDS = "STOKER_CONTAINER_MEMORY_MB", "STOKER_CONTAINER_CPUS", "STOKER_CONTAINER_PIDS"
+NETWORK, USER = "STOKER_CONTAINER_NETWORK", "STOKER_CONTAINER_USER"
 NOFILE_MAX = 65_536
 PID_MAX = Path("/proc/sys/kernel/pid_max")
 """The highest process limit: podman lowers its own limit to this and cannot give a container more."""
@@ -155,13 +159,63 @@ async def _seeing(engine: ContainerEngine, node: str, folders: HostFolders) -> C
     return engine
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerIsolation:
+    """The network and the users of workers in containers, and `facts` for the node's record."""
+
+    network: Network
+    users: WorkerUsers
+    facts: Mapping[str, str]
+
+
+def container_isolation(
+    variables: Mapping[str, str], users: WorkerUsers, folder: Path, *, root: bool, enters: bool
+) -> ContainerIsolation:
+    """Decides on the isolation of workers in containers. `users` are those of plain workers; `enters` says
+    that the agent may enter the network of a container. Raises CliError."""
+    network, why = _network(variables, enters=enters)
+    own = _one_of(variables, USER, ("own", "image")) == "own"
+    if own and root and not users.other:
+        users = WorkerUsers(between=find(folder, RangeLock()))
+    if not own:
+        users = WorkerUsers()
+    return ContainerIsolation(
+        network,
+        users,
+        {
+            "containers_network": f"{network}{why}",
+            "containers_user": "own" if users.own else "all the same" if users.other else "the image's",
+        },
+    )
+
+
+def _network(variables: Mapping[str, str], *, enters: bool) -> tuple[Network, str]:
+    """Returns the network, and a reason if it is not the default one."""
+    if _one_of(variables, NETWORK, ("bridge", "host")) == "host":
+        return "host", f": {NETWORK} says so"
+    if enters:
+        return "bridge", ""
+    lacks = "the agent lacks the right CAP_SYS_ADMIN, with which it reaches workers in their own network"
+    if NETWORK in variables:
+        raise CliError(f"{NETWORK}=bridge: {lacks}")
+    return "host", f": {lacks}"
+
+
+def _one_of(variables: Mapping[str, str], name: str, allowed: Sequence[str]) -> str:
+    """Returns the setting; the first of those allowed by default."""
+    value = variables.get(name) or allowed[0]
+    if value not in allowed:
+        raise CliError(f"{name} must be {' or '.join(allowed)}; got {value!r}")
+    return value
+
+
 def container_spawner(
     engine: ContainerEngine,
     folders: HostFolders,
     node: str,
     scratch: ScratchFolders,
     variables: Mapping[str, str],
-    users: WorkerUsers,
+    isolated: ContainerIsolation,
 ) -> ContainerSpawner:
     return ContainerSpawner(
         engine,
@@ -169,7 +223,8 @@ def container_spawner(
         node,
         scratch,
         limits=container_limits(variables),
-        users=users,
+        network=isolated.network,
+        users=isolated.users,
         volumes=folders.volumes,
         weights=folders.weights,
     )

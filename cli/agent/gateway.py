@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+from stoker.agent.host.own_network import LOOPBACK
 from stoker.agent.workers.http_servers.gateway_port import GatewayPort
 from stoker.agent.workers.http_servers.relay import Relay
-from stoker.agent.workers.http_servers.worker_ports import LOOPBACK
 from stoker.cli.errors import CliError
 from stoker.wire.messages import DirectGateway, GatewayAddress
 from stoker.wire.network_namespace import network_namespace

@@ -23,6 +23,7 @@ import uvloop
 import stoker
 from stoker.agent.host.devices.devices import NvmlSampler
 from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.own_network import may_enter
 from stoker.agent.host.process_tree.memory import WorkerMemory
 from stoker.agent.host.process_tree.reaper_supervisor import ReaperSupervisor
 from stoker.agent.host.sandbox.isolation import AS_ROOT
@@ -49,6 +50,7 @@ from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.cli.agent.containers import (
     HostFolders,
     container_engine,
+    container_isolation,
     container_spawner,
     host_folders,
     late_engine,
@@ -132,8 +134,10 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         user = worker_user(options.worker_user, folder)
         user_range = worker_users(options.worker_users, folder)
         sampler = NvmlSampler()  # first: nothing is open yet if it raises
-        facts = location_facts(options.data_center, options.labels, sampler, variables)
-        facts |= public_ip_fact(options.public_ip, variables)
+        facts = {
+            **location_facts(options.data_center, options.labels, sampler, variables),
+            **public_ip_fact(options.public_ip, variables),
+        }
         isolated = isolation(folder, variables, user=user, user_range=user_range, volume_root=volumes)
         ports = WorkerPorts(HostPorts(), isolated.http_ports)
         relay = Relay(ports)
@@ -144,29 +148,29 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         weights_dir = weights_path(variables)
         mounted = host_folders(folder, volumes, weights_dir, variables)
         engine = await container_engine(node, os.environ, mounted)
+        contained = container_isolation(
+            variables, isolated.users, folder, root=isolated.host.root, enters=may_enter()
+        )
         supervisor = ReaperSupervisor(None if isolated.cgroups is None else isolated.cgroups.path, user_range)
+        facts |= {**container_facts(engine.facts), **contained.facts, **isolated.facts}
         settings = AgentSettings(
             node=node,
             name=options.name or socket.gethostname(),
             agent_version=stoker.__version__,
-            facts={
-                **facts,
-                **container_facts(engine.facts),
-                **isolated.facts,
-                "agent_version": stoker.__version__,
-            },
+            facts={**facts, "agent_version": stoker.__version__},
             gateway=gateways.local,
             direct=gateways.direct,
             grace_s=options.grace_s,
         )
         scratch = ScratchFolders(folder / "scratch", isolated.users)
-        containers = container_spawner(engine, mounted, node, scratch, variables, isolated.users)
+        containers = container_spawner(engine, mounted, node, scratch, variables, contained)
         pods = pod_containers(
             engine, containers.images, mounted, node, sampler.inventory(), variables, ports.host
         )
         volume_folders = None if volumes is None else FoldersOnDisk(volumes)
-        warning = AS_ROOT if isolated.host.as_root else ""
-        announced = _AnnounceOnce(sampler.inventory(), options.ready_fd, warning)
+        announced = _AnnounceOnce(
+            sampler.inventory(), options.ready_fd, AS_ROOT if isolated.host.as_root else ""
+        )
         parts = AgentParts(
             connect=connect_once,
             spawner=spawner(folder, isolated, containers, ports, variables),

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from stoker.agent.host.own_network import OwnNetwork
 from stoker.agent.workers.containers.errors import EngineError, NotThere, Unanswered, readable_errors
 from stoker.agent.workers.containers.oom import counter, kills
 from stoker.agent.workers.containers.plan import (
@@ -32,6 +33,7 @@ from stoker.agent.workers.containers.plan import (
     ContainerExit,
     ContainerPlan,
     EngineFacts,
+    with_user_of,
 )
 from stoker.agent.workers.containers.probe import mount_problem
 from stoker.agent.workers.containers.pull import PullFailed, pull
@@ -189,6 +191,8 @@ class ContainerEngine:
 
     def _create(self, plan: ContainerPlan, name: str) -> str:
         client: Any = self.client  # its methods have no type hints
+        if plan.unless_named:
+            plan = with_user_of(str(client.inspect_image(plan.image)["Config"].get("User") or ""), plan)
         if self.facts.name != "podman":
             return str(client.create_container_from_config(docker_request(plan), name)["Id"])
         answer: Any = None
@@ -267,6 +271,10 @@ class ContainerEngine:
         """Returns why the engine does not see the agent's folder `inside` as `outside`, or None if it
         does."""
         return await self.call(lambda: mount_problem(self.client, {AGENT_LABEL: agent}, inside, outside))
+
+    async def network(self, container: str) -> OwnNetwork:
+        """Returns the network of a running container. Raises EngineError, NoEntry."""
+        return await self.call(lambda: OwnNetwork(self._pid(container)))
 
     async def signal(self, container: str, name: str) -> None:
         """Sends a signal. Does nothing if the container has ended."""

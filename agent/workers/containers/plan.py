@@ -7,7 +7,10 @@ Pure: takes facts of the node and a WorkerSpec, returns a ContainerPlan or a rea
   under the same path as on the node, because the agent checks the paths of the files that it hands over.
 - A worker with weights gets the folder of weights, read-only, and its path in STOKER_WEIGHTS_DIR.
 - A protocol worker gets its environment and reaches the agent's worker protocol on the node's loopback.
-- Containers of both kinds share the node's network; a network of their own is not offered yet.
+- Each container is on the engine's bridge, with a loopback of its own, where programs and the agent call
+  each other (`agent.host.own_network`); or on the node's network, if the operator says so.
+- A worker runs as the user that the agent gave it. An image that names a user other than root keeps that
+  one, except for a python worker, whose files are the agent's.
 - Process 1 is the engine's init: a program that is process 1 itself would not receive SIGTERM.
 - GPUs are requested by CDI name only. What an engine would silently leave out is refused.
 """
@@ -18,6 +21,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from stoker.agent.host.storage.volumes import MOUNT_POINT, VOLUME_PATH
 from stoker.agent.workers.processes.exit_reasons import describe_exit
@@ -27,6 +31,10 @@ AGENT_LABEL, WORKER_LABEL, POD_LABEL = "stoker.agent", "stoker.worker", "stoker.
 INSIDE = "/stoker"
 NVIDIA_RUNTIME = "NVIDIA_VISIBLE_DEVICES"
 SOCKET = "frames.sock"
+Network = Literal["bridge", "host"]
+HOME = ("HOME", "/tmp")
+"""The home of a worker whose user no image knows: the engine would take /, where that user may not write."""
+
 WEIGHTS_DIR, WEIGHTS = "STOKER_WEIGHTS_DIR", "/stoker-weights"
 """The variable with the path of the weights, and where they are in a container."""
 DOCKER_WITH_CDI = 25
@@ -88,7 +96,7 @@ class HostPaths:
     scratch: str
     scratch_source: str
     volume: str = ""
-    user: tuple[int, int] = (0, 0)
+    user: tuple[int, int] | None = None
     groups: tuple[int, ...] = ()
     weights: str = ""
 
@@ -102,7 +110,11 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """A container, independent of the engine. None means the image's own value. `devices` are CDI names."""
+    """A container, independent of the engine. None means the image's own value. `devices` are CDI names.
+
+    network      "bridge", or "host" for the node's own
+    unless_named an image that names a user of its own keeps it
+    """
 
     image: str
     environment: Mapping[str, str]
@@ -114,6 +126,16 @@ class ContainerPlan:
     groups: tuple[int, ...] = ()
     binds: tuple[Bind, ...] = ()
     devices: tuple[str, ...] = ()
+    network: Network = "bridge"
+    unless_named: bool = False
+
+
+def with_user_of(image_user: str, made: ContainerPlan) -> ContainerPlan:
+    """Returns the plan for an image that declares this user: it keeps one that is not root."""
+    if not made.unless_named or image_user.partition(":")[0] in ("", "0", "root"):
+        return made
+    environment = {name: value for name, value in made.environment.items() if (name, value) != HOME}
+    return replace(made, user=None, environment=environment)
 
 
 def facts(engine: EngineFacts) -> dict[str, str]:
@@ -146,21 +168,27 @@ def plan(
     environment: Mapping[str, str],
     paths: HostPaths,
     limits: ContainerLimits,
+    network: Network = "bridge",
 ) -> ContainerPlan:
-    """Plans the container. `environment` holds the variables that the kind of worker adds; `limits` are the
-    node's."""
+    """Plans the container. `environment` holds the variables that the kind of worker adds; `limits` and
+    `network` are the node's."""
+    first = ({WEIGHTS_DIR: WEIGHTS} if paths.weights else {}) | ({} if paths.user is None else dict([HOME]))
     made = ContainerPlan(
         image,
-        {**({WEIGHTS_DIR: WEIGHTS} if paths.weights else {}), **_environment(spec, device, environment)},
+        {**first, **_environment(spec, device, environment)},
         {AGENT_LABEL: paths.agent, WORKER_LABEL: spec.worker},
         limits.of(spec.limits),
         binds=_binds(spec, paths),
         devices=tuple(map(cdi_name, spec.devices)) if is_gpu(device) else (),
+        user=None if paths.user is None else f"{paths.user[0]}:{paths.user[1]}",
+        groups=paths.groups,
+        network=network,
     )
     if spec.kind != "python":
-        return replace(made, entrypoint=spec.entrypoint or None, command=spec.command or None)
-    user = f"{paths.user[0]}:{paths.user[1]}"
-    return replace(made, entrypoint=_python_command(spec.command), command=(), user=user, groups=paths.groups)
+        kept = paths.user is not None
+        entrypoint, command = spec.entrypoint or None, spec.command or None
+        return replace(made, entrypoint=entrypoint, command=command, unless_named=kept)
+    return replace(made, entrypoint=_python_command(spec.command), command=(), user=made.user or "0:0")
 
 
 def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:

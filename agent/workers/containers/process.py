@@ -28,6 +28,7 @@ from typing import Any
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogPipe, LogTail, log_pipe
+from stoker.agent.host.own_network import NoEntry, OwnNetwork
 from stoker.agent.interfaces import WorkerExit, WorkerWatcher
 from stoker.agent.workers.containers.engine import ContainerEngine
 from stoker.agent.workers.containers.errors import EngineError
@@ -58,7 +59,8 @@ SIGNALS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The container to run: `plan` takes the id of its image. `folder` holds the socket for its frames."""
+    """The container to run: `plan` takes the id of its image. `folder` holds the socket for its frames. If
+    its program is called inside its own network, `on_network` is called with that."""
 
     spec: WorkerSpec
     plan: Callable[[str], ContainerPlan]
@@ -66,6 +68,7 @@ class Container:
     folder: Path | None
     memory_bytes: int | None
     gpus: int = 0
+    on_network: Callable[[OwnNetwork], None] | None = None
 
 
 class ContainerProcess:
@@ -95,6 +98,7 @@ class ContainerProcess:
         self._abandoned = self._loop.create_future()
         self._signals: set[asyncio.Task[None]] = set()
         self._pipe: LogPipe | None = None
+        self._network: OwnNetwork | None = None
         self.ended = self._loop.create_task(self._live(), name=f"container of {container.spec.worker}")
 
     @property
@@ -170,6 +174,8 @@ class ContainerProcess:
         if self._frames is not None:
             self._frames.finish()
         self._watcher.on_exit(WorkerExit(status, reason, self.tail.lines))
+        if self._network is not None:
+            self._network.close()
 
     async def _end(self) -> tuple[int, str]:
         container = f"the container of worker {self._container.spec.worker}"
@@ -204,6 +210,7 @@ class ContainerProcess:
             self._frames.print_to(os.dup(log_write))
         ended = await self._engine.start(container, log_write)
         self._id = container
+        await self._enter(container)
         if self._stopped.done():  # while it was being started
             self._signal("SIGKILL" if self._killed else "SIGTERM")
         wanted = self._container.gpus
@@ -213,6 +220,17 @@ class ContainerProcess:
             return self._describe(await ended)
         except EngineError as gone:
             return LOST, f"the container of worker {self._container.spec.worker} was lost: {gone}"
+
+    async def _enter(self, container: str) -> None:
+        """Hands out the container's network, if that is called inside; a container that cannot be entered is
+        killed."""
+        if self._container.on_network is None:
+            return
+        try:
+            self._network = await self._engine.network(container)
+            self._container.on_network(self._network)
+        except (EngineError, NoEntry) as why:
+            self._kill(f"{why}, and was killed")
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, str]) -> str | None:
         task = asyncio.ensure_future(work)

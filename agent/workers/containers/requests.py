@@ -4,7 +4,7 @@ docker   POST /containers/create of the Engine API
 podman   POST /libpod/containers/create of its own API: its version of the Engine API silently ignores GPUs,
          limits of processes and the path of an init
 
-Every worker gets the engine's init and the node's network, and cannot gain new privileges.
+Every worker gets the engine's init, and cannot gain new privileges.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
     limits = plan.limits
     config: dict[str, Any] = {
         "Init": True,
-        "NetworkMode": "host",
+        "NetworkMode": plan.network,
         "LogConfig": {"Type": "none", "Config": {}},
         "SecurityOpt": ["no-new-privileges"],
         "CapDrop": list(DROPPED),
@@ -73,7 +73,7 @@ def podman_request(plan: ContainerPlan, name: str, init: str | None) -> dict[str
         "env": dict(plan.environment),
         "labels": dict(plan.labels),
         "init": True,
-        "netns": {"nsmode": "host"},
+        "netns": {"nsmode": plan.network},
         "log_configuration": {"driver": "none"},
         "no_new_privileges": True,
         "cap_drop": [f"CAP_{right}" for right in DROPPED],

@@ -25,7 +25,7 @@ from stoker.agent.host.storage import volumes
 from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.workers.containers.engine import ContainerEngine
 from stoker.agent.workers.containers.images import Images
-from stoker.agent.workers.containers.plan import ContainerLimits, HostPaths, is_gpu, plan, refusal
+from stoker.agent.workers.containers.plan import ContainerLimits, HostPaths, Network, is_gpu, plan, refusal
 from stoker.agent.workers.containers.process import Container, ContainerProcess
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.agent.workers.processes.spawn_request import Program
@@ -53,7 +53,7 @@ class HostFolder:
 
 class ContainerSpawner:
     """`data` is the agent's data folder; `agent` labels its containers. If workers run as users other than
-    the agent's, a volume's folder gets the group that `users` names."""
+    the agent's, a volume's folder gets the group that `users` names. `network` is that of containers."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class ContainerSpawner:
         scratch: ScratchFolders,
         *,
         limits: ContainerLimits | None = None,
+        network: Network = "bridge",
         users: WorkerUsers | None = None,
         volumes: HostFolder | None = None,
         weights: HostFolder | None = None,
@@ -71,6 +72,7 @@ class ContainerSpawner:
         self._folder = data.inside / "containers"
         self._agent, self._scratch = agent, scratch
         self._limits = limits or ContainerLimits()
+        self._network: Network = network
         self._users = users or WorkerUsers()
         self.images = Images(engine, data.inside / "images.json")
         self._processes: set[ContainerProcess] = set()
@@ -93,14 +95,15 @@ class ContainerSpawner:
             paths = self._paths(spec, name, undo)
             frames = Path(self._folder, name) if program is None else None
             added = {} if program is None else program.environment
-            limits = self._limits
+            limits, network = self._limits, self._network
             container = Container(
                 spec,
-                lambda image: plan(spec, device, image, added, paths, limits),
+                lambda image: plan(spec, device, image, added, paths, limits, network),
                 f"stoker-{name}",
                 frames,
                 limits.of(spec.limits).memory_bytes,
                 _gpus(spec, device),
+                program.on_network if program is not None and network != "host" else None,
             )
             process = ContainerProcess(container, self._engine, self.images, watcher, LogTail())
             self._processes.add(process)
@@ -116,26 +119,25 @@ class ContainerSpawner:
         """Creates the folders that the container will mount. `undo` removes them again."""
         volume = self._volume(spec)
         weights = str(self._weights.outside) if self._weights is not None and spec.weights else ""
-        paths = HostPaths(self._agent, "", "", "", "", volume, weights=weights)
-        if spec.kind != "python":
-            return paths
         user = self._users.take(spec.worker)
         undo.callback(self._users.free, spec.worker, user)
+        group = self._users.group_of(spec.volume) if volume else None
+        groups = () if group is None else (group,)
+        paths = HostPaths(self._agent, "", "", "", "", volume, user, groups, weights)
+        if spec.kind != "python":
+            return paths
         try:
             frames = self._frames_folder(name, undo)
-            scratch = self._scratch.open(spec.worker)
+            scratch = self._scratch.open(spec.worker, user)
         except OSError as error:
             raise SpawnFailed(f"no folder for the container {name}: {error.strerror}") from None
         undo.callback(self._scratch.close, spec.worker)
-        group = self._users.group_of(spec.volume) if volume else None
         return replace(
             paths,
             frames=self._data.path(frames),
             package=self._data.path(self._folder / "package"),
             scratch=str(scratch),
             scratch_source=self._data.path(scratch),
-            user=user or (0, 0),
-            groups=() if group is None else (group,),
         )
 
     def _volume(self, spec: WorkerSpec) -> str:

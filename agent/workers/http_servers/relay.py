@@ -23,8 +23,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from enum import Enum
 
+from stoker.agent.host.own_network import LOOPBACK, NoEntry
 from stoker.agent.workers.http_servers.listeners import FOREIGN
-from stoker.agent.workers.http_servers.worker_ports import LOOPBACK, WorkerPorts
+from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +135,11 @@ class Relay:
     async def _connect(self, worker: str, port: int) -> socket.socket:
         """Connects to the worker. The process that accepted the connection has read nothing of it when it is
         inspected. Meanwhile the worker may have ended, and another have got its port."""
-        connected = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            connected = self._ports.tcp_socket(worker)
+        except (NoEntry, OSError) as why:
+            log.warning("worker %s gets no connection: %s", worker, why)
+            raise ConnectRefused("502 Bad Gateway") from None
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from stoker.agent.alarm import Alarm, loop_time
@@ -55,7 +56,12 @@ class HttpSpawner:
         process = HttpProcess(spec, watcher, self._ports, found[-1], self._probes)
         proof = secrets.token_urlsafe(32) if takes_proof(spec) else ""
         environment = http_environment(spec, found[0], found[-1], proof)
-        program = Program(spec.command, Path(spec.handler), environment)
+        program = Program(
+            spec.command,
+            Path(spec.handler),
+            environment,
+            lambda network: self._ports.enter(spec.worker, network),
+        )
         try:
             child = self._programs.spawn(spec, device, process, program)
         except SpawnFailed:
@@ -152,7 +158,8 @@ class HttpProcess:
             status, why = None, FOREIGN.format(port=self._health_port)
         else:
             opening = self._ports.opening(self._spec.worker)
-            status, why = await probe(self._health_port, self._path, opening)
+            connect = partial(self._ports.tcp_socket, self._spec.worker)
+            status, why = await probe(self._health_port, self._path, opening, connect)
         self._step(health.Probed(loop_time(), status, why, self._path))
 
     def _announcement(self, why: str) -> Frame:

@@ -8,19 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.own_network import OwnNetwork
 from stoker.agent.workers.http_servers.listeners import Listeners
 from stoker.agent.workers.http_servers.port_filter import PortFilter
-
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(slots=True)
 class _Ports:
-    """`opening` is what each connection begins with. `when_idle` is set once the worker takes no new ones."""
+    """`opening` is what each connection begins with. `network` is the worker's, if it has one of its own.
+    `when_idle` is set once the worker takes no new ones."""
 
     requests: int
     pid: int
     opening: bytes = b""
+    network: OwnNetwork | None = None
     connections: set[socket.socket] = field(default_factory=set)
     when_idle: Callable[[], None] | None = None
 
@@ -50,6 +51,18 @@ class WorkerPorts:
         self._of[worker] = _Ports(requests, pid, opening)
         if self._keeping is not None:
             self._keeping.admit(worker)
+
+    def enter(self, worker: str, network: OwnNetwork) -> None:
+        """Makes connections to the worker inside this network from now on."""
+        if (ports := self._of.get(worker)) is not None:
+            ports.network = network
+
+    def tcp_socket(self, worker: str) -> socket.socket:
+        """Returns a TCP socket that reaches the worker at its port of loopback. Raises OSError, NoEntry."""
+        ports = self._of.get(worker)
+        if ports is None or ports.network is None:
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        return ports.network.tcp_socket()
 
     def remove(self, worker: str) -> None:
         """Removes a worker that has ended."""

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.agent.host.sandbox.isolation import User
 from stoker.agent.host.sandbox.users import WorkerUsers
 from stoker.agent.host.storage.removal import remove_tree
 from stoker.agent.interfaces import FileRefused
@@ -86,12 +87,18 @@ class _Folder:
     worker: str
 
 
+def _let_through(folder: Path) -> None:
+    """Lets other users pass to their own folders, whatever the umask is, without listing this one."""
+    folder.chmod(0o711)
+
+
 class ScratchFolders:
     """Below `root`, a folder of mode 0700 for each attempt. What an earlier agent left in `root` goes.
 
     `users` has the user that each worker runs as, where that is not the agent's own. A worker that must not
-    see other workers' files (a container) has a folder of its own, from `open` on: its attempts' folders lie
-    in it. It goes when it was closed and the last of them has gone. `clock` counts seconds.
+    see other workers' files (a container) has a folder of its own, from `open` on, which names its user: its
+    attempts' folders lie in that folder, which is removed when it was closed and the last of them has ended.
+    `clock` counts seconds.
     """
 
     def __init__(
@@ -103,21 +110,21 @@ class ScratchFolders:
         self._uid = os.geteuid()
         self._users = users if users is not None and users.other else None
         self._open: Counter[str] = Counter()
+        self._opened_for: dict[str, User] = {}
         self._folders: dict[AttemptKey, _Folder] = {}
         remove_tree(self._root)
         self._root.mkdir(mode=0o700, parents=True)
-        self._let_through(self._root)
-
-    def _let_through(self, folder: Path) -> None:
-        """Lets other users pass to their own folders, whatever the umask is, without listing this one."""
         if self._users is not None:
-            folder.chmod(0o711)
+            _let_through(self._root)
 
-    def open(self, worker: str) -> Path:
-        """Makes and returns the worker's own folder. Each `open` needs a `close`. Raises OSError."""
+    def open(self, worker: str, user: User | None = None) -> Path:
+        """Makes and returns the worker's own folder. `user` is who the worker runs as from now on, if not the
+        agent's own user. Each `open` needs a `close`. Raises OSError."""
         folder = self._of(worker)
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._let_through(folder)
+        if user is not None:
+            self._opened_for[worker] = user
+            _let_through(folder)
         self._open[worker] += 1
         return folder
 
@@ -125,6 +132,7 @@ class ScratchFolders:
         self._open[worker] -= 1
         if not self._open[worker]:
             del self._open[worker]
+            self._opened_for.pop(worker, None)
             self._sweep(self._of(worker))
 
     def _of(self, worker: str) -> Path:
@@ -155,7 +163,10 @@ class ScratchFolders:
         """Makes the folder for a worker that cannot, and returns the user that owns it."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-        if self._users is None or (user := self._users.of(worker)) is None:
+        user = self._opened_for.get(worker)
+        if user is None and self._users is not None:
+            user = self._users.of(worker)
+        if user is None:
             return self._uid
         os.chown(path, *user)
         return user[0]

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import log_pipe
+from stoker.agent.host.own_network import OwnNetwork
 from stoker.agent.host.sandbox.isolation import SandboxPlan
 
 
@@ -28,11 +29,13 @@ class ChildProcess(Protocol):
 @dataclass(frozen=True, slots=True)
 class Program:
     """The program that is started instead of the python worker. `environment` is without the agent's marks.
-    `Path()` as `folder` is none: the program starts in its worker's home."""
+    `Path()` as `folder` is none: the program starts in its worker's home. If the program runs in a network of
+    its own, `on_network` is called with that, once, before anything that it prints."""
 
     command: tuple[str, ...]
     folder: Path
     environment: Mapping[str, str]
+    on_network: Callable[[OwnNetwork], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Serves the worker protocol over HTTP on loopback: one server for all protocol workers of an agent.
+"""Serves the worker protocol over HTTP on loopback: one server for all protocol workers of an agent. A worker
+in a network of its own finds the server at the same port of its own loopback.
 
     GET  /v2/{endpoint}/job-take/{worker}         held; one job, or 204
     GET  /v2/{endpoint}/job-take-batch/{worker}   held; a list of at most `batch_size` jobs, or 204
@@ -27,6 +28,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from stoker.agent.host.own_network import BACKLOG, LOOPBACK, OwnNetwork
 from stoker.agent.workers.sdk_programs.bodies import (
     Post,
     jobs_text,
@@ -58,24 +60,32 @@ class ProtocolServer:
     def __init__(self, refuse_s: float = REFUSE_S) -> None:
         self._refuse_s = refuse_s
         self._processes: dict[str, ProtocolProcess] = {}
-        self._url = ""
+        self._port = 0
+        self._inside: dict[str, asyncio.Task[asyncio.Server]] = {}
         self._server: _Uvicorn | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
     def open(self) -> str:
         if self._task is None:
-            listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-            self._url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            listener = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
+            self._port = listener.getsockname()[1]
             self._server = _Uvicorn(self._app())
             self._task = asyncio.create_task(self._server.serve([listener]), name="worker protocol")
-        return self._url
+        return f"http://{LOOPBACK}:{self._port}"
 
     def register(self, key: str, process: ProtocolProcess) -> None:
         self._processes[key] = process
 
     def unregister(self, key: str) -> None:
         self._processes.pop(key, None)
+        if (listening := self._inside.pop(key, None)) is not None:
+            listening.add_done_callback(lambda done: done.result().close())
+
+    def listen_in(self, network: OwnNetwork, key: str) -> None:
+        assert self._server is not None
+        listening = self._server.listen(network.listener(self._port))
+        self._inside[key] = asyncio.create_task(listening, name="worker protocol in a container")
 
     async def close(self) -> None:
         """Closes the server. To be called once every process has ended: no poll is held then."""
@@ -231,6 +241,16 @@ class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def listen(self, listener: socket.socket) -> asyncio.Server:
+        """Serves at a further socket, as `startup` does at the first."""
+        loop = asyncio.get_running_loop()
+        protocol = self.config.http_protocol_class
+
+        def make() -> asyncio.Protocol:
+            return protocol(config=self.config, server_state=self.server_state, app_state={})  # type: ignore[call-arg]
+
+        return await loop.create_server(make, sock=listener)
 
     async def main_loop(self) -> None:
         await self._stopping.wait()

@@ -28,6 +28,7 @@ from typing import Protocol
 from stoker.agent.alarm import Alarm
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogTail
+from stoker.agent.host.own_network import OwnNetwork
 from stoker.agent.interfaces import Spawner, WorkerExit, WorkerProcess, WorkerWatcher
 from stoker.agent.workers.processes.spawn_request import Program
 from stoker.agent.workers.sdk_programs import events as ev
@@ -57,6 +58,10 @@ class JobServer(Protocol):
     def register(self, key: str, process: ProtocolProcess) -> None: ...
 
     def unregister(self, key: str) -> None: ...
+
+    def listen_in(self, network: OwnNetwork, key: str) -> None:
+        """Serves the process of this key in its own network, at the same URL, until it is unregistered.
+        Raises NoEntry."""
 
     async def close(self) -> None: ...
 
@@ -89,7 +94,12 @@ class ProtocolSpawner:
         key = secrets.token_urlsafe(32)
         process = ProtocolProcess(spec, watcher, lambda: self._server.unregister(key), self._late_s)
         environment = protocol_environment(spec, device, url, key)
-        program = Program(spec.command, Path(spec.handler), environment)
+        program = Program(
+            spec.command,
+            Path(spec.handler),
+            environment,
+            lambda network: self._server.listen_in(network, key),
+        )
         process.child = self._programs.spawn(spec, device, process, program)
         self._server.register(key, process)
         return process

@@ -74,8 +74,8 @@ class Host:
         late_s = spawner.PRINTED_LATE_S
         serving = lambda of, *late: lambda: ProtocolSpawner(of, ProtocolServer(refuse_s=0.05), *late)  # noqa: E731
         plain = SpawnerByKind(local, protocol=serving(local))
-        contained = SpawnerByKind(self.containers, protocol=serving(self.containers, late_s))
-        self.spawner = SpawnerByImage(plain, contained)
+        self.contained = SpawnerByKind(self.containers, protocol=serving(self.containers, late_s))
+        self.spawner = SpawnerByImage(plain, self.contained)
         self._workers: list[RecordedWorker] = []
 
     @property

@@ -133,7 +133,9 @@ def test_both_engines_receive_the_same_request(
     assert files == host["Ulimits"][0]["Hard"]
     requested = [name for one in host.get("DeviceRequests", ()) for name in one["DeviceIDs"]]
     assert [one["path"] for one in podman["devices"]] == requested
-    assert (podman["init"], podman["no_new_privileges"], podman["netns"]) == (True, True, {"nsmode": "host"})
+    assert (podman["init"], podman["no_new_privileges"]) == (True, True)
+    assert podman["netns"] == {"nsmode": host["NetworkMode"]} == {"nsmode": "bridge"}
+    assert podman.get("user") == docker.get("User") == "7:8"
     assert podman["cap_drop"] == [f"CAP_{right}" for right in host["CapDrop"]]
 
 

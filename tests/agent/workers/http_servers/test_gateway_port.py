@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.own_network import LOOPBACK
 from stoker.agent.workers.http_servers import gateway_port
 from stoker.agent.workers.http_servers import relay as relay_module
 from stoker.agent.workers.http_servers.certificate import make_certificate
 from stoker.agent.workers.http_servers.gateway_port import GatewayPort
 from stoker.agent.workers.http_servers.relay import Relay
 from stoker.agent.workers.http_servers.unproven import FROM_ONE, STRANGERS
-from stoker.agent.workers.http_servers.worker_ports import LOOPBACK, WorkerPorts
+from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
 from stoker.control.http.gateway.reaching import FALL_BACK_S, dial
 from stoker.control.rules.nodes.ways import NodeGateway
 from stoker.wire.messages import GatewayAddress

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 import pytest
 
 from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.own_network import LOOPBACK
 from stoker.agent.workers.http_servers.listeners import Listeners, listeners, listening
 from stoker.agent.workers.http_servers.relay import Relay
-from stoker.agent.workers.http_servers.worker_ports import LOOPBACK, WorkerPorts
+from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

@@ -18,6 +18,7 @@ import pytest
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.own_network import LOOPBACK
 from stoker.agent.host.sandbox.isolation import Host
 from stoker.agent.host.sandbox.users import WorkerUsers
 from stoker.agent.interfaces import WorkerExit
@@ -25,7 +26,7 @@ from stoker.agent.workers.http_servers.port_filter import NoFilter, PortFilter
 from stoker.agent.workers.http_servers.probe import probe
 from stoker.agent.workers.http_servers.relay import Relay
 from stoker.agent.workers.http_servers.worker import HttpSpawner
-from stoker.agent.workers.http_servers.worker_ports import LOOPBACK, WorkerPorts
+from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.cli.agent.isolation import Isolation, _filter
 from stoker.wire.messages import WorkerSpec

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from stoker.agent.host.own_network import LOOPBACK
 from stoker.agent.workers.http_servers.probe import probe
-from stoker.agent.workers.http_servers.worker_ports import LOOPBACK
 
 
 @pytest.mark.parametrize("answer", [b"private words\r\n\r\n", b"HTTP/1.1 101 private\r\n\r\n", b""])

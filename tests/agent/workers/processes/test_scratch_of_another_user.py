@@ -36,4 +36,5 @@ def test_a_first_start_changes_nothing_of_the_folder_above(tmp_path: Path) -> No
     scratch.remove(AttemptKey("never", 1))
     assert mode(agent / "scratch") == 0o711
     assert mode(Path(scratch.prepare(AttemptKey("j", 1)))) == 0o700
-    assert mode(scratch.open("w1")) == 0o711
+    assert mode(scratch.open("w1", (os.getuid(), os.getgid()))) == 0o711
+    assert mode(scratch.open("w2")) == 0o700
