@@ -25,6 +25,7 @@ from stoker.agent.alarm import loop_time
 from stoker.agent.errors import AgentRefused
 from stoker.agent.host.devices.interfaces import Sampler
 from stoker.agent.host.devices.watch import DeviceWatch
+from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.host.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
 from stoker.agent.interfaces import Inputs, Objects, OutboxDisk, Scratch, Spawner
 from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S
@@ -34,6 +35,7 @@ from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.lease import Lease
 from stoker.agent.link.session import Joined, Node, Session, Tunnelling
+from stoker.agent.link.source_requests import SourceRequests
 from stoker.agent.pods.interfaces import NoPods, PodEngine
 from stoker.agent.pods.pods import Marks, MarksInMemory, Pods
 from stoker.agent.weights.interfaces import NoWeights, Weights
@@ -106,6 +108,7 @@ class AgentParts:
     pod_marks: Marks = field(default_factory=MarksInMemory)
     volumes: VolumeFolders = field(default_factory=NoVolumes)
     weights: Weights = field(default_factory=NoWeights)
+    sources: SourceFolders
     signing: SigningRequests = field(default_factory=SigningRequests)
     measure: Measure = nothing_measured
     boottime: Callable[[], float] = loop_time
@@ -132,6 +135,7 @@ class Agent:
         self._beat = 0
         self.lease = Lease()
         self.signing = parts.signing
+        self.source_requests = SourceRequests(parts.signing.wake)
         self.reports = Reports(parts.outbox_disk, self._on_pressure, parts.signing.wake)
         workers: dict[str, Worker] = {}
         self.watch = DeviceWatch(
@@ -166,6 +170,7 @@ class Agent:
             take_new_facts=self._take_new_facts,
             draining=self._stop_requested.is_set,
             signing=self.signing,
+            source_requests=self.source_requests,
             keep_credential=parts.keep_credential,
             on_welcome=parts.on_welcome,
             tunnel=parts.tunnel,
@@ -186,6 +191,8 @@ class Agent:
             spawn=self._spawn,
             measure=self._parts.measure,
             weights=self._parts.weights,
+            sources=self._parts.sources,
+            fetch_source=self.source_requests.fetch,
             boot=self.boot,
             wall=self._parts.wall,
         )
@@ -198,6 +205,7 @@ class Agent:
     def _worker_gone(self, worker: Worker) -> None:
         self.workers.by_name.pop(worker.name, None)
         self._parts.weights.release(worker.name)
+        worker.source.release()
         self.attempts.moved.set()
 
     def _pod_metering(self, spec: PodSpec) -> Metering:

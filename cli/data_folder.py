@@ -46,7 +46,7 @@ class DataFolder:
         folder = cls(root.absolute())
         try:
             folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in (folder.agent, folder.logs, folder.spool):
+            for path in (folder.agent, folder.logs, folder.spool, folder.sources):
                 path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise CliError(f"the data folder {root} cannot be made: {error.strerror}") from error
@@ -68,6 +68,11 @@ class DataFolder:
     def spool(self) -> Path:
         """Control's temporary files: bodies of requests and of webhooks. They have no names."""
         return self.root / "spool"
+
+    @property
+    def sources(self) -> Path:
+        """Archives of handlers that control sends to nodes."""
+        return self.root / "sources"
 
     @property
     def control_note(self) -> Path:

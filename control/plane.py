@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 from stoker.control import store
@@ -37,6 +38,7 @@ from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
+from stoker.control.nodes.sources import Sources
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.resources import ManagedResources, hosted
@@ -84,7 +86,12 @@ class Plane:
         self.sessions = sessions = NodeSessions(unsent.note)
         secrets, volumes = SecretValues(), DesiredVolumes(cluster)
         pods = DesiredPods(cluster, secrets.fill, settings.registries)
-        desired = DesiredWorkers(cluster, pods.of_node, volumes.of_node, sessions.desire, clock)
+        self._sources = Sources(
+            cluster, Path(settings.sources) if settings.sources else None, {*map(Path, settings.not_sent)}
+        )
+        desired = DesiredWorkers(
+            cluster, pods.of_node, volumes.of_node, sessions.desire, self._sources.of, clock
+        )
         self.scaling = scaling = WorkerScaling(
             cluster, endpoints, desired, secrets.fill, volumes.rooms, clock, rng
         )
@@ -169,6 +176,7 @@ class Plane:
             changes,
             reports,
             Signing(self._commits, self.artifacts),
+            self._sources,
             pods.is_of,
             volumes.is_deleted,
             self._clock,

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromAgent(_message.Message):
-    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining", "asks")
+    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining", "asks", "source_asks")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class FromAgent(_message.Message):
     LAST_FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     ASKS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_ASKS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     reports: _containers.RepeatedCompositeFieldContainer[Report]
@@ -22,7 +23,8 @@ class FromAgent(_message.Message):
     last_fragment: bool
     draining: bool
     asks: _containers.RepeatedCompositeFieldContainer[SignAsk]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ...) -> None: ...
+    source_asks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ..., source_asks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels")
@@ -435,7 +437,7 @@ class Usage(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., boot: _Optional[str] = ..., n: _Optional[int] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FromControl(_message.Message):
-    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential")
+    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential", "sources")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DESIRED_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +449,7 @@ class FromControl(_message.Message):
     STOPPING_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refusal: Refusal
     desired: Desired
@@ -458,7 +461,8 @@ class FromControl(_message.Message):
     stopping: bool
     answers: _containers.RepeatedCompositeFieldContainer[SignAnswer]
     credential: str
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ...) -> None: ...
+    sources: _containers.RepeatedCompositeFieldContainer[SourceAnswer]
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel")
@@ -566,7 +570,7 @@ class VolumeSpec(_message.Message):
     def __init__(self, volume: _Optional[str] = ..., size_bytes: _Optional[int] = ..., gone: _Optional[bool] = ...) -> None: ...
 
 class WorkerSpec(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes", "share", "entrypoint", "hidden", "weights")
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes", "share", "entrypoint", "hidden", "weights", "source")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -595,6 +599,7 @@ class WorkerSpec(_message.Message):
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -616,7 +621,28 @@ class WorkerSpec(_message.Message):
     entrypoint: _containers.RepeatedScalarFieldContainer[str]
     hidden: _containers.RepeatedScalarFieldContainer[str]
     weights: _containers.RepeatedCompositeFieldContainer[LockedWeights]
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ..., share: _Optional[float] = ..., entrypoint: _Optional[_Iterable[str]] = ..., hidden: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[_Union[LockedWeights, _Mapping]]] = ...) -> None: ...
+    source: Source
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ..., share: _Optional[float] = ..., entrypoint: _Optional[_Iterable[str]] = ..., hidden: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[_Union[LockedWeights, _Mapping]]] = ..., source: _Optional[_Union[Source, _Mapping]] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("folder", "digest", "refusal")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    digest: str
+    refusal: str
+    def __init__(self, folder: _Optional[str] = ..., digest: _Optional[str] = ..., refusal: _Optional[str] = ...) -> None: ...
+
+class SourceAnswer(_message.Message):
+    __slots__ = ("digest", "archive", "refusal")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    archive: bytes
+    refusal: str
+    def __init__(self, digest: _Optional[str] = ..., archive: _Optional[bytes] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class LockedWeights(_message.Message):
     __slots__ = ("name", "source", "commit", "files")

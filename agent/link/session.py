@@ -22,6 +22,7 @@ from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.lease import Lease
+from stoker.agent.link.source_requests import SourceRequests
 from stoker.agent.pods.pods import Pods
 from stoker.agent.workers.lifecycle.worker import Worker
 from stoker.agent.workers.lifecycle.workers import Workers
@@ -53,6 +54,7 @@ class Node:
     take_new_facts: Callable[[], Mapping[str, str]]
     draining: Callable[[], bool]
     signing: SigningRequests
+    source_requests: SourceRequests
     keep_credential: Callable[[str], bool]
     on_welcome: Callable[[], None]
     tunnel: Tunnelling | None
@@ -89,6 +91,7 @@ class Session:
         node = self._node
         first = node.reports.reconnected()
         node.signing.reconnected()
+        node.source_requests.reconnected()
         attempts = node.attempts.held() + node.reports.reporting()
         sent = node.boottime()
         workers, samples = node.workers.held(), node.watch.samples()
@@ -153,15 +156,14 @@ class Session:
                 beat, self._beat = self._beat, None
                 reports = node.reports.take()
                 requests = node.signing.take() if node.signing.unsent else ()
+                sources = node.source_requests.take() if node.source_requests.unsent else ()
                 draining = node.draining() and not sent_draining
-                if beat is None and not reports and not requests and not draining:
+                if beat is None and not (reports or requests or sources or draining):
                     break
                 sent_draining = sent_draining or draining
                 if beat is not None:
                     node.lease.sent(beat.number, node.boottime())
-                await self._stream.send(
-                    FromAgent(beat=beat, reports=reports, draining=draining, asks=requests)
-                )
+                await self._stream.send(FromAgent(None, beat, reports, draining, requests, sources))
 
     async def _beats(self, beat_s: float) -> None:
         """Prepares a beat every `beat_s` seconds. Each carries the newest samples, once. A device that became
@@ -203,6 +205,8 @@ class Session:
             node.attempts.assign(assign)
         for answer in message.answers:
             node.signing.answered(answer)
+        for source in message.sources:
+            node.source_requests.answered(source)
         for cancel in message.cancels:
             node.attempts.cancel(AttemptKey(cancel.job, cancel.attempt), cancel.reason)
 

@@ -31,7 +31,7 @@ from stoker.agent.workers.containers.images import Images
 from stoker.agent.workers.containers.plan import ContainerLimits, EngineFacts, Network
 from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
-from stoker.cli.agent.worker_users import RangeLock, find
+from stoker.cli.agent.worker_users import of_containers
 from stoker.cli.errors import CliError
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import Device
@@ -169,14 +169,14 @@ class ContainerIsolation:
 
 
 def container_isolation(
-    variables: Mapping[str, str], users: WorkerUsers, folder: Path, *, root: bool, enters: bool
+    variables: Mapping[str, str], users: WorkerUsers, node: str, *, root: bool, enters: bool
 ) -> ContainerIsolation:
     """Decides on the isolation of workers in containers. `users` are those of plain workers; `enters` says
     that the agent may enter the network of a container. Raises CliError."""
     network, why = _network(variables, enters=enters)
     own = _one_of(variables, USER, ("own", "image")) == "own"
     if own and root and not users.other:
-        users = WorkerUsers(between=find(folder, RangeLock()))
+        users = WorkerUsers(between=of_containers(node))
     if not own:
         users = WorkerUsers()
     return ContainerIsolation(

@@ -28,6 +28,7 @@ from stoker.agent.host.process_tree.memory import WorkerMemory
 from stoker.agent.host.process_tree.reaper_supervisor import ReaperSupervisor
 from stoker.agent.host.sandbox.isolation import AS_ROOT
 from stoker.agent.host.storage.disk_facts import disk_facts
+from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.host.storage.volume_folders import FoldersOnDisk
 from stoker.agent.host.storage.volume_watch import NoVolumes
 from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
@@ -149,7 +150,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         mounted = host_folders(folder, volumes, weights_dir, variables)
         engine = await container_engine(node, os.environ, mounted)
         contained = container_isolation(
-            variables, isolated.users, folder, root=isolated.host.root, enters=may_enter()
+            variables, isolated.users, node, root=isolated.host.root, enters=may_enter()
         )
         supervisor = ReaperSupervisor(None if isolated.cgroups is None else isolated.cgroups.path, user_range)
         facts |= {**container_facts(engine.facts), **contained.facts, **isolated.facts}
@@ -185,6 +186,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             pod_marks=MarksFile(folder / "pods.json"),
             volumes=volume_folders or NoVolumes(),
             weights=weights_cache(weights_dir, settings.name, variables, os.environ),
+            sources=SourceFolders(folder / "sources"),
             signing=signing,
             measure=WorkerMemory(sampler).measure,
             boottime=boottime,

@@ -17,6 +17,7 @@ import os
 import pwd
 import re
 import struct
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def parse(text: str) -> UidRange:
     if taken:
         raise CliError(f"--worker-users {text} contains the id of {taken[0]}: give a range of unused ids")
     return first, last
+
+
+def of_containers(node: str) -> UidRange:
+    """Returns a thousand ids for the containers of this node's agent: they end with their containers, so no
+    lock keeps another agent from the same ids, only chance does."""
+    ranges = (LAST_AUTO - FIRST_AUTO) // AUTO_USERS
+    first = FIRST_AUTO + zlib.crc32(node.encode()) % ranges * AUTO_USERS
+    return first, first + AUTO_USERS - 1
 
 
 class RangeLock:

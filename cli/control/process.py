@@ -159,6 +159,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             network_namespace=network_namespace(),
             set_by_file={name: frozenset(one.model_fields_set) for name, one in config.hosted.items()},
             spool=str(folder.spool),
+            sources=str(folder.sources),
+            not_sent=(str(options.config.resolve()),) if options.config else (),
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)

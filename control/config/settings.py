@@ -21,7 +21,8 @@ class PlaneSettings:
     `prices` apply to every endpoint's jobs; `price_list` is used for bills. `gateway_ways`: those in which
     http workers may be reached. `network_namespace`: the one that control is in, if that is known.
     `set_by_file`: of each hosted endpoint, the fields that the configuration file sets, named as in the API.
-    `spool`: the folder of temporary files; None: the system's.
+    `spool`: the folder of temporary files; None: the system's. `sources`: the folder of archives of handlers;
+    None: nodes are sent none. `not_sent` are files of no use to nodes.
     """
 
     beat_s: float = 5.0
@@ -44,3 +45,5 @@ class PlaneSettings:
     network_namespace: str = ""
     set_by_file: Mapping[str, frozenset[str]] = field(default_factory=dict)
     spool: str | None = None
+    sources: str | None = None
+    not_sent: tuple[str, ...] = ()

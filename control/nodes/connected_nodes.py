@@ -35,6 +35,7 @@ from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
+from stoker.control.nodes.sources import Sources
 from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, reach_of
 from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.nodes.ways import Reach, allowed
@@ -98,6 +99,7 @@ class ConnectedNodes:
         changes: JobChanges,
         reports: NodeReports,
         signing: Signing,
+        sources: Sources,
         pod_assigned: Callable[[str, str], bool],
         volume_assigned: Callable[[str, str], bool | None],
         clock: Callable[[], float],
@@ -111,6 +113,7 @@ class ConnectedNodes:
         self._changes = changes
         self._reports = reports
         self._signing = signing
+        self._sources = sources
         self._pod_assigned = pod_assigned
         self._volume_assigned = volume_assigned
         self._clock = clock
@@ -231,7 +234,9 @@ class ConnectedNodes:
         assigned = AssignedToNode(
             hello.node, self._cluster, self._pod_assigned, self._volume_assigned, reconciled.assigned
         )
-        session = NodeSession(hello.node, number, stream, self._reports.receive, assigned, self._signed)
+        session = NodeSession(
+            hello.node, number, stream, self._reports.receive, assigned, self._signed, self._sources.answer
+        )
         self._sessions.add(session)
         reach = allowed(reach_of(hello, peer, settings.network_namespace), settings.gateway_ways)
         self._seat(hello, session, workers, reach)

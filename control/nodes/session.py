@@ -38,6 +38,7 @@ from stoker.wire.messages import (
     Report,
     SignAnswer,
     SignAsk,
+    SourceAnswer,
     Welcome,
 )
 from stoker.wire.streams import ControlStream, StreamEnded
@@ -52,6 +53,9 @@ MESSAGE_INPUTS = 4 * 1024 * 1024
 
 SILENCE_S = 60.0
 """An agent that sends nothing for this time is gone, even if the connection stands."""
+
+SOURCES_MAX = 64
+"""The most sources that one message may ask for; further ones are not answered in this session."""
 
 ENDED = 4096
 """Attempts that are over and remembered: as many as an agent's outbox holds reports."""
@@ -143,6 +147,7 @@ class NodeSession:
         handle: Callable[[NodeSession, Sequence[Report], Beat | None], Coroutine[Any, Any, None]],
         assigned: AssignedToNode,
         sign: Callable[[str, SignAsk], Coroutine[Any, Any, SignAnswer]],
+        source: Callable[[str, str], Coroutine[Any, Any, SourceAnswer]],
     ) -> None:
         self.node = node
         self.assigned = assigned
@@ -152,7 +157,9 @@ class NodeSession:
         self._stream = stream
         self._handle = handle
         self._sign = sign
+        self._source = source
         self._answers: list[SignAnswer] = []
+        self._sources: list[SourceAnswer] = []
         self._assigns: list[Assign] = []
         self._cancels: list[Cancel] = []
         self._welcome: Welcome | None = None
@@ -249,12 +256,19 @@ class NodeSession:
                 answer = await self._sign(self.node, request)
                 self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
+            await self._send_sources([digest for message in messages for digest in message.source_asks])
             report = reports[-1].number if reports else self._acked.report
             beat = beats[-1].number if beats else self._acked.beat
             self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
             if self._ack_timer is None:
                 self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
             self._handling, self._received_at = False, self._loop.time()
+
+    async def _send_sources(self, digests: Sequence[str]) -> None:
+        """Reads each once, and no more at once than the stream takes: archives are large."""
+        for digest in dict.fromkeys(digests[:SOURCES_MAX]):
+            self._sources.append(await self._source(self.node, digest))
+            self._wake.set()
 
     async def _watch_silence(self) -> None:
         """Raises StreamEnded once the node was silent for too long. Nothing is read while something is
@@ -283,13 +297,15 @@ class NodeSession:
                 cancels=tuple(self._cancels),
                 stopping=self._stopping,
                 answers=tuple(self._answers),
+                sources=tuple(self._sources[:1]),
             )
             self._answers = []
             self._welcome = self._desired = self._ack = None
             self._cancels = []
             await self._stream.send(message)
             del self._assigns[: len(message.assigns)]
-            if self._assigns:
+            del self._sources[: len(message.sources)]
+            if self._assigns or self._sources:
                 self._wake.set()
             if message.stopping:
                 raise StreamEnded("control is stopping")

@@ -8,13 +8,14 @@ No node hears of a worker before it is stored that it was given it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from stoker.control.auth.secret_references import Filled
 from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.types import Endpoint
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.node_environment import of_worker
-from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
+from stoker.wire.messages import Desired, PodSpec, Source, VolumeSpec, WorkerSpec
 
 Assignments = dict[str, tuple[str, AssignedWorker]]
 """By worker: its node, and as what that was given it."""
@@ -22,7 +23,7 @@ Assignments = dict[str, tuple[str, AssignedWorker]]
 
 class DesiredWorkers:
     """The workers that each node shall run. `pods_of` and `volumes_of` name what else a node shall have;
-    `send` brings it there."""
+    `send` brings it there. `source_of` returns the source of a worker's handler."""
 
     def __init__(
         self,
@@ -30,12 +31,14 @@ class DesiredWorkers:
         pods_of: Callable[[str], tuple[PodSpec, ...]],
         volumes_of: Callable[[str], tuple[VolumeSpec, ...]],
         send: Callable[[str, Desired], None],
+        source_of: Callable[[WorkerSpec], Source | None],
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._pods_of = pods_of
         self._volumes_of = volumes_of
         self._send = send
+        self._source_of = source_of
         self._revision = int(clock() * 1000)  # above those of an earlier process
         self._to_give: Assignments = {}
         self._giving: Assignments = {}
@@ -82,7 +85,7 @@ class DesiredWorkers:
         unknown = self._to_give.keys() | self._giving.keys()
         here = (w for w in self._cluster.workers.values() if w.node == node and w.worker not in unknown)
         specs = (worker.spec for worker in here)
-        workers = tuple(spec for spec in specs if spec is not None)
+        workers = tuple(replace(spec, source=self._source_of(spec)) for spec in specs if spec is not None)
         self._send(node, Desired(self._revision, workers, self._pods_of(node), self._volumes_of(node)))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.host.storage.volume_watch import NoVolumes, VolumeFolders
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.node import Agent, AgentParts, AgentSettings
@@ -229,6 +230,7 @@ class Host:
 
     def new_agent(self) -> Agent:
         parts = AgentParts(
+            sources=SourceFolders(Path("/nowhere")),
             connect=lambda: self.control.connect(),  # noqa: PLW0108  # tests replace it
             spawner=self.spawner,
             objects=self.objects,

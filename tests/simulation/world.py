@@ -13,10 +13,12 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
 from stoker.agent.errors import AgentRefused
+from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.jobs.reports import outbox_file
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.node import Agent, AgentParts, AgentSettings
@@ -327,6 +329,7 @@ class World:
         host.scratch = MemoryScratch()
         signing = SigningRequests()
         parts = AgentParts(
+            sources=SourceFolders(Path("/nowhere")),
             connect=self._connector(host),
             spawner=spawner,
             objects=SimObjects(self.shop, signing),

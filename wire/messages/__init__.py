@@ -13,6 +13,8 @@ caller and the handler parses what it need not read.
              <------------------------------  Ack 9     everything up to 9 is committed
       SignAsk 3  -------------------------->            sign these requests to the object store
              <------------------------------  SignAnswer 3
+      the digest of a worker's source  ---->
+             <------------------------------  SourceAnswer
       draining  --------------------------->            assign nothing new: this node is about to leave
              <------------------------------  stopping  this control process ends: reconnect soon
 
@@ -67,6 +69,8 @@ from stoker.wire.messages.from_control import (
     RegistryAuth,
     SignAnswer,
     Signed,
+    Source,
+    SourceAnswer,
     VolumeSpec,
     Welcome,
     WorkerLimits,

@@ -322,3 +322,4 @@ class FromAgent:
     reports: tuple[Report, ...] = ()
     draining: bool = False
     asks: tuple[SignAsk, ...] = ()
+    source_asks: tuple[str, ...] = ()

@@ -47,6 +47,25 @@ class RegistryAuth:
 
 
 @record(frozen=True, slots=True)
+class Source:
+    """The files of a handler (`wire.source_archive`). `folder` is a path of control's host; the handler is in
+    it, or is the folder. Without a `digest` control does not send them, and `refusal` says why."""
+
+    folder: str
+    digest: str
+    refusal: str = ""
+
+
+@record(frozen=True, slots=True)
+class SourceAnswer:
+    """An archive of the source of this digest, or a `refusal`."""
+
+    digest: str
+    archive: bytes = field(repr=False, default=b"")
+    refusal: str = ""
+
+
+@record(frozen=True, slots=True)
 class WorkerSpec:
     """`kind` is "python", "protocol" or "http". Those of the latter two are `command`, started in the folder
     `handler`, or without one in the worker's home.
@@ -57,7 +76,8 @@ class WorkerSpec:
     volume root. An idle worker is replaced after `max_jobs` jobs, and once its memory has grown by
     `max_growth_bytes` since it was ready. `share` is its part of the GPU's memory, if other workers use the
     GPU too; it is not enforced. `hidden` are the secrets in `env`: no log shows them. `weights` are on the
-    node before the worker starts; an agent that does not know of them starts it without.
+    node before the worker starts; an agent that does not know of them starts it without. `source` are the
+    files of a handler; an agent that does not know of them takes `handler` for a path of its own host.
     """
 
     worker: str
@@ -81,6 +101,7 @@ class WorkerSpec:
     entrypoint: tuple[str, ...] = ()
     hidden: tuple[str, ...] = field(repr=False, default=())
     weights: tuple[LockedWeights, ...] = ()
+    source: Source | None = None
 
 
 @record(frozen=True, slots=True)
@@ -235,3 +256,4 @@ class FromControl:
     stopping: bool = False
     answers: tuple[SignAnswer, ...] = ()
     credential: str | None = field(default=None, repr=False)
+    sources: tuple[SourceAnswer, ...] = ()

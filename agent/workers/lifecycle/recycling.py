@@ -8,6 +8,7 @@ Memory is measured only where the endpoint limits its growth. A measurement that
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ Measure: TypeAlias = Callable[[int, Sequence[Device], bool], Awaitable[Footprint
 """Measures what the process of this id, with its descendants, and these devices hold. The last argument:
 whether the devices are shared. Never raises."""
 
-Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None], str], object]
+Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 async def nothing_measured(pid: int, devices: Sequence[Device], shared: bool) -> Footprint:

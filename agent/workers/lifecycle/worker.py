@@ -29,6 +29,7 @@ from stoker.agent.workers.lifecycle.process_life import (
 )
 from stoker.agent.workers.lifecycle.reported_state import ReportedState
 from stoker.agent.workers.lifecycle.worker_context import WorkerContext
+from stoker.agent.workers.lifecycle.worker_source import WorkerSource
 from stoker.agent.workers.lifecycle.worker_weights import WorkerWeights
 from stoker.wire.messages import AttemptKey, HeldWorker, WorkerSpec
 from stoker.worker.frames import Frame
@@ -54,6 +55,9 @@ class Worker:
         self._life: ProcessLife | None = None
         self._waits_for_device = False
         self._weights = WorkerWeights(spec, context.weights, self._reported, self.start)
+        self.source = WorkerSource(
+            spec, context.sources, context.fetch_source, self._reported, self.start, context.spawn
+        )
         self._paused_by: set[AttemptKey] = set()
         self._alarm = Alarm(self._on_alarm)
         meter = usage.Meter(spec.worker, context.boot, "worker", spec.endpoint, spec.version, spec.devices)
@@ -220,6 +224,7 @@ class Worker:
         self.wanted = False
         self._alarm.set(None)
         self._metering.discard()
+        self.source.release()
         if self._life is not None:
             self._life.close()
 
@@ -233,11 +238,11 @@ class Worker:
     def start(self) -> None:
         context, names = self._context, self.spec.devices
         self._waits_for_device = context.devices.closed(names)
-        if self._waits_for_device or not self._weights.here():
+        if self._waits_for_device or not (self._weights.here() and self.source.here()):
             return
         try:
             devices = found_devices(names, context.find_device)
-            process = context.spawner.spawn(self.spec, devices[0] if devices else None, self)
+            process = context.spawner.spawn(self.source.spec, devices[0] if devices else None, self)
         except (SpawnFailed, OSError) as error:
             self._after_exit(restarts.StartFailed(loop_time(), str(error)), ())
             return
@@ -268,7 +273,7 @@ class Worker:
         for command in commands:
             match command:
                 case process_machine.SendSetup():
-                    life.process.send(setup_frame(self.spec, life))
+                    life.process.send(setup_frame(self.source.spec, life))
                 case process_machine.SendStop():
                     life.process.send(Frame("stop"))
                 case process_machine.Terminate():

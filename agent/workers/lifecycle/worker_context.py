@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from stoker.agent import worker_frames
 from stoker.agent.host.devices.interfaces import DeviceWorker
 from stoker.agent.host.devices.watch import DeviceWatch
+from stoker.agent.host.storage.source_folders import Fetch, SourceFolders
 from stoker.agent.interfaces import Spawner
 from stoker.agent.weights.interfaces import Weights
 from stoker.agent.workers.lifecycle.process_machine import StopLadder
@@ -38,5 +39,7 @@ class WorkerContext(Generic[W]):
     spawn: Spawn
     measure: Measure
     weights: Weights
+    sources: SourceFolders
+    fetch_source: Fetch
     boot: str
     wall: Callable[[], float]

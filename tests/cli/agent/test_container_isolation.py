@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from stoker.agent.host.sandbox.users import WorkerUsers
 from stoker.cli.agent.containers import container_isolation
 from stoker.cli.agent.worker_users import FIRST_AUTO
 from stoker.cli.errors import CliError
-from tests.other_users import other_users
 
 NOT_ROOT = {"root": False, "enters": True}
 
 
-def test_a_bridge_where_the_agent_can_enter_and_else_the_nodes_network_with_the_reason(
-    tmp_path: Path,
-) -> None:
-    decided = container_isolation({}, WorkerUsers(), tmp_path, root=False, enters=True)
+def test_a_bridge_where_the_agent_can_enter_and_else_the_nodes_network_with_the_reason() -> None:
+    decided = container_isolation({}, WorkerUsers(), "node", root=False, enters=True)
     assert (decided.network, decided.facts["containers_network"]) == ("bridge", "bridge")
-    decided = container_isolation({}, WorkerUsers(), tmp_path, root=False, enters=False)
+    decided = container_isolation({}, WorkerUsers(), "node", root=False, enters=False)
     assert decided.network == "host"
     assert decided.facts["containers_network"].startswith("host: the agent lacks the right CAP_SYS_ADMIN")
 
 
-def test_what_the_operator_says_is_taken_or_refused(tmp_path: Path) -> None:
-    decided = container_isolation({"STOKER_CONTAINER_NETWORK": "host"}, WorkerUsers(), tmp_path, **NOT_ROOT)
+def test_what_the_operator_says_is_taken_or_refused() -> None:
+    decided = container_isolation({"STOKER_CONTAINER_NETWORK": "host"}, WorkerUsers(), "node", **NOT_ROOT)
     assert (decided.network, decided.facts["containers_network"]) == (
         "host",
         "host: STOKER_CONTAINER_NETWORK says so",
@@ -37,23 +32,22 @@ def test_what_the_operator_says_is_taken_or_refused(tmp_path: Path) -> None:
         ({"STOKER_CONTAINER_USER": "root"}, True, "STOKER_CONTAINER_USER must be own or image; got 'root'"),
     ):
         with pytest.raises(CliError, match=why):
-            container_isolation(variables, WorkerUsers(), tmp_path, root=False, enters=enters)
+            container_isolation(variables, WorkerUsers(), "node", root=False, enters=enters)
 
 
-def test_workers_users_are_those_of_containers_too(tmp_path: Path) -> None:
+def test_workers_users_are_those_of_containers_too() -> None:
     users = WorkerUsers(between=(5000, 5001))
-    decided = container_isolation({}, users, tmp_path, root=True, enters=True)
+    decided = container_isolation({}, users, "node", root=True, enters=True)
     assert (decided.users, decided.facts["containers_user"]) == (users, "own")
-    decided = container_isolation({"STOKER_CONTAINER_USER": "image"}, users, tmp_path, root=True, enters=True)
+    decided = container_isolation({"STOKER_CONTAINER_USER": "image"}, users, "node", root=True, enters=True)
     assert (decided.users.take("w"), decided.facts["containers_user"]) == (None, "the image's")
-    decided = container_isolation({}, WorkerUsers(), tmp_path, **NOT_ROOT)
+    decided = container_isolation({}, WorkerUsers(), "node", **NOT_ROOT)
     assert decided.users.take("w") is None, "a rootless engine has no other users"
 
 
-@other_users
-def test_an_agent_of_root_finds_users_for_containers_alone(tmp_path: Path) -> None:
+def test_an_agent_of_root_finds_users_for_containers_alone() -> None:
     plain = WorkerUsers()
-    decided = container_isolation({}, plain, tmp_path, root=True, enters=True)
+    decided = container_isolation({}, plain, "node", root=True, enters=True)
     user = decided.users.take("w")
     assert user is not None
     assert user[0] >= FIRST_AUTO

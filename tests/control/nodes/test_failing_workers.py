@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random
 
+from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.control.rules.job_states import JobState
 from stoker.testing.fake_host import FakeSampler, MemoryScratch
@@ -27,6 +29,7 @@ def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner, node: str
     return Agent(
         AgentSettings(node, "host"),
         AgentParts(
+            sources=SourceFolders(Path("/nowhere")),
             connect=connect,
             spawner=spawner,
             objects=FakeObjects(),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 
 from stoker.agent.host.devices.health import Answered, Lost, Missed
+from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
@@ -36,6 +38,7 @@ class Host:
         self.agent = Agent(
             AgentSettings("node-1", "host"),
             AgentParts(
+                sources=SourceFolders(Path("/nowhere")),
                 connect=self._connect,
                 spawner=self.spawner,
                 objects=FakeObjects(),

@@ -101,7 +101,9 @@ def reconciled(*nodes: NodeState, image: str = "a/b:1") -> tuple[WorkerScaling, 
     endpoints = Endpoints({})
     endpoints.load([wanted])
     secrets, volumes = SecretValues(), DesiredVolumes(cluster)
-    desired = DesiredWorkers(cluster, lambda _: (), volumes.of_node, lambda *_: None, lambda: 0.0)
+    desired = DesiredWorkers(
+        cluster, lambda _: (), volumes.of_node, lambda *_: None, lambda _: None, lambda: 0.0
+    )
     made = WorkerScaling(cluster, endpoints, desired, secrets.fill, volumes.rooms, lambda: 0.0, Random(1))
     made.reconcile({wanted.id: QueueSample(endpoint=wanted.id, queued=1)}, 0.0)
     return made, cluster, wanted
