@@ -21,10 +21,11 @@ import httpx2
 import pytest
 
 from stoker.agent.host.free_ports import HostPorts
+from stoker.agent.host.own_network import LOOPBACK
 from stoker.agent.workers.http_servers.certificate import make_certificate
 from stoker.agent.workers.http_servers.gateway_port import GatewayPort
 from stoker.agent.workers.http_servers.relay import Relay
-from stoker.agent.workers.http_servers.worker_ports import LOOPBACK, WorkerPorts
+from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.http.gateway.gateway import Gateway
 from stoker.control.http.gateway.reaching import Reaching
