@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from stoker.agent.weights import sources
@@ -105,7 +106,7 @@ class Fetcher:
         resumed = path.exists()
         while True:
             place = sources.place_of(entry, file, self._hub, self._mirror)
-            digest = _downloaded(place, path, file.size, before, one)
+            digest = downloaded(place, path, file.size, partial(_arrived, one, before), lambda: one.stopped)
             if digest == file.sha256:
                 return
             path.unlink()
@@ -115,14 +116,21 @@ class Fetcher:
             resumed = False  # what lay there may have been of another revision, or damaged
 
 
-def _downloaded(place: Place, path: Path, size: int, before: int, one: Try) -> str:
-    """Downloads a file and returns its sha256. Raises WeightsFailed."""
+def _arrived(one: Try, before: int, there: int) -> None:
+    one.here_bytes = before + there
 
-    def arrived(there: int) -> None:
-        one.here_bytes = before + there
 
+def downloaded(
+    place: Place,
+    path: Path,
+    size: int,
+    arrived: Callable[[int], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> str:
+    """Downloads a file and returns its sha256. `arrived` is called with the bytes that are there. Raises
+    WeightsFailed, DownloadStopped."""
     try:
-        return download(place.source, path, size, arrived, lambda: one.stopped)
+        return download(place.source, path, size, arrived, stopped)
     except FetchFailed as failed:
         raise _explained(failed, place) from failed
     except OutboundError as failed:

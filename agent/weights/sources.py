@@ -38,10 +38,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """The hub's address, and the token that it is read with."""
+    """The hub's address, the token that it is read with, and the `reader` that has the token."""
 
     endpoint: str = HUB_ENDPOINT
     token: str = field(default="", repr=False)
+    reader: str = "this agent"
 
     def place(self, file: WeightsFile, source: str, name: str, commit: str) -> Place:
         repository = source.removeprefix(HUB)
@@ -49,12 +50,15 @@ class Hub:
             raise WeightsFailed(f"{file.path} has no repository and commit that can be read", definite=True)
         url = f"{self.endpoint.rstrip('/')}/{repository}/resolve/{commit}/{quote(name)}"
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        whose = "HF_TOKEN of this agent may not read it" if self.token else "this agent has no HF_TOKEN"
         return Place(
-            HttpFile(url, headers),
-            f"{name} of {repository} at {commit[:12]}",
-            f"; {whose}, and the licence of {repository} may have to be accepted at the hub",
+            HttpFile(url, headers), f"{name} of {repository} at {commit[:12]}", self.hint(repository)
         )
+
+    def hint(self, repository: str) -> str:
+        """Returns what to do where access to the repository is refused."""
+        has = f"HF_TOKEN of {self.reader} may not read it" if self.token else f"{self.reader} has no HF_TOKEN"
+        page = f"{self.endpoint.rstrip('/')}/{repository}"
+        return f"; {has}, and the licence of {repository} may have to be accepted at {page}"
 
 
 Mirror = Callable[[str], Place]

@@ -66,7 +66,7 @@ from stoker.cli.data_folder import locked_after_wait, read_private, write_privat
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce, send_line
 from stoker.cli.stopping import on_first_signal
-from stoker.models.weights import weights_folder
+from stoker.models.weights import LOCK, weights_folder
 from stoker.wire.messages import Device, WorkerSpec, WorkerState
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded
@@ -275,7 +275,10 @@ def _programs(
 def host_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns the host's variables for workers. Their HOME is a folder of their own, so they need the cache's
     path."""
-    return {WEIGHTS_DIR: str(Path(variables.get(WEIGHTS_DIR) or weights_folder()).absolute())}
+    found = {WEIGHTS_DIR: str(Path(variables.get(WEIGHTS_DIR) or weights_folder()).absolute())}
+    if lock := variables.get(LOCK):
+        found[LOCK] = str(Path(lock).absolute())
+    return found
 
 
 def weights_path(variables: Mapping[str, str]) -> Path:

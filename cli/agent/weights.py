@@ -24,7 +24,7 @@ from stoker.cli.errors import CliError
 from stoker.models.weights import known_digests, record_digests
 from stoker.outbound.download import HttpFile
 from stoker.outbound.errors import OutboundError
-from stoker.outbound.s3.objects import ObjectStore
+from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
 
 CACHE_MB, MIRROR = "STOKER_WEIGHTS_CACHE_MB", "STOKER_WEIGHTS_MIRROR"
 DEFAULT_MB = 200_000
@@ -33,7 +33,7 @@ SIGNED_S = 3600
 """How long a request to the bucket may be sent; a new try signs another."""
 
 
-class _Digests:
+class SharedDigests:
     """The digests that `stoker weights` and workers share: what one of them has read, none reads again."""
 
     def known(self, folder: Path) -> Mapping[str, str]:
@@ -54,7 +54,7 @@ def weights_cache(
     if int(text) == 0:
         return NoWeights()
     hub = Hub(environ.get("HF_ENDPOINT") or HUB_ENDPOINT, environ.get("HF_TOKEN", ""))
-    store = WeightsStore(folder, int(text) * 1_000_000, _Digests())
+    store = WeightsStore(folder, int(text) * 1_000_000, SharedDigests())
     return WeightsCache(Fetcher(store, hub, _mirror(variables.get(MIRROR, ""), variables)), node)
 
 
@@ -64,19 +64,20 @@ def _mirror(mirror: str, variables: Mapping[str, str]) -> Mirror | None:
     if mirror.startswith(("http://", "https://")):
         return url_mirror(mirror)
     if mirror.startswith(S3):
-        return _bucket_mirror(mirror, variables)
+        known = s3_settings.from_environment(variables)
+        if known is None:
+            raise CliError(f"to read {mirror}, name its object store in STOKER_S3_*")
+        return bucket_mirror(mirror, known)
     if not Path(mirror).is_absolute():
         raise CliError(f"{MIRROR} must be an absolute path, a URL or s3://bucket/prefix; got {mirror!r}")
     return folder_mirror(Path(mirror))
 
 
-def _bucket_mirror(mirror: str, variables: Mapping[str, str]) -> Mirror:
-    """Returns a mirror that signs its requests, so that a broken download can be resumed. They are signed for
-    the region that the store accepts, which is found out first."""
+def bucket_mirror(mirror: str, known: ObjectStoreConfig) -> Mirror:
+    """Returns the mirror `s3://bucket/prefix` in this object store. Its requests are signed, so that a broken
+    download can be resumed. They are signed for the region that the store accepts, which is found out
+    first."""
     bucket, _, prefix = mirror.removeprefix(S3).partition("/")
-    known = s3_settings.from_environment(variables)
-    if known is None:
-        raise CliError(f"to read {mirror}, name its object store in STOKER_S3_*")
     store = ObjectStore(replace(known, bucket=bucket, folder=""))
     prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 

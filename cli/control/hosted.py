@@ -42,7 +42,7 @@ from stoker.models.registry import (
 )
 from stoker.models.selection import choose
 from stoker.models.speed_ups import profiles
-from stoker.models.weights import WeightsError
+from stoker.models.weights import ENTRIES, Lock, WeightsError, dump_lock, read_lock
 from stoker.wire.messages import LockedWeights, Price
 
 PIPELINE = "STOKER_PIPELINE"
@@ -170,6 +170,8 @@ def _endpoint(
     names = ",".join(entry.name for entry in offer.requested)
     env = {**model.env, **({PIPELINE: names} if names else {})}
     env |= {name: variables[name] for name in (*model.more_weights, *model.settings) if variables.get(name)}
+    if entries := _entries(offer, variables):
+        env[ENTRIES] = entries
     at_once = 1
     if model.concurrency is not None:
         at_once = model.settings[model.concurrency](variables.get(model.concurrency) or "")
@@ -215,6 +217,17 @@ def _weights(
     more = [variables.get(name) or entry for name, entry in found.more_weights.items()]
     own = locked_weights((chosen.weights, *chosen.loras), chosen.lock)
     return (*own, *(one for one in locked_weights(more) if one not in own))
+
+
+def _entries(offer: _Offer, variables: Mapping[str, str]) -> str:
+    """Returns the entries of control's lock that the workers need, as the text of a lock: those of a node's
+    installation may have no digests, or be of another version."""
+    more = [variables.get(name) or entry for name, entry in offer.model.more_weights.items()]
+    names = [name for one in offer.requested if one.lock is None for name in (one.weights, *one.loras)]
+    lock = read_lock()
+    found = [lock.entry(name) for name in dict.fromkeys((*names, *more)) if names]
+    fetched = [entry for entry in found if not entry.is_built]
+    return dump_lock(Lock(fetched)) if fetched else ""
 
 
 def _check_settings(found: ModelDeclaration, variables: Mapping[str, str]) -> None:

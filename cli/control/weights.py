@@ -14,20 +14,20 @@ def locked_weights(names: Iterable[str], lock: Path | None = None) -> tuple[Lock
     other than this installation's. Raises WeightsError if the lock has no such entry."""
     found = read_lock(lock)
     entries = [found.entry(name) for name in dict.fromkeys(names)]
-    return tuple(_locked(entry) for entry in entries if not entry.is_built)
+    return tuple(locked_entry(entry) for entry in entries if not entry.is_built)
 
 
 def known_weights() -> dict[str, tuple[LockedWeights, ...]]:
     """Returns the weights of each entry of this installation's lock, by name; none of those that workers make
     themselves."""
-    return {entry.name: () if entry.is_built else (_locked(entry),) for entry in read_lock(None).entries}
+    return {entry.name: () if entry.is_built else (locked_entry(entry),) for entry in read_lock(None).entries}
 
 
-def _locked(entry: Entry) -> LockedWeights:
-    return LockedWeights(entry.name, entry.source, entry.commit or "", tuple(map(_file, entry.files)))
+def locked_entry(entry: Entry) -> LockedWeights:
+    return LockedWeights(entry.name, entry.source, entry.commit or "", tuple(map(locked_file, entry.files)))
 
 
-def _file(file: LockedFile) -> WeightsFile:
+def locked_file(file: LockedFile) -> WeightsFile:
     known = WeightsFile(file.path, file.size or 0, file.sha256 or "")
     if file.origin is None:
         return known

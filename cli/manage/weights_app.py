@@ -99,3 +99,15 @@ def verify(names: Names = None, folder: WeightsDir = None, lock_file: LockFile =
     from stoker.models.weights import weights_folder
 
     weights_commands.verify_all(names or (), folder or weights_folder(), plain_console(), lock_file)
+
+
+@app.command("remove", epilog=examples("stoker weights remove flux-1-schnell"))
+def remove(
+    names: Annotated[list[str], typer.Argument(help="Names of weights in the folder.")],
+    folder: WeightsDir = None,
+) -> None:
+    """Removes weights from this machine's disk, and what has arrived of a fetch that was interrupted."""
+    from stoker.cli.manage import weights_commands
+    from stoker.models.weights import weights_folder
+
+    weights_commands.remove(names, folder or weights_folder(), plain_console())

@@ -1,27 +1,32 @@
-"""`stoker weights list|lock|fetch|verify`: the hosted models' weights on this machine, checked with
-weights.lock.
-
-A machine that cannot reach the hub can use a mirror: a folder, or `s3://bucket/prefix` in the object store of
-`[s3]` in the configuration or of STOKER_S3_* in the environment. A mirror contains `<model>/<path>`.
+"""`stoker weights list|lock|fetch|verify|remove`: the hosted models' weights on this machine, checked with
+weights.lock. `weights_places` says where they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from stoker.agent.host.storage.removal import remove_tree
+from stoker.agent.weights.sources import Hub, Mirror
+from stoker.agent.weights.store import WeightsStore, files_below
 from stoker.cli import tables
+from stoker.cli.agent.weights import SharedDigests
 from stoker.cli.errors import CliError
+from stoker.cli.manage.weights_places import ListedHub, bring, hub_of, mirror_of
 from stoker.models.weights import (
     FOLDER,
     Entry,
     Lock,
     LockedFile,
-    Mirror,
+    cache_path,
     fetch,
     folder_of,
     lock_from_folder,
@@ -33,7 +38,6 @@ from stoker.models.weights import (
     write_lock,
 )
 
-S3 = "s3://"
 COLUMNS = ("name", "locked", "fetched", "verified", "size", "licence")
 
 
@@ -46,13 +50,27 @@ def lock(name: str, folder: Path | None, file: Path | None, licence: str | None,
             found = found.with_entry(Entry(name, FOLDER, licence or "not stated", ()))
     else:
         found = read_lock(file)
-    file, entry = file or lock_path(), found.entry(name)
+    entry, written = found.entry(name), file or lock_path()
     if licence is not None:
         entry = replace(entry, licence=licence)
-    filled = lock_from_hub(entry) if folder is None else lock_from_folder(entry, folder)
-    write_lock(found.with_entry(filled), file)
+    hub = ListedHub(hub_of(os.environ))
+    filled = lock_from_hub(entry, hub) if folder is None else lock_from_folder(entry, folder)
+    _write(filled, written)
     at = f" at {filled.commit}" if filled.commit else ""
-    console.print(f"locked {name}{at}: {len(filled.files)} files, {_size(filled)}")
+    console.print(
+        f"locked {name}{at}: {len(filled.files)} files, {_size(filled)}, in {written}", soft_wrap=True
+    )
+
+
+def _write(filled: Entry, path: Path) -> None:
+    """Writes the entry to a lock, beside those that it has. Raises CliError."""
+    there = read_lock(path) if path.exists() else Lock(())
+    try:
+        write_lock(there.with_entry(filled), path)
+    except OSError as error:
+        raise CliError(
+            f"{path} cannot be written: {error.strerror}; name a lock of your own in STOKER_WEIGHTS_LOCK"
+        ) from None
 
 
 def fetch_all(
@@ -64,22 +82,80 @@ def fetch_all(
     console: Console,
     lock_file: Path | None = None,
 ) -> None:
-    entries = _entries(names, lock_file)
-    source, close = _mirror(mirror, config, environ)
-    try:
-        for entry in entries:
-            _fetch(entry, folder_of(entry, folder), source, console)
-    finally:
-        close()
+    """Fetches entries of the lock, with a bar of bytes, rate and remaining time at a terminal. Raises
+    WeightsError."""
+    entries, hub = _entries(names, lock_file), hub_of(environ)
+    chosen = mirror_of(mirror, config, environ)
+    for entry in entries:
+        own = folder_of(entry, folder)
+        console.print(f"{entry.name} ({_size(entry)}, licence: {entry.licence})")
+        with _bar(console, entry) as arrived:
+            fetching = _Fetching(hub, chosen, arrived, console)
+            fetch(entry, own, fetching.bring, fetching.on_file)
+        console.print(f"  complete and verified in {own}", soft_wrap=True)
 
 
-def _fetch(entry: Entry, folder: Path, mirror: Mirror | None, console: Console) -> None:
-    def on_file(file: LockedFile) -> None:
-        console.print(f"  {file.path}")
+class _Fetching:
+    """The fetch of one entry: counts the bytes of its files that are there."""
 
-    console.print(f"{entry.name} ({_size(entry)}, licence: {entry.licence})")
-    fetch(entry, folder, mirror=mirror, on_file=on_file)
-    console.print(f"  complete and verified in {folder}", soft_wrap=True)
+    def __init__(
+        self, hub: Hub, mirror: Mirror | None, arrived: Callable[[int], None], console: Console
+    ) -> None:
+        self._hub, self._mirror, self._arrived, self._console = hub, mirror, arrived, console
+        self._before = 0
+
+    def bring(self, entry: Entry, file: LockedFile, to: Path) -> None:
+        bring(entry, file, to, self._hub, self._mirror, lambda there: self._arrived(self._before + there))
+
+    def on_file(self, file: LockedFile) -> None:
+        self._before += file.size or 0
+        self._arrived(self._before)
+        if not self._console.is_terminal:
+            self._console.print(f"  {file.path}")
+
+
+@contextmanager
+def _bar(console: Console, entry: Entry) -> Iterator[Callable[[int], None]]:
+    """Shows a bar at a terminal; yields the function that is called with the bytes that are there."""
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(entry.name, total=entry.size)
+        yield lambda there: bar.update(task, completed=there)
+
+
+def remove(names: Sequence[str], folder: Path, console: Console) -> None:
+    """Removes the folders of these entries, however they were fetched, and what has arrived of others. Raises
+    CliError for weights that a worker uses."""
+    store = WeightsStore(folder, 0, SharedDigests())
+    for name in names:
+        found = _folders_of(name, folder)
+        if not found:
+            raise CliError(f"there are no weights {name!r} in {folder}")
+        freed = sum(sum(map(_bytes_of, (folder / one, store.part(one)))) for one in found)
+        for one in found:
+            if store.is_own(one):
+                if not store.remove(one):
+                    raise CliError(
+                        f"{one} is in use by a worker; remove its endpoint, or stop its agent first"
+                    )
+                continue
+            for path in (folder / one, store.part(one)):
+                remove_tree(path)
+            cache_path(folder / one).unlink(missing_ok=True)
+        console.print(f"removed {name}: {_bytes(freed)}")
+
+
+def _folders_of(name: str, folder: Path) -> list[str]:
+    """Returns the names of the entry's folders, and of those that are not complete."""
+    found = [name] if any((folder / one).is_dir() for one in (name, f".{name}.part")) else []
+    if (folder / name).is_symlink():
+        found = []
+    kept = [path.name for path in folder.glob("*@*")] + [path.name[1:-5] for path in folder.glob(".*@*.part")]
+    return found + sorted({one for one in kept if one.rpartition("@")[0] == name})
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(max(size, 0) for size in files_below(folder, metadata=True).values())
 
 
 def show(folder: Path, lock_file: Path | None = None, *, as_json: bool) -> None:
@@ -135,30 +211,9 @@ def _entries(names: Sequence[str], lock_file: Path | None = None) -> list[Entry]
     return [found.entry(name) for name in names] if names else list(found.entries)
 
 
-def _mirror(
-    mirror: str | None, config: Path | None, environ: Mapping[str, str]
-) -> tuple[Mirror | None, Callable[[], None]]:
-    if mirror is None:
-        return None, lambda: None
-    if not mirror.startswith(S3):
-        folder = Path(mirror)
-        if not folder.is_dir():
-            raise CliError(f"the mirror {mirror} is not a folder")
-        return folder, lambda: None
-    from stoker.cli.control import s3_settings
-    from stoker.control.config.config import load_config
-    from stoker.outbound.s3.objects import ObjectStore
-
-    bucket, _, prefix = mirror.removeprefix(S3).partition("/")
-    known = s3_settings.from_config(load_config(config)) or s3_settings.from_environment(environ)
-    if known is None:
-        raise CliError(f"to read {mirror}, name its object store in [s3] of stoker.toml or in STOKER_S3_*")
-    store = ObjectStore(replace(known, bucket=bucket, folder=""))
-    prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-    return lambda name, path: store.get_file(prefix + name, path), store.close
-
-
 def _size(entry: Entry) -> str:
-    if entry.size is None:
-        return "size unknown"
-    return f"{entry.size / 1e9:.1f} GB" if entry.size >= 1e8 else f"{entry.size / 1e6:.2f} MB"
+    return "size unknown" if entry.size is None else _bytes(entry.size)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.2f} MB"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stoker.models.weights.fetching import (
-    Mirror,
+    Bring,
     begin,
     fetch,
     folder_of,
@@ -12,9 +12,11 @@ from stoker.models.weights.fetching import (
     ready,
     weights_folder,
 )
-from stoker.models.weights.hub import HubFile, HuggingFaceHub
+from stoker.models.weights.hub import Hub, HubFile
 from stoker.models.weights.lock import (
+    ENTRIES,
     FOLDER,
+    LOCK,
     Entry,
     Lock,
     LockedFile,
@@ -28,6 +30,7 @@ from stoker.models.weights.lock import (
 from stoker.models.weights.reading import Reading
 from stoker.models.weights.verification import (
     WeightsRefused,
+    cache_path,
     known_digests,
     lacking,
     record_digests,

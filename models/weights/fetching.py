@@ -1,8 +1,8 @@
 """The fetching of a model's weights to this machine, which also fills the lock.
 
-fetch   from the hub at the locked commit, from a mirror, or made here; into `.NAME.part` next to the folder,
-        which is verified and renamed: a folder with the model's name is always complete. The next fetch
-        resumes an interrupted one.
+fetch   file by file, by the caller's means, or made here; into `.NAME.part` next to the folder, which is
+        verified and renamed: a folder with the model's name is always complete. The next fetch resumes an
+        interrupted one.
 lock    sizes and digests from the hub's records, or from a folder that is trusted
 """
 
@@ -14,24 +14,18 @@ import hashlib
 import importlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from stoker.models.weights.hub import Hub, HuggingFaceHub
-from stoker.models.weights.lock import BUILT, FOLDER, HUB, Entry, LockedFile, WeightsError, read_lock
+from stoker.models.weights.hub import Hub
+from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError, read_lock
 from stoker.models.weights.reading import Reading
 from stoker.models.weights.verification import HUB_METADATA, Problem, WeightsRefused, check_format, verify
 
-Mirror: TypeAlias = Path | Callable[[str, Path], None]
-"""A folder that holds `<model>/<path>`, or a function that downloads the object of that name to a path."""
-
-OnFile: TypeAlias = Callable[[LockedFile], None]
-
-_ELSEWHERE: Final = ".elsewhere"
-"""In the folder that is being filled: a folder for files that have other names in their repositories."""
+Bring: TypeAlias = Callable[[Entry, LockedFile, Path], None]
+"""Brings a file of an entry to a path, where a part of the file may lie. Raises WeightsError, OSError."""
 
 
 def weights_folder() -> Path:
@@ -53,12 +47,11 @@ def folder_of(entry: Entry, folder: Path) -> Path:
 def fetch(
     entry: Entry,
     folder: Path,
-    *,
-    mirror: Mirror | None = None,
-    hub: Hub | None = None,
-    on_file: OnFile | None = None,
+    bring: Bring | None = None,
+    on_file: Callable[[LockedFile], None] = lambda file: None,
 ) -> None:
-    """Fills `folder` with the verified weights of `entry`. Does nothing if it already holds them.
+    """Fills `folder` with the verified weights of `entry`. Does nothing if it already holds them. Weights
+    that Stoker makes need no `bring`. `on_file` is called with each file that is there.
 
     Raises WeightsError. An existing folder with other contents is not changed, unless Stoker itself made it.
     """
@@ -73,7 +66,7 @@ def fetch(
                 return  # another process has fetched it while this one waited
             part = folder.parent / f".{folder.name}.part"
             part.mkdir(exist_ok=True)
-            _fetch_all(entry, part, mirror, hub or HuggingFaceHub(), on_file)
+            _fetch_all(entry, part, bring, on_file)
             _verify_part(entry, part)
             if folder.exists():
                 shutil.rmtree(folder)
@@ -106,10 +99,9 @@ def begin(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Pat
     return entry, own, Reading(entry, own)
 
 
-def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
+def lock_from_hub(entry: Entry, hub: Hub) -> Entry:
     """Returns the entry with the digests of its files, each at its commit, or at the newest commit if that is
     unknown."""
-    hub = hub or HuggingFaceHub()
     if not entry.source.startswith(HUB):
         raise WeightsError(f"{entry.name} does not come from the hub; its source is {entry.source}")
     repositories: dict[tuple[str, str | None], _Repository] = {}
@@ -142,9 +134,8 @@ class _Repository:
         return LockedFile(file.path, size, sha256, origin)
 
     def _read(self, name: str) -> tuple[int, str]:
-        with tempfile.TemporaryDirectory(prefix="stoker-lock-") as scratch:
-            self._hub.download(self._name, name, self.commit, Path(scratch))
-            return _size_and_digest(Path(scratch) / name)
+        content = self._hub.read(self._name, name, self.commit)
+        return len(content), hashlib.sha256(content).hexdigest()
 
 
 def lock_from_folder(entry: Entry, folder: Path) -> Entry:
@@ -196,48 +187,18 @@ def _is_whole(entry: Entry, folder: Path) -> bool:
     return True
 
 
-def _fetch_all(entry: Entry, part: Path, mirror: Mirror | None, hub: Hub, on_file: OnFile | None) -> None:
+def _fetch_all(entry: Entry, part: Path, bring: Bring | None, on_file: Callable[[LockedFile], None]) -> None:
     if entry.is_built:
         _builder(entry)(part)
         return
     for file in entry.files:
         to = part / file.path
         if not (to.is_file() and to.stat().st_size == file.size):
+            if bring is None:
+                raise WeightsError(f"{entry.name} is not here; run: stoker weights fetch {entry.named}")
             to.parent.mkdir(parents=True, exist_ok=True)
-            _fetch_one(entry, file, part, mirror, hub)
-        if on_file is not None:
-            on_file(file)
-    shutil.rmtree(part / _ELSEWHERE, ignore_errors=True)
-    hub.tidy(part)
-
-
-def _fetch_one(entry: Entry, file: LockedFile, part: Path, mirror: Mirror | None, hub: Hub) -> None:
-    if mirror is None:
-        _download(entry, file, part, hub)
-    elif isinstance(mirror, Path):
-        shutil.copyfile(mirror / entry.name / file.path, part / file.path)
-    else:
-        mirror(f"{entry.name}/{file.path}", part / file.path)
-
-
-def _download(entry: Entry, file: LockedFile, part: Path, hub: Hub) -> None:
-    """Downloads a file. A file that has another name in its repository is downloaded to a folder of its own,
-    and moved."""
-    origin = entry.origin_of(file)
-    if origin.source == FOLDER:
-        raise WeightsError(
-            f"{entry.name} was locked from a folder, and no hub has it: give the folder that holds the folder"
-            f" {entry.name} with --mirror"
-        )
-    if origin.commit is None:
-        raise WeightsError(f"{entry.name}: its commit is unknown; run: stoker weights lock {entry.named}")
-    repository = origin.source.removeprefix(HUB)
-    if origin.name == file.path:
-        hub.download(repository, file.path, origin.commit, part)
-        return
-    (part / _ELSEWHERE).mkdir(exist_ok=True)
-    hub.download(repository, origin.name, origin.commit, part / _ELSEWHERE)
-    os.replace(part / _ELSEWHERE / origin.name, part / file.path)
+            bring(entry, file, to)
+        on_file(file)
 
 
 def _builder(entry: Entry) -> Callable[[Path], None]:

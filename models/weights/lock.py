@@ -18,6 +18,9 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+LOCK, ENTRIES = "STOKER_WEIGHTS_LOCK", "STOKER_WEIGHTS_ENTRIES"
+"""The path of a lock beside the installation, which an upgrade leaves alone; and entries as a lock's text."""
+
 UNKNOWN: Final = "unknown"
 BUILT: Final = "built:"
 HUB: Final = "huggingface:"
@@ -142,29 +145,57 @@ class Lock:
             raise WeightsError(f"weights.lock has no entry {name!r}; it has {names}") from None
 
     def with_entry(self, entry: Entry) -> Lock:
-        return Lock((self._entries | {entry.name: entry}).values())
+        return self.with_entries((entry,))
+
+    def with_entries(self, entries: Iterable[Entry]) -> Lock:
+        """Returns a lock with these entries in the place of those of the same names."""
+        return Lock((self._entries | {entry.name: entry for entry in entries}).values())
 
 
 def lock_path() -> Path:
-    """Returns the path of this installation's lock."""
+    """Returns the path of the lock: STOKER_WEIGHTS_LOCK, or else this installation's."""
+    return Path(os.environ.get(LOCK) or _installed())
+
+
+def _installed() -> Path:
     return Path(str(resources.files("stoker") / "weights.lock"))
 
 
 def read_lock(path: Path | None = None) -> Lock:
-    """Raises WeightsError if the lock is missing or invalid."""
-    own, path = path, path or lock_path()
+    """Returns the lock at `path`. Without one, the entries of this installation, those of STOKER_WEIGHTS_LOCK
+    in their place, and in place of both those of STOKER_WEIGHTS_ENTRIES, which control fills in for workers.
+    Raises WeightsError if a lock is missing or invalid."""
+    if path is not None:
+        return _read(path, path)
+    found, chosen = _read(_installed()), lock_path()
+    if chosen != _installed() and chosen.exists():
+        found = found.with_entries(_read(chosen).entries)
+    if text := os.environ.get(ENTRIES):
+        found = found.with_entries(_parsed(text, ENTRIES).entries)
+    return found
+
+
+def _read(path: Path, own: Path | None = None) -> Lock:
     try:
-        data = tomllib.loads(path.read_text("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: no text, no TOML, or a vast number
+        text = path.read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
         raise WeightsError(f"cannot read {path.name}: {error}") from error
+    return _parsed(text, path.name, own)
+
+
+def _parsed(text: str, name: str, own: Path | None = None) -> Lock:
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a vast number
+        raise WeightsError(f"cannot read {name}: {error}") from error
     if data.get("version") != VERSION:
         raise WeightsError(
-            f"{path.name} has version {data.get('version')!r}; this installation reads version {VERSION}"
+            f"{name} has version {data.get('version')!r}; this installation reads version {VERSION}"
         )
     try:
-        return Lock(_entry(name, table, own) for name, table in data.get("models", {}).items())
+        return Lock(_entry(entry, table, own) for entry, table in data.get("models", {}).items())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WeightsError(f"{path.name} is damaged: {type(error).__name__}: {error}") from error
+        raise WeightsError(f"{name} is damaged: {type(error).__name__}: {error}") from error
 
 
 def write_lock(lock: Lock, path: Path) -> None:

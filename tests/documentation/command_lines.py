@@ -30,7 +30,20 @@ from tests.documentation.pages import Block
 
 ROOT = Path(__file__).parents[2]
 OTHERS = frozenset(
-    {".", "apt-get", "cd", "chgrp", "cp", "docker", "nvidia-ctk", "pip", "printf", "python3", "systemctl"}
+    {
+        ".",
+        "apt-get",
+        "cd",
+        "chgrp",
+        "cp",
+        "docker",
+        "export",
+        "nvidia-ctk",
+        "pip",
+        "printf",
+        "python3",
+        "systemctl",
+    }
 )
 SEPARATORS = frozenset({"|", "&&", "||", ";", "&"})
 ASSIGNMENT = re.compile(r"[A-Z_]+=.*")

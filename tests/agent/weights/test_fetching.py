@@ -227,7 +227,7 @@ def test_every_refusal_has_a_sentence(store: WeightsStore, server: WeightsServer
     server.statuses[MODEL] = 401
     assert str(failure(anonymous)) == (
         "model.safetensors of owner/repo at c0ffee is refused (401); this agent has no HF_TOKEN, and the"
-        " licence of owner/repo may have to be accepted at the hub"
+        f" licence of owner/repo may have to be accepted at {server.url}/owner/repo"
     )
     server.statuses[MODEL] = 403
     assert "is refused (403); HF_TOKEN of this agent may not read it" in str(failure(known))

@@ -46,57 +46,47 @@ class FakeHub:
         name = path.relative_to(self.folder).as_posix()
         return HubFile(name, len(data), hashlib.sha256(data).hexdigest() if large else None)
 
-    def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
+    def read(self, repo: str, path: str, commit: str) -> bytes:
         self.requests.append(path)
-        data = (self.folder / path).read_bytes()
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if path == self.broken else data)
-        (folder / ".cache").mkdir(exist_ok=True)
+        return (self.folder / path).read_bytes()
 
-    def tidy(self, folder: Path) -> None:
-        (folder / ".cache").rmdir()
+    def bring(self, entry: Entry, file: LockedFile, to: Path) -> None:
+        origin = entry.origin_of(file)
+        data = self.read(origin.source, origin.name, origin.commit or "")
+        to.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if file.path == self.broken else data)
 
 
 class TestFetch:
     def test_from_the_hub(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
         model_folder, fetched = tmp_path / "here" / "flux-tiny", list[str]()
-        weights.fetch(
-            entry, model_folder, hub=FakeHub(folder), on_file=lambda file: fetched.append(file.path)
-        )
+        weights.fetch(entry, model_folder, FakeHub(folder).bring, lambda file: fetched.append(file.path))
         verify(entry, model_folder)
         assert sorted(fetched) == sorted(file.path for file in entry.files)
-
-    def test_from_a_folder(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
-        weights.fetch(entry, tmp_path / "here" / "m", mirror=folder.parent)
-        verify(entry, tmp_path / "here" / "m")
-
-    def test_from_a_mirror_of_objects(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
-        def bring(key: str, to: Path) -> None:
-            to.write_bytes((folder.parent / key).read_bytes())
-
-        weights.fetch(entry, tmp_path / "here" / "m", mirror=bring)
-        verify(entry, tmp_path / "here" / "m")
 
     def test_what_came_wrong_is_refused_and_only_that_is_brought_again(
         self, entry: Entry, folder: Path, tmp_path: Path
     ) -> None:
         model_folder = tmp_path / "here" / "flux-tiny"
         with pytest.raises(WeightsRefused, match=VAE):
-            weights.fetch(entry, model_folder, hub=FakeHub(folder, broken=VAE))
+            weights.fetch(entry, model_folder, FakeHub(folder, broken=VAE).bring)
         assert not model_folder.exists()
         hub = FakeHub(folder)
-        weights.fetch(entry, model_folder, hub=hub)
+        weights.fetch(entry, model_folder, hub.bring)
         assert hub.requests == [VAE]
 
-    def test_a_mirror_that_fails_leaves_no_folder(self, entry: Entry, tmp_path: Path) -> None:
+    def test_what_cannot_be_brought_leaves_no_folder(self, entry: Entry, tmp_path: Path) -> None:
         model_folder = tmp_path / "here" / "flux-tiny"
         with pytest.raises(WeightsError, match="cannot fetch flux-tiny"):
-            weights.fetch(entry, model_folder, mirror=tmp_path / "nothing")
+            weights.fetch(entry, model_folder, FakeHub(tmp_path / "nothing").bring)
         assert not model_folder.exists()
+
+    def test_without_a_way_to_bring_them_the_command_is_named(self, entry: Entry, tmp_path: Path) -> None:
+        with pytest.raises(WeightsError, match="run: stoker weights fetch flux-tiny"):
+            weights.fetch(entry, tmp_path / "here" / "flux-tiny")
 
     def test_what_is_there_and_whole_is_not_fetched(self, entry: Entry, folder: Path) -> None:
         hub = FakeHub(folder)
-        weights.fetch(entry, folder, hub=hub)
+        weights.fetch(entry, folder, hub.bring)
         assert hub.requests == []
 
     def test_what_is_whole_needs_no_right_to_write(self, entry: Entry, folder: Path) -> None:
@@ -109,7 +99,7 @@ class TestFetch:
     def test_what_is_there_and_wrong_is_left_to_its_owner(self, entry: Entry, folder: Path) -> None:
         (folder / VAE).write_bytes((folder / VAE).read_bytes()[:-1])
         with pytest.raises(WeightsError, match=r"Remove .* to fetch it again"):
-            weights.fetch(entry, folder, hub=FakeHub(folder))
+            weights.fetch(entry, folder, FakeHub(folder).bring)
         assert folder.exists()
 
     def test_unknown_digests_are_not_fetched(self, entry: Entry, tmp_path: Path) -> None:
@@ -117,17 +107,12 @@ class TestFetch:
         with pytest.raises(WeightsRefused, match="stoker weights lock m"):
             weights.fetch(blank, tmp_path / "m")
 
-    def test_an_unknown_commit_is_not_fetched(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
-        floating = Entry(entry.name, entry.source, entry.licence, entry.files, commit=None)
-        with pytest.raises(WeightsError, match="its commit is unknown"):
-            weights.fetch(floating, tmp_path / "here" / "m", hub=FakeHub(folder))
-
     def test_two_at_once_fetch_it_once(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
         hub, model_folder, together = FakeHub(folder), tmp_path / "here" / "m", threading.Barrier(2)
 
         def one() -> None:
             together.wait(10)
-            weights.fetch(entry, model_folder, hub=hub)
+            weights.fetch(entry, model_folder, hub.bring)
 
         threads = [threading.Thread(target=one) for _ in range(2)]
         for thread in threads:
@@ -272,12 +257,15 @@ class Repositories:
         self.resolved.append((repo, revision))
         return f"{repo} at {revision}", self.hubs[repo].resolve(repo, revision)[1]
 
-    def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
+    def read(self, repo: str, path: str, commit: str) -> bytes:
         self.requests.append((repo, path, commit))
-        self.hubs[repo].download(repo, path, commit, folder)
+        return self.hubs[repo].read(repo, path, commit)
 
-    def tidy(self, folder: Path) -> None:
-        next(iter(self.hubs.values())).tidy(folder)
+    def bring(self, entry: Entry, file: LockedFile, to: Path) -> None:
+        origin = entry.origin_of(file)
+        to.write_bytes(
+            self.read(origin.source.removeprefix("huggingface:"), origin.name, origin.commit or "")
+        )
 
 
 class TestOrigins:
@@ -319,22 +307,15 @@ class TestOrigins:
     ) -> None:
         model_folder = tmp_path / "here" / "m"
         hub.requests.clear()
-        weights.fetch(filled, model_folder, hub=hub)
+        weights.fetch(filled, model_folder, hub.bring)
         verify(filled, model_folder)
         assert ("they/talk", "single/talk.safetensors", "they/talk at a-branch") in hub.requests
         assert not [path for path in model_folder.iterdir() if path.name.startswith(".")]
 
-    def test_a_mirror_holds_them_under_their_names_here(
-        self, filled: Entry, hub: Repositories, tmp_path: Path
-    ) -> None:
-        weights.fetch(filled, tmp_path / "flux-tiny", hub=hub)
-        weights.fetch(filled, tmp_path / "here" / "m", mirror=tmp_path)
-        verify(filled, tmp_path / "here" / "m")
-
     def test_locked_from_a_folder_they_keep_where_they_come_from(
         self, blank: Entry, filled: Entry, hub: Repositories, tmp_path: Path
     ) -> None:
-        weights.fetch(filled, tmp_path / "m", hub=hub)
+        weights.fetch(filled, tmp_path / "m", hub.bring)
         again = weights.lock_from_folder(blank, tmp_path / "m")
         assert again.digest == filled.digest
         assert [file.origin for file in again.files] == [file.origin for file in blank.files]
@@ -349,15 +330,6 @@ class TestOrigins:
     def test_the_digest_of_an_entry_does_not_ask_where_its_files_come_from(self, filled: Entry) -> None:
         ours = replace(filled, files=tuple(replace(file, origin=None) for file in filled.files))
         assert ours.digest == filled.digest
-
-    def test_an_unknown_commit_of_one_is_not_fetched(
-        self, filled: Entry, hub: Repositories, tmp_path: Path
-    ) -> None:
-        *files, last = filled.files
-        assert last.origin is not None
-        floating = replace(last, origin=replace(last.origin, commit=None))
-        with pytest.raises(WeightsError, match="its commit is unknown"):
-            weights.fetch(replace(filled, files=(*files, floating)), tmp_path / "m", hub=hub)
 
     def test_a_source_that_is_no_hub_is_refused(self, filled: Entry, tmp_path: Path) -> None:
         text = weights.dump_lock(Lock([filled]))
@@ -469,12 +441,3 @@ def test_the_weights_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOKER_WEIGHTS_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert weights.weights_folder() == Path("/cache/stoker/weights")
-
-
-def test_a_hub_that_cannot_be_reached_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
-    hub = weights.HuggingFaceHub()
-    with pytest.raises(WeightsError, match="cannot list they/talk at the hub"):
-        hub.resolve("they/talk", None)
-    with pytest.raises(WeightsError, match=r"cannot download config\.json of they/talk"):
-        hub.download("they/talk", "config.json", "0" * 40, tmp_path)
