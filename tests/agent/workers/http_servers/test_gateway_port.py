@@ -164,7 +164,14 @@ async def silent_strangers(gateway: GatewayPort, *addresses: str, of_each: int) 
         yield
     finally:
         for _, writer in held:
-            writer.close()
+            await closed(writer)
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Closes a connection and waits until its transport has ended, so that no later test finds it open."""
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ async def test_silent_strangers_refuse_control_nothing(addresses: tuple[str, ...
             for _ in range(33):
                 status, _, writer = await connect(address, "w3")
                 assert status == 404
-                writer.close()
+                await closed(writer)
         assert len(gateway._unproven) <= STRANGERS
 
 
