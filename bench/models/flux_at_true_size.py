@@ -50,7 +50,7 @@ def of_profile(names: tuple[str, ...], sides: list[int], steps: int) -> dict[str
     examples = {f"{side}x{side}": functools.partial(image, network, side, 1) for side in sides}
     loaded = Loaded(network, None, "cuda", steps=steps, examples=examples)
     applied: dict[str, str] = {}
-    warm_s = timed(lambda: applied.update(profiles.apply(names, loaded)))
+    warm_s = timed(lambda: applied.update(profiles.apply(names, loaded).done))
     found: dict[str, Any] = {"speed_ups": applied, "warm_up_s": round(warm_s, 1)}
     with block_compile.settled(compiled="block-compile" in applied):
         for side in sides:

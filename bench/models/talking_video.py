@@ -237,7 +237,7 @@ def sped_up(network: Any, size: str, profile: str) -> tuple[dict[str, str], floa
     loaded = Loaded(network, None, "cuda", steps=settings.steps, examples={size: example})
     names = [name for name in profiles.names(profile) if name not in ("planned-placement", "prompt-cache")]
     applied: dict[str, str] = {}
-    seconds = timed(lambda: applied.update(profiles.apply(names, loaded)))
+    seconds = timed(lambda: applied.update(profiles.apply(names, loaded).done))
     return applied, round(seconds, 1)
 
 

@@ -11,6 +11,7 @@ from stoker.models import weights
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry, PipelineNeeds
 from stoker.models.registry import UnknownPipeline, known_pipelines, pipeline
+from stoker.models.speed_ups import profiles
 
 COLUMNS = ("name", "model", "weights", "licence", "about")
 
@@ -61,10 +62,20 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
         "guidance": entry.defaults.guidance if image else None,
         "negative_prompt": entry.defaults.negative_prompt if image else None,
         "profile": entry.profile,
+        "left_out_here": _left_out(entry),
         "gpu_memory": _gpu_memory(entry.needs),
         "inputs": {field: _bounds(rule) for field, rule in schema["properties"].items()},
         "prices": {price["metric"]: f"{price['nano_usd'] / 1e9:.9f} USD" for price in model.prices},
     }
+
+
+def _left_out(entry: PipelineEntry) -> dict[str, str]:
+    """Returns the speed-ups of the pipeline's profile that a GPU of this machine would go without, as far as
+    that is known before the model is loaded. Raises CliError."""
+    try:
+        return profiles.lacking(profiles.chosen(entry))
+    except ValueError as error:
+        raise CliError(str(error)) from None
 
 
 def _gpu_memory(needs: PipelineNeeds) -> str | None:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -25,11 +26,14 @@ from typing import Any, Final
 
 from stoker.models import weights
 from stoker.models.cold_start import stage
+from stoker.models.speed_ups.layers import repeated_blocks
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
 
 log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = "STOKER_COMPILE_CACHE"
+
+COMPILERS: Final = ("cc", "gcc", "clang")
 
 BACKEND: Final = "inductor"
 """torch's compiler. The tests that are not about its speed use one that compiles nothing."""
@@ -41,6 +45,8 @@ def block_compile(loaded: Loaded) -> str:
 
     if not loaded.examples:
         raise NotHere("there is no example to compile for")
+    if BACKEND == "inductor" and (why := no_compiler()):
+        raise NotHere(why)
     blocks = _blocks(loaded.network)
     if any(hasattr(module, "_diffusers_hook") for block in blocks for module in block.modules()):
         raise NotHere("its blocks are moved or cast by hooks, which cannot be compiled")
@@ -70,11 +76,20 @@ def block_compile(loaded: Loaded) -> str:
 
 
 def _blocks(network: Any) -> list[Any]:
-    kinds = getattr(network, "_repeated_blocks", None) or ()
+    kinds = repeated_blocks(network)
     found = [module for module in network.modules() if type(module).__name__ in kinds]
     if not found:
-        raise NotHere(f"diffusers names no repeated blocks of {type(network).__name__}")
+        raise NotHere(f"the repeated blocks of {type(network).__name__} are not known")
     return found
+
+
+def no_compiler() -> str:
+    """Returns why torch cannot compile here: it builds the GPU's launchers with a C compiler, which
+    CC names. Empty if it can."""
+    named = os.environ.get("CC")
+    if any(map(shutil.which, [named] if named else COMPILERS)):
+        return ""
+    return f"there is no C compiler ({named or ' or '.join(COMPILERS)})"
 
 
 def cache_folder() -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stoker.models.speed_ups.layers import separate_projections
+from stoker.models.speed_ups.layers import repeated_blocks, separate_projections
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
 
 CAPABILITY: Final = (8, 9)
@@ -27,7 +27,8 @@ def float8_products(loaded: Loaded) -> str:
         from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_
     except ImportError as error:
         raise NotHere(f"torchao cannot be imported: {error}") from error
-    names = _products(loaded.network)
+    if not (names := _products(loaded.network)):
+        raise NotHere(f"the repeated blocks of {type(loaded.network).__name__} have no product for it")
     config = Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())
     quantize_(loaded.network, config, filter_fn=lambda module, name: name in names)
     return f"{len(names)} layers"
@@ -39,9 +40,8 @@ def _products(network: Any) -> set[str]:
     """
     import torch
 
-    blocks = [
-        name for name, module in network.named_modules() if type(module).__name__ in network._repeated_blocks
-    ]
+    kinds = repeated_blocks(network)
+    blocks = [name for name, module in network.named_modules() if type(module).__name__ in kinds]
     replaced = {
         id(part)
         for module in network.modules()

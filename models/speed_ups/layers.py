@@ -1,4 +1,5 @@
-"""Other layouts of the same weights: fused projections, and channels last in the autoencoder."""
+"""The layers of a network: which blocks it repeats, and other layouts of the same weights: fused projections,
+and channels last in the autoencoder."""
 
 from __future__ import annotations
 
@@ -13,6 +14,16 @@ _FUSED = {
     "to_added_kv": ("add_k_proj", "add_v_proj"),
 }
 """diffusers' names of fused layers, and of the layers that they replace, in the order of their rows."""
+
+
+_REPEATED = {"SD3Transformer2DModel": ("JointTransformerBlock",)}
+"""The blocks that a network repeats, where diffusers names none."""
+
+
+def repeated_blocks(network: Any) -> tuple[str, ...]:
+    """Returns the classes of the blocks that the network repeats; none where they are not known."""
+    named = getattr(network, "_repeated_blocks", None)
+    return tuple(named) if named else _REPEATED.get(type(network).__name__, ())
 
 
 def fused_projections(loaded: Loaded) -> str:

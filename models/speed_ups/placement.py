@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from stoker.models.speed_ups.float8 import float8_storage
+from stoker.models.speed_ups.layers import repeated_blocks
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
 
 GIB: Final = 2**30
@@ -124,7 +125,7 @@ def sizes_of(loaded: Loaded) -> Sizes:
     network, parts = loaded.network, loaded.pipe.components.values()
     modules = [part for part in parts if isinstance(part, torch.nn.Module)]
     encoders = [_bytes(part) for part in modules if part is not network and part is not loaded.vae]
-    kinds = getattr(network, "_repeated_blocks", None) or ()
+    kinds = repeated_blocks(network)
     blocks = [_bytes(module) for module in network.modules() if type(module).__name__ in kinds]
     linear = sum(
         _bytes(module)

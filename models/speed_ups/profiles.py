@@ -5,8 +5,8 @@
     low-memory    as much on the GPU as fits; see `placement`
 
 STOKER_PROFILE chooses one: `fast` for all pipelines, or `flux-1-dev=fast,infinitetalk=low-memory`. Single
-speed-ups may follow: `exact+taylor-seer`. What was applied, how, or why not, is in the log and in the file of
-a result.
+speed-ups may follow: `exact+taylor-seer`. What was applied, and how, is in the log and in the file of a
+result; what was left out, and why, in the log and in what the worker says that it serves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from textwrap import shorten
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +37,9 @@ from stoker.models.speed_ups.speed_up import Apply, Changes, Loaded, NotHere, Sp
 log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = "STOKER_PROFILE"
+
+WHY_MAX: Final = 60
+"""So many characters of a reason stand in what a worker says that it serves; all of them are in its log."""
 
 EXACT, FAST, LOW_MEMORY = "exact", "fast", "low-memory"
 
@@ -90,7 +96,6 @@ PROFILES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "prompt-cache",
             "fused-projections",
             "channels-last",
-            "context-parallel",
             "attention",
             "block-compile",
         ),
@@ -98,7 +103,6 @@ PROFILES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "prompt-cache",
             "fused-projections",
             "channels-last",
-            "context-parallel",
             "attention-8-bit",
             "float8-products",
             "block-compile",
@@ -149,10 +153,25 @@ def makes_alone(applied: Iterable[str]) -> str:
     return next((name for name in applied if name in SPEED_UPS and SPEED_UPS[name].alone), "")
 
 
-def apply(wanted: Sequence[str], loaded: Loaded) -> dict[str, str]:
-    """Applies the speed-ups of these names in turn, and returns how. A speed-up that does not run here is
-    left out, and the log says why."""
-    done = {}
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The speed-ups of a profile on this machine: those that were applied, with how, and those that were
+    `left_out`, with why."""
+
+    done: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def without(left_out: Mapping[str, str]) -> str:
+    """Returns what was left out, and why, as the end of a sentence; empty if nothing was."""
+    names = [f"{name} ({shorten(why, WHY_MAX)})" for name, why in left_out.items()]
+    return f", without {', '.join(names)}" if names else ""
+
+
+def apply(wanted: Sequence[str], loaded: Loaded) -> Applied:
+    """Applies the speed-ups of these names in turn. On a CPU, those that are made for a GPU do not count as
+    left out."""
+    done, left_out = dict[str, str](), dict[str, str]()
     for name in wanted:
         one = SPEED_UPS[name]
         if one.gpu_only and not loaded.on_gpu:
@@ -161,5 +180,21 @@ def apply(wanted: Sequence[str], loaded: Loaded) -> dict[str, str]:
             done[name] = one.apply(loaded)
             log.info("speed-up %s: %s", name, done[name])
         except NotHere as reason:
+            left_out[name] = str(reason)
             log.info("speed-up %s is left out: %s", name, reason)
-    return done
+    return Applied(done, left_out)
+
+
+def lacking(profile: str) -> dict[str, str]:
+    """Returns why speed-ups of the profile cannot run on a GPU of this machine, as far as that is known
+    without a model: by the speed-up's name. Raises ValueError."""
+    wanted = names(profile)
+    return {name: why for name in wanted if (why := _lacks(name))}
+
+
+def _lacks(name: str) -> str:
+    if name == "block-compile":
+        return block_compile.no_compiler()
+    if name == "float8-products" and find_spec("torchao") is None:
+        return "torchao is not installed; it is in the extra gpu"
+    return ""

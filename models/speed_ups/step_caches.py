@@ -12,9 +12,11 @@ however it ended (`forgotten`; diffusers' pipelines do it themselves).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from stoker.models.speed_ups.layers import repeated_blocks
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
 
 LEAST_STEPS: Final = 10
@@ -24,7 +26,12 @@ THRESHOLD: Final = 0.08
 """The relative change of the first block's output up to which the others are left out; the authors of the
 method give it for FLUX.1."""
 
-KNOWN: Final = ("FluxTransformer2DModel", "QwenImageTransformer2DModel", "TalkingTransformer3DModel")
+KNOWN: Final = (
+    "FluxTransformer2DModel",
+    "QwenImageTransformer2DModel",
+    "SD3Transformer2DModel",
+    "TalkingTransformer3DModel",
+)
 """The networks for which the caches are tested. diffusers' do not take the blocks of the others."""
 
 
@@ -84,12 +91,43 @@ def _check(loaded: Loaded) -> None:
     name = type(loaded.network).__name__
     if name not in KNOWN:
         raise NotHere(f"diffusers has no cache for the blocks of {name}")
-    if (
-        sum(type(module).__name__ in loaded.network._repeated_blocks for module in loaded.network.modules())
-        < 2
-    ):
+    kinds = repeated_blocks(loaded.network)
+    if sum(type(module).__name__ in kinds for module in loaded.network.modules()) < 2:
         raise NotHere("the network has one block, and none after the first to leave out")
     if loaded.steps < LEAST_STEPS:
         raise NotHere(f"a job has {loaded.steps} steps, which are too few to leave one out")
+    _take_caches(loaded.network)
     if loaded.network.is_cache_enabled:
         raise NotHere("another cache is in use")
+
+
+def _take_caches(network: Any) -> None:
+    """Gives a network of diffusers that takes no caches, as that of Stable Diffusion 3, what the others have.
+    Its pipeline makes one forward a step, with one state."""
+    from diffusers.models.cache_utils import CacheMixin
+
+    kind = type(network)
+    if issubclass(kind, CacheMixin):
+        return
+
+    def forward(self: Any, *arguments: Any, **named: Any) -> Any:
+        with kept_for(self, "all"):
+            return kind.forward(self, *arguments, **named)
+
+    functools.update_wrapper(forward, kind.forward)
+    network.__class__ = type(kind.__name__, (CacheMixin, kind), {"forward": forward})
+    for module in network.modules():
+        if getattr(module, "context_pre_only", False) and hasattr(module, "norm1_context"):
+            module.forward = _with_text(module.forward)
+
+
+def _with_text(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets a last block return the text's tokens as they came, in place of None: nothing reads them, but the
+    first block cache subtracts them."""
+
+    @functools.wraps(forward)
+    def returns(hidden_states: Any, encoder_hidden_states: Any, *rest: Any, **named: Any) -> Any:
+        text, hidden = forward(hidden_states, encoder_hidden_states, *rest, **named)
+        return encoder_hidden_states if text is None else text, hidden
+
+    return returns

@@ -99,6 +99,7 @@ class TalkingVideo:
         if hasattr(self.pipeline, "warm"):
             with stage("warm up"):
                 self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
+        self.serves += profiles.without(getattr(self.pipeline, "left_out", {}))
         self.memory = MemoryGauge(self.device)
         with stage("safety checker"):
             chosen = os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT

@@ -47,6 +47,7 @@ class InfiniteTalk:
         small = profiles.AT_LOAD in profiles.names(profile)
         self.parts = loading.load(folder, device, self.settings, small=small)
         self.speed_ups: Mapping[str, str] = {profiles.AT_LOAD: "weights in float8"} if small else {}
+        self.left_out: Mapping[str, str] = {}
         self.encode_prompt: Callable[[Sequence[str]], tuple[torch.Tensor, ...]] = functools.partial(
             encode_prompts, self.parts
         )
@@ -71,7 +72,8 @@ class InfiniteTalk:
             cache=block_compile.cache_folder(),
         )
         rest = [name for name in profiles.names(self.profile) if name != profiles.AT_LOAD]
-        self.speed_ups = {**self.speed_ups, **profiles.apply(rest, loaded)}
+        applied = profiles.apply(rest, loaded)
+        self.speed_ups, self.left_out = {**self.speed_ups, **applied.done}, applied.left_out
         if loaded.on_gpu:
             for (width, height), example in zip(warmed, examples.values(), strict=True):
                 if "block-compile" not in self.speed_ups:

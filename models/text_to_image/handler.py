@@ -93,6 +93,7 @@ class TextToImage:
         if hasattr(self.pipeline, "warm"):
             with stage("warm up"):
                 self.pipeline.warm(warm_sizes.chosen(SIZES), self.entry.defaults)
+        self.serves += profiles.without(getattr(self.pipeline, "left_out", {}))
         self.memory = MemoryGauge(self.device)
         with stage("previews"):
             self._previewer = previews.fit(self.pipeline, self.entry)

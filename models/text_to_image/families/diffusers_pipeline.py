@@ -103,12 +103,14 @@ class DiffusersPipeline:
         self._own_scheduler = self.pipe.scheduler
         self.device, self.profile = device, profile
         self.speed_ups: Mapping[str, str] = {}
+        self.left_out: Mapping[str, str] = {}
         if not at_load:
             with stage("to device"):
                 self.pipe.to(device)
         self._loras = Loras(self.pipe, loras or {})
         if at_load:
-            self.speed_ups = profiles.apply([profiles.AT_LOAD], self._loaded())
+            applied = profiles.apply([profiles.AT_LOAD], self._loaded())
+            self.speed_ups, self.left_out = applied.done, applied.left_out
         attention.choose(getattr(self.pipe, self.network), device, head_width=self.head_width)
 
     @classmethod
@@ -128,7 +130,9 @@ class DiffusersPipeline:
                 examples[f"{width}x{height} with LoRAs"] = functools.partial(self.generate, changed, _ignore)
         loaded = self._loaded(defaults.steps, examples)
         rest = [name for name in profiles.names(self.profile) if name != profiles.AT_LOAD]
-        self.speed_ups = {**self.speed_ups, **profiles.apply(rest, loaded)}
+        applied = profiles.apply(rest, loaded)
+        self.speed_ups = {**self.speed_ups, **applied.done}
+        self.left_out = {**self.left_out, **applied.left_out}
         if loaded.on_gpu and not self._is_compiled:
             for example in examples.values():
                 example()

@@ -104,7 +104,7 @@ def test_blocks_with_hooks_and_networks_without_blocks_are_left(flux: Any) -> No
     with pytest.raises(NotHere, match="there is no example"):
         block_compile.block_compile(loaded(flux))
     found = loaded(flux, examples={"a": print})
-    with pytest.raises(NotHere, match="names no repeated blocks of Linear"):
+    with pytest.raises(NotHere, match="the repeated blocks of Linear are not known"):
         block_compile._blocks(torch.nn.Linear(1, 1))
     flux.pipe.transformer.enable_layerwise_casting(torch.float8_e4m3fn, torch.float32)
     with pytest.raises(NotHere, match="hooks, which cannot be compiled"):

@@ -107,6 +107,7 @@ def test_what_does_not_run_is_left_out_with_its_reason(
     two = SpeedUp("two", "Two.", Changes.NOTHING, runs)
     monkeypatch.setattr(profiles, "SPEED_UPS", {"one": one, "two": two})
     with caplog.at_level("INFO"):
-        assert profiles.apply(["one", "two"], Loaded(None, None, "cuda")) == {"two": "at once"}
+        applied = profiles.apply(["one", "two"], Loaded(None, None, "cuda"))
+        assert (applied.done, list(applied.left_out)) == ({"two": "at once"}, ["one"])
     assert "speed-up one is left out: the moon is full" in caplog.text
-    assert profiles.apply(["one", "two"], Loaded(None, None, "cpu")) == {}
+    assert profiles.apply(["one", "two"], Loaded(None, None, "cpu")) == profiles.Applied({}, {})
