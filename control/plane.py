@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from stoker import __version__
 from stoker.control import store
 from stoker.control.auth.callers import Callers
 from stoker.control.auth.secret_references import SecretValues
@@ -33,6 +34,8 @@ from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.jobs.webhooks import Post, Webhooks
+from stoker.control.metrics.events import Events
+from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.connected_nodes import ConnectedNodes
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
@@ -99,7 +102,10 @@ class Plane:
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)
         dispatch.on_look = requests.look
-        self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel)
+        self.events = events = Events(__version__)
+        dispatch.on_claim = events.claimed
+        self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed)
+        self.scrapes = Scrapes(events, commits, endpoints, cluster, clock)
         self.management = ManagedResources(
             settings,
             commits,
@@ -134,7 +140,9 @@ class Plane:
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
         )
-        self.webhooks = Webhooks(commits, self.queries, post, changes.webhook_due, clock, settings.spool)
+        self.webhooks = Webhooks(
+            commits, self.queries, post, changes.webhook_due, clock, events.webhook, settings.spool
+        )
         self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
         self.commands = JobCommands(
             settings,
@@ -164,6 +172,7 @@ class Plane:
             changes,
             self.management.pods.seen,
             self.management.volumes.measured,
+            self.events.started,
             self._clock,
         )
         return ConnectedNodes(

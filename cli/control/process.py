@@ -165,7 +165,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
         await stack.enter_async_context(_running(plane.run(), "plane", stop))
-        await stack.enter_async_context(_running(_watch_database(store), "database file watched", stop))
+        await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))
         grpc = await serve(
             options.grpc_host,
             options.grpc_port,
@@ -296,6 +296,15 @@ async def _running(running: Coroutine[Any, Any, None], name: str, stop: asyncio.
         await asyncio.wait([work])
         if not work.cancelled():
             work.result()
+
+
+async def _watched(store: Store, plane: Plane) -> None:
+    """Measures the loop's lag, and watches the database file: raises StoreError."""
+    lag = asyncio.create_task(plane.events.watch_lag(), name="lag of the loop")
+    try:
+        await _watch_database(store)
+    finally:
+        lag.cancel()
 
 
 async def _watch_database(store: Store) -> None:

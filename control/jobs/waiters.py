@@ -93,15 +93,20 @@ def _stopping() -> UncertainCommit:
 
 
 class JobChanges:
-    """The consequences of committed changes. `cancel` stops an attempt on its node; `webhook_due` is set when
-    a job ended that has a webhook."""
+    """The consequences of committed changes. `cancel` stops an attempt on its node; `count` counts a change;
+    `webhook_due` is set when a job ended that has a webhook."""
 
     def __init__(
-        self, waiters: JobWaiters, dispatch: Dispatch, cancel: Callable[[str, Cancel], None]
+        self,
+        waiters: JobWaiters,
+        dispatch: Dispatch,
+        cancel: Callable[[str, Cancel], None],
+        count: Callable[[Changed], None],
     ) -> None:
         self._waiters = waiters
         self._dispatch = dispatch
         self._cancel = cancel
+        self._count = count
         self.webhook_due = asyncio.Event()
 
     def take_back(self, claimed: Iterable[Claimed]) -> None:
@@ -112,6 +117,7 @@ class JobChanges:
     def apply(self, changed: Iterable[Changed]) -> None:
         """Acts on changes of jobs. To be called once the changes are committed."""
         for change in changed:
+            self._count(change)
             if change.gone:
                 self._waiters.gone(change.job, NotFound(f"job {change.job}: its time has passed"))
             else:

@@ -67,14 +67,16 @@ class Webhooks:
         post: Post,
         wake: asyncio.Event,
         clock: Callable[[], float],
+        count: Callable[[bool], None],
         spool: str | None = None,
     ) -> None:
-        """Begins with no delivery under way. `spool`: the folder for large bodies; None: the system's for
-        temporary files."""
+        """Begins with no delivery under way. `count` is called with the result of each try. `spool`: the
+        folder for large bodies; None: the system's for temporary files."""
         self._commits = commits
         self._queries = queries
         self._post = post
         self._clock = clock
+        self._count = count
         self._under_way: dict[str, Waiter] = {}
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._spool = spool
@@ -150,6 +152,8 @@ class Webhooks:
     async def _note(self, delivery: Delivery, delivered: bool | None) -> None:
         """Stores the result of a try, again until the store takes it: a row that stays as it was would be
         sent again at once."""
+        if delivered is not None:
+            self._count(delivered)
         logged = False
         while True:
             now = self._clock()

@@ -37,6 +37,7 @@ from stoker.wire.messages import (
     Refused,
     Released,
     Report,
+    StartStage,
     Uploading,
     Usage,
     VolumeUsed,
@@ -57,7 +58,7 @@ class _Committed:
 
 class NodeReports:
     """The committer of nodes' reports. `pods_seen` and `volume_used` take what nodes report of pods and
-    volumes."""
+    volumes, `started` the endpoint and the stages of a worker that became ready."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class NodeReports:
         changes: JobChanges,
         pods_seen: Callable[[Sequence[WantedPod]], None],
         volume_used: Callable[[VolumeUsed], None],
+        started: Callable[[str, Sequence[StartStage]], None],
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
@@ -81,6 +83,7 @@ class NodeReports:
         self._changes = changes
         self.pods_seen = pods_seen
         self._volume_used = volume_used
+        self._started = started
         self._clock = clock
 
     async def receive(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
@@ -260,6 +263,8 @@ class NodeReports:
         elif worker.state != "stopping":
             if state.state != worker.state:
                 worker.idle_since = self._clock()
+            if state.state == "ready" and worker.state == "starting":
+                self._started(worker.endpoint, state.cold_start)
             worker.state, worker.reason = state.state, state.reason
             worker.was_ready = worker.was_ready or state.state == "ready"
             if state.state == "stopping" and worker.spec is not None:

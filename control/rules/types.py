@@ -202,6 +202,7 @@ class Changed:
 
     `view` is there when the job ended, as its caller may see it. `losers` are the object-key prefixes of
     attempts that produced nothing that counts. `gone`: the record was deleted, since its time has passed.
+    `cause`: of a job that waits again, why.
     """
 
     job: str
@@ -211,6 +212,7 @@ class Changed:
     view: JobView | None = None
     losers: tuple[str, ...] = ()
     gone: bool = False
+    cause: str = ""
 
 
 @record(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class Dispatch:
         """Nothing is claimed any more: this process goes, and what it claimed now might never be sent."""
         self.on_look: Callable[[str], None] = lambda endpoint: None
         """Called with each endpoint of whose workers one may be free, ready or gone."""
+        self.on_claim: Callable[[str], None] = lambda endpoint: None
+        """Called with the endpoint of each attempt that is given to a worker."""
 
     # -- reservations
 
@@ -63,6 +65,7 @@ class Dispatch:
         self._cluster.settle(slots, taken, self._clock())
         for job in claimed:
             self._assign(job)
+            self.on_claim(job.endpoint)
         if len(claimed) < sum(slot.free for slot in slots):
             for endpoint in {slot.endpoint for slot in slots}:
                 self.look(endpoint)

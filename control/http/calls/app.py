@@ -26,6 +26,7 @@ from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.front import Front
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.calls.unserved import unserved
+from stoker.control.http.health.metrics import metrics
 from stoker.control.plane import Plane
 
 NO_PATH = "there is nothing at this path; operations are at /v2/{endpoint_id}/{operation}, see /docs"
@@ -97,6 +98,7 @@ def make_app(
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
     app.include_router(welcome.router)
     app.include_router(unserved(plane.callers))
+    app.include_router(metrics(plane))
     if probes is not None:
         app.include_router(probes)
     app.router.routes.append(assets())

@@ -19,15 +19,16 @@ def probes(readiness: Readiness) -> APIRouter:
 
     @router.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz() -> Response:
-        return _json(200, {"status": "ok"})
+        return json_answer(200, {"status": "ok"})
 
     @router.api_route("/ready", methods=["GET", "HEAD"])
     async def ready() -> Response:
-        return _json(*answer(*await readiness.look()))
+        return json_answer(*answer(*await readiness.look()))
 
     return router
 
 
-def _json(status: int, body: dict[str, object]) -> Response:
+def json_answer(status: int, body: dict[str, object]) -> Response:
+    """Returns an answer that no cache keeps."""
     headers = {"Cache-Control": "no-store"}
     return Response(orjson.dumps(body), status, headers, media_type="application/json")

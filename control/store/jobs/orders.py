@@ -176,7 +176,7 @@ def retry(
     if row is not None:
         _forget_result(conn, endpoint, AttemptKey(job, row[1]), row[0])
     found = view(conn, account, endpoint, job, now)
-    return found, None if row is None else Changed(job, endpoint, JobState.IN_QUEUE)
+    return found, None if row is None else Changed(job, endpoint, JobState.IN_QUEUE, cause="requested")
 
 
 def _forget_result(conn: Conn, endpoint: str, last: AttemptKey, seq: int) -> None:

@@ -295,7 +295,7 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     bill(conn, node, outcome, _executed(outcome), account, endpoint, now)
     if not own_bucket:
         done.orphans += outcome.artifacts
-    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
+    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end))
     return True
 
 
@@ -330,7 +330,8 @@ def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered
     again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
     backoffs += not report.at_once
     _requeue(conn, values, again, Counts(*counted), refused + 1, backoffs, low)
-    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
+    cause = "handed_back" if report.at_once else "refused"
+    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause))
 
 
 # ---- ends that come too late ----------------------------------------------------------------------

@@ -111,7 +111,7 @@ def hand_back(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Chang
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     values |= {"not_before": again.not_before, "reason": again.why}
     row = conn.run(_HAND_BACK, values).fetchone()
-    return () if row is None else (Changed(key.job, row[0], JobState.IN_QUEUE),)
+    return () if row is None else (Changed(key.job, row[0], JobState.IN_QUEUE, cause="not_sent"),)
 
 
 def drop_attempt(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Changed, ...]:
@@ -140,7 +140,8 @@ def put_back(
     values |= {"not_before": again.not_before, "rank": RANK[bool(low), True], "reason": again.why}
     values |= {"lost": int(lost is not None), "suspect": int(lost is not None and not ahead)}
     found = conn.run(_DROP if lost is None else _LOSE, values)
-    return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if found.rowcount else []
+    cause = "dropped" if lost is None else "node_lost"
+    return [Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause)] if found.rowcount else []
 
 
 def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:

@@ -1,0 +1,128 @@
+"""Measures what is now: queues, workers, nodes and their devices. Pure: a snapshot goes in, gauges come
+out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+
+from stoker.control.rules.types import QueueSample
+from stoker.control.scheduling.cluster_state import NodeState
+from stoker.control.scheduling.placed import PlacedWorker
+from stoker.wire.messages import Device, DeviceSample
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The knowledge of control at one moment. `endpoints` are the ids of all; `queues` has those with living
+    jobs. `read_s`: how long the database took to answer."""
+
+    now: float
+    endpoints: Sequence[str]
+    queues: Mapping[str, QueueSample]
+    workers: Sequence[PlacedWorker]
+    nodes: Sequence[NodeState]
+    sessions: int
+    read_s: float
+
+
+class Measures:
+    """Implements a collector of prometheus_client over one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._of = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _queues(self._of)
+        yield _workers(self._of)
+        yield from _nodes(self._of)
+        yield GaugeMetricFamily("stoker_sessions", "Nodes that are connected.", self._of.sessions)
+        yield GaugeMetricFamily(
+            "stoker_database_read_seconds",
+            "How long the database took to answer the read for this scrape.",
+            self._of.read_s,
+        )
+
+
+def _queues(of: Snapshot) -> Iterator[Metric]:
+    waiting = GaugeMetricFamily(
+        "stoker_jobs_waiting",
+        "Jobs in the queue, by priority; counted up to a bound.",
+        labels=["endpoint", "priority"],
+    )
+    running = GaugeMetricFamily("stoker_jobs_in_progress", "Jobs that workers have.", labels=["endpoint"])
+    age = GaugeMetricFamily(
+        "stoker_queue_age_seconds", "How long the job waits that waits longest.", labels=["endpoint"]
+    )
+    for endpoint in of.endpoints:
+        queue = of.queues.get(endpoint, QueueSample(endpoint))
+        waiting.add_metric([endpoint, "normal"], queue.queued)
+        waiting.add_metric([endpoint, "low"], queue.low)
+        running.add_metric([endpoint], queue.in_progress)
+        since = of.now if queue.waiting_since is None else queue.waiting_since
+        age.add_metric([endpoint], max(of.now - since, 0.0))
+    yield from (waiting, running, age)
+
+
+def _workers(of: Snapshot) -> Metric:
+    found = GaugeMetricFamily(
+        "stoker_workers",
+        "Workers, by state: starting, idle, busy, unhealthy, stopping.",
+        labels=["endpoint", "state"],
+    )
+    counted = Counter((worker.endpoint, state_of(worker)) for worker in of.workers)
+    for (endpoint, state), number in sorted(counted.items()):
+        found.add_metric([endpoint, state], number)
+    return found
+
+
+def state_of(worker: PlacedWorker) -> str:
+    """Returns the worker's state; of a ready one, if it has jobs."""
+    if worker.state != "ready":
+        return worker.state
+    return "busy" if worker.jobs else "idle"
+
+
+_MEASURED = (
+    ("memory_used_bytes", "Memory of the device that is in use.", "memory_used"),
+    ("utilisation_percent", "The device's utilisation.", "utilisation"),
+    ("temperature_celsius", "The device's temperature.", "temperature"),
+    ("power_watts", "What the device draws.", "power"),
+    ("ecc_uncorrected_errors", "Memory errors that were not corrected.", "ecc_uncorrected"),
+)
+
+
+def _nodes(of: Snapshot) -> Iterator[Metric]:
+    takes = GaugeMetricFamily(
+        "stoker_node_takes_workers", "1 if new workers may go to the node.", labels=["node"]
+    )
+    for node in of.nodes:
+        takes.add_metric([node.node], 0 if node.closed else 1)
+    yield takes
+    yield from _devices([(node, device) for node in of.nodes for device in node.devices])
+
+
+def _devices(found: Sequence[tuple[NodeState, Device]]) -> Iterator[Metric]:
+    labels = ["node", "device", "name"]
+    healthy = GaugeMetricFamily(
+        "stoker_device_healthy", "1 if workers may be placed on the device.", labels=labels
+    )
+    total = GaugeMetricFamily("stoker_device_memory_bytes", "The device's memory.", labels=labels)
+    measured = {
+        field: GaugeMetricFamily(f"stoker_device_{name}", about, labels=labels)
+        for name, about, field in _MEASURED
+    }
+    for node, device in found:
+        named = [node.node, device.uuid, device.name]
+        sample = node.samples.get(device.uuid, DeviceSample(device.uuid))
+        healthy.add_metric(named, 0 if sample.ill else 1)
+        if device.memory_total is not None:
+            total.add_metric(named, device.memory_total)
+        for field, family in measured.items():
+            if (value := getattr(sample, field)) is not None:
+                family.add_metric(named, value)
+    yield from (healthy, total, *measured.values())

@@ -1,0 +1,52 @@
+"""Answers a scrape: all counts and measures in Prometheus's text format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from stoker.control import store
+from stoker.control.config.endpoints import Endpoints
+from stoker.control.metrics.events import Events
+from stoker.control.metrics.measures import Measures, Snapshot
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.store.database.commits import Commits
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class Scrapes:
+    """The answers to scrapes of one control process."""
+
+    def __init__(
+        self,
+        events: Events,
+        commits: Commits,
+        endpoints: Endpoints,
+        cluster: ClusterState,
+        clock: Callable[[], float],
+    ) -> None:
+        self._events, self._commits, self._endpoints = events, commits, endpoints
+        self._cluster, self._clock = cluster, clock
+
+    async def text(self) -> bytes:
+        """Returns the text. Raises Unavailable where the database does not answer."""
+        begun = time.monotonic()
+        queues = await self._commits.read(store.queue_sample)
+        there = sorted(self._endpoints.by_id)
+        self._events.forget(there)
+        cluster = self._cluster
+        snapshot = Snapshot(
+            now=self._clock(),
+            endpoints=there,
+            queues=queues,
+            workers=tuple(cluster.workers.values()),
+            nodes=tuple(cluster.nodes.values()),
+            sessions=len(cluster.nodes),
+            read_s=time.monotonic() - begun,
+        )
+        now = CollectorRegistry()
+        now.register(Measures(snapshot))
+        return generate_latest(self._events.registry) + generate_latest(now)

@@ -1,0 +1,82 @@
+"""Gauges of any snapshot can be parsed, and add up to what there is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from stoker.control.metrics.measures import Measures, Snapshot
+from stoker.control.rules.types import QueueSample
+from stoker.control.scheduling.cluster_state import NodeState
+from stoker.control.scheduling.placed import PlacedWorker
+from stoker.wire.messages import AttemptKey, Device, DeviceSample
+
+Samples = dict[tuple[str, ...], float]
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+QUEUES = st.dictionaries(
+    NAMES,
+    st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.none() | st.floats(0.0, 2e9)).map(
+        lambda found: QueueSample("", *found)
+    ),
+    max_size=3,
+)
+WORKERS = st.lists(
+    st.tuples(NAMES, st.sampled_from(["starting", "ready", "unhealthy", "stopping"]), st.booleans()),
+    max_size=6,
+).map(
+    lambda found: tuple(
+        PlacedWorker(f"w{n}", endpoint, 1, "node", 1, state, busy={AttemptKey("j", 1): 0.0} if busy else {})
+        for n, (endpoint, state, busy) in enumerate(found)
+    )
+)
+SAMPLES = st.builds(
+    DeviceSample,
+    st.just("GPU-1"),
+    memory_used=st.none() | st.integers(0, 1 << 40),
+    utilisation=st.none() | st.integers(0, 100),
+    temperature=st.none() | st.integers(0, 120),
+    ill=st.sampled_from(["", "it burns"]),
+)
+
+
+def parsed(snapshot: Snapshot) -> dict[str, Samples]:
+    """The values of each gauge, by its labels in the order of their names."""
+    registry = CollectorRegistry()
+    registry.register(Measures(snapshot))
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return {
+        family.name: {
+            tuple(value for _, value in sorted(one.labels.items())): one.value for one in family.samples
+        }
+        for family in families
+    }
+
+
+@given(QUEUES, WORKERS, SAMPLES, NAMES)
+def test_of_any_snapshot(
+    queues: dict[str, QueueSample], workers: tuple[PlacedWorker, ...], sample: DeviceSample, name: str
+) -> None:
+    node = NodeState(name, 1, (Device("GPU-1", "gpu", "H100"), Device("cpu", "cpu", "CPU")))
+    node.note([sample])
+    endpoints = [*queues, "idle one"]
+    found = parsed(Snapshot(1e9, endpoints, queues, workers, (node,), 1, 0.01))
+    waiting = found["stoker_jobs_waiting"]
+    assert sum(waiting.values()) == sum(queue.queued + queue.low for queue in queues.values())
+    assert len(waiting) == 2 * len(set(endpoints)), "an endpoint without jobs is zero, not missing"
+    assert all(age >= 0 for age in found["stoker_queue_age_seconds"].values())
+    assert sum(found.get("stoker_workers", {}).values()) == len(workers)
+    busy = sum(worker.state == "ready" and bool(worker.busy) for worker in workers)
+    assert sum(n for (_, state), n in found.get("stoker_workers", {}).items() if state == "busy") == busy
+    assert found["stoker_device_healthy"]["GPU-1", "H100", name] == (0 if sample.ill else 1)
+    used = found.get("stoker_device_memory_used_bytes", {})
+    assert used == ({} if sample.memory_used is None else {("GPU-1", "H100", name): sample.memory_used})
+
+
+def test_a_node_that_takes_nothing_new() -> None:
+    nodes = NodeState("a", 1, ()), NodeState("b", 1, (), drained=True)
+    found = parsed(Snapshot(0.0, (), {}, (), nodes, 2, 0.0))
+    assert found["stoker_node_takes_workers"] == {("a",): 1, ("b",): 0}
+    assert found["stoker_sessions"] == {(): 2}
