@@ -161,7 +161,7 @@ def _bytes_of(folder: Path) -> int:
 def show(folder: Path, lock_file: Path | None = None, *, as_json: bool) -> None:
     """Lists the entries. Computes no hash: `verified` is the last result of a fetch, a worker or `verify`."""
     records = [_record(entry, folder) for entry in read_lock(lock_file).entries]
-    rows = [[_cell(record[name]) for name in COLUMNS] for record in records]
+    rows = [[_cell(name, record[name]) for name in COLUMNS] for record in records]
     tables.show(COLUMNS, rows, records, as_json=as_json)
 
 
@@ -174,12 +174,14 @@ def _record(entry: Entry, folder: Path) -> dict[str, Any]:
         else True,
         "fetched": known is not None,
         "verified": known or False,
-        "size": _size(entry),
+        "size": entry.size,
         "licence": entry.licence,
     }
 
 
-def _cell(value: str | bool) -> str:
+def _cell(column: str, value: str | bool | int | None) -> str:
+    if column == "size":
+        return "size unknown" if value is None else _bytes(int(value))
     return value if isinstance(value, str) else "yes" if value else "no"
 
 

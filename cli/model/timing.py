@@ -28,8 +28,8 @@ from rich.console import Console
 from stoker.cli import tables
 from stoker.cli.errors import CliError
 from stoker.cli.model.listing import known
-from stoker.cli.model.local_files import served
 from stoker.cli.predict.device import first_device
+from stoker.cli.predict.local_files import served
 from stoker.cli.predict.run import save_files
 from stoker.models.checked_input import InvalidInput
 from stoker.models.hosted import MODELS

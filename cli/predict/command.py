@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +21,11 @@ def predict(
     ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="One value of the input; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="One value of the input; NAME=@FILE is a URL of that local file; may be repeated.",
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for the files of the output.")
@@ -44,9 +49,18 @@ def predict(
         folder = Path(source.rpartition(":")[0]).parent
         run_after_changes(folder, _arguments(source, input_, sets or [], out, cpu))
         return
+    from stoker.cli.predict.local_files import served_as
     from stoker.cli.predict.run import run
 
-    raise typer.Exit(run(source, typed, out, use_gpu=not cpu))
+    with served_as(typed, _local_files(typed)) as known:
+        status = run(source, known, out, use_gpu=not cpu)
+    raise typer.Exit(status)
+
+
+def _local_files(typed: Mapping[str, Any]) -> dict[str, Path]:
+    """Returns the files of the values that read `@FILE`; a text of which there is no file stays a text."""
+    texts = {name: value for name, value in typed.items() if isinstance(value, str) and value[:1] == "@"}
+    return {name: Path(value[1:]) for name, value in texts.items() if Path(value[1:]).is_file()}
 
 
 def _absolute(handler: str) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.cli.errors import CliError
+from stoker.cli.jobs.text import shortened
 from stoker.cli.predict.device import first_device
 from stoker.cli.terminal import json_text, print_text
 from stoker.worker.errors import RegistrationError, describe
@@ -104,6 +105,8 @@ def _save(file: LocalFile, folder: Path, taken: set[Path]) -> str:
 
 
 def _print_event(kind: str, value: Any) -> None:
+    """Prints progress or a chunk; at a terminal, with long texts cut, as previews are."""
+    value = shortened(value) if sys.stderr.isatty() else value
     print_text(f"{kind} {json.dumps(value, ensure_ascii=False, default=str)}", to_stderr=True)
 
 

@@ -127,8 +127,9 @@ class Entry:
 class Lock:
     """All entries, by name. Immutable: `with_entry` returns a new lock."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._entries = {entry.name: entry for entry in entries}
+    def __init__(self, entries: Iterable[Entry], name: str = "weights.lock") -> None:
+        """Keeps the name of the file for messages."""
+        self._entries, self.name = {entry.name: entry for entry in entries}, name
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -142,14 +143,14 @@ class Lock:
             return self._entries[name]
         except KeyError:
             names = ", ".join(self._entries) or "none"
-            raise WeightsError(f"weights.lock has no entry {name!r}; it has {names}") from None
+            raise WeightsError(f"{self.name} has no entry {name!r}; it has {names}") from None
 
     def with_entry(self, entry: Entry) -> Lock:
         return self.with_entries((entry,))
 
     def with_entries(self, entries: Iterable[Entry]) -> Lock:
         """Returns a lock with these entries in the place of those of the same names."""
-        return Lock((self._entries | {entry.name: entry for entry in entries}).values())
+        return Lock((self._entries | {entry.name: entry for entry in entries}).values(), self.name)
 
 
 def lock_path() -> Path:
@@ -193,7 +194,7 @@ def _parsed(text: str, name: str, own: Path | None = None) -> Lock:
             f"{name} has version {data.get('version')!r}; this installation reads version {VERSION}"
         )
     try:
-        return Lock(_entry(entry, table, own) for entry, table in data.get("models", {}).items())
+        return Lock((_entry(entry, table, own) for entry, table in data.get("models", {}).items()), name)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WeightsError(f"{name} is damaged: {type(error).__name__}: {error}") from error
 

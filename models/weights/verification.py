@@ -189,7 +189,8 @@ def _unexpected(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[P
         if not stat.S_ISREG(status.st_mode):
             yield Problem(path, "is not a regular file")
         elif path not in locked:
-            yield Problem(path, check_format(Path(path)) or "is not in weights.lock")
+            lock = "weights.lock" if entry.lock is None else entry.lock.name
+            yield Problem(path, check_format(Path(path)) or f"is not in {lock}")
         elif Path(path).suffix.lower() not in LOADED:
             yield Problem(path, check_format(Path(path)) or "")
 

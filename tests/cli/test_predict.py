@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.predict.run import save_files
+from stoker.cli.predict.run import _print_event, save_files
 from stoker.worker.testing import LocalFile
 
 COMMAND = [sys.executable, "-m", "stoker.cli", "predict"]
@@ -195,3 +195,31 @@ def test_files_of_one_name_are_all_kept(tmp_path: Path) -> None:
         1,
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "to"], "no name leaves the folder"
+
+
+READS = """
+import urllib.request
+def handler(job):
+    with urllib.request.urlopen(job.input["image"]) as answer:
+        read = answer.read().decode()
+    job.progress({"preview": "x" * 5000})
+    return {"read": read, "to": job.input["to"], "text": job.input["text"]}
+"""
+
+
+def test_a_local_file_is_given_as_a_url_and_a_text_stays_a_text(tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text(READS)
+    (tmp_path / "a b.txt").write_text("contents")
+    sets = [f"--set={one}" for one in ("image=@a b.txt", "to=@nobody", "text=plain")]
+    done = predict("reads.py", *sets, folder=tmp_path)
+    assert json.loads(done.stdout) == {"read": "contents", "to": "@nobody", "text": "plain"}, done.stderr
+    assert "x" * 5000 in done.stderr, "whole for a program that reads"
+
+
+def test_a_preview_is_cut_at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _print_event("progress", {"preview": "x" * 5000, "step": 1})
+    cut = '{"preview": "xxxxxxxxxxxxxxxxxxxx… (5000 characters)", "step": 1}'
+    assert capsys.readouterr().err == f"progress {cut}\n"

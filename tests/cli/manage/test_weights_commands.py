@@ -108,7 +108,10 @@ def test_what_is_locked_here_and_verified_is_listed(capsys: pytest.CaptureFixtur
     stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
     assert listed(capsys)["flux-tiny"][:3] == ["yes", "yes", "yes"]
     code, printed = stoker(capsys, "list", "--dir", "w", "--json")
-    (tiny,) = [one for one in json.loads(printed) if one["name"] == "flux-tiny"]
+    listed_all = json.loads(printed)
+    (tiny,) = [one for one in listed_all if one["name"] == "flux-tiny"]
+    assert tiny["size"] == read_lock().entry("flux-tiny").size, "a number, in bytes"
+    assert {type(one["size"]) for one in listed_all} == {int, type(None)}
     assert (code, tiny["locked"], tiny["fetched"], tiny["verified"]) == (0, True, True, True)
 
 
@@ -134,7 +137,7 @@ def test_a_lock_of_ones_own_needs_no_repository(capsys: pytest.CaptureFixture[st
     assert "MIT" in stoker(capsys, "list", "--dir", "w", *own)[1]
     Path("w/ours/more.txt").write_text("more")
     code, printed = stoker(capsys, "verify", "ours", "--dir", "w", *own)
-    assert (code, "more.txt: is not in weights.lock" in printed) == (1, True), printed
+    assert (code, "more.txt: is not in our.lock" in printed) == (1, True), printed
     assert "16 files" in stoker(capsys, "lock", "ours", "--from", "w/ours", *own)[1]
     assert read_lock(Path("our.lock")).entry("ours").licence == "MIT"
     assert stoker(capsys, "lock", "ours 3.5", "--from", "w/ours", *own)[0] == 0

@@ -56,6 +56,13 @@ def served(job_input: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[
     for name, path in files.items():
         if not path.is_file():
             raise CliError(f"{name}: there is no file {path}; give a file of this machine, or an http(s) URL")
+    with served_as(job_input, files) as found:
+        yield found
+
+
+@contextmanager
+def served_as(job_input: Mapping[str, Any], files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
+    """Yields the input with the URL of each of these files, by the name of its value."""
     if not files:
         yield dict(job_input)
         return
