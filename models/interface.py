@@ -149,7 +149,8 @@ class HasProfiles(Protocol):
 class VideoParameters:
     """A single talking video. `image` (H, W, 3): bytes, already in the size that the pipeline generates.
     `samples`: the normalized audio on disk, mono, 16 kHz, with its level (`Samples` of the talking video's
-    `audio.speech`). `frames`: how many the video has, 25 a second."""
+    `audio.speech`). `frames`: how many the video has, 25 a second. `assume_face`: where a pipeline needs a
+    face and finds none, it is to take an average one."""
 
     prompt: str
     size: str
@@ -157,6 +158,7 @@ class VideoParameters:
     image: NDArray[np.uint8]
     samples: Any
     frames: int
+    assume_face: bool = False
 
 
 @dataclass(frozen=True, slots=True)

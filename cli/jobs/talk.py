@@ -28,6 +28,10 @@ def talk(
     prompt: Annotated[str, typer.Option(help="What the video shows.")] = "a person talks to the camera",
     size: Annotated[Size, typer.Option(help="Size of the video; 720p costs twice as much.")] = Size.small,
     check: Annotated[bool, typer.Option(help="Run the safety checker.")] = True,
+    assume_face: Annotated[
+        bool,
+        typer.Option("--assume-face", help="Move a mouth also where no face is found, as in a drawing."),
+    ] = False,
     url: Url = URL,
     endpoint: OtherEndpoint = ENDPOINT,
     data_dir: DataDir = DATA_DIR,
@@ -39,5 +43,5 @@ def talk(
     log_to_stderr(logging.WARNING)
     if endpoint != ENDPOINT:
         endpoint = resolve_endpoint(url, data_dir, endpoint)
-    request = TalkOptions(image, audio, out, prompt, size.value, check, url, endpoint)
+    request = TalkOptions(image, audio, out, prompt, size.value, check, assume_face, url, endpoint)
     run(request, data_dir, plain_console(stderr=True))

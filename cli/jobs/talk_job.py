@@ -35,6 +35,7 @@ class TalkOptions:
     prompt: str
     size: str = "480p"
     check: bool = True
+    assume_face: bool = False
     url: str = "http://127.0.0.1:8000"
     endpoint: str = "talking-video"
 
@@ -52,6 +53,7 @@ def run(request: TalkOptions, data_dir: Path, console: Console) -> JobRecord:
             "audio": await _upload_if_local(stoker, request.endpoint, request.audio),
             "size": request.size,
             "enable_safety_checker": request.check,
+            **({"face": "assume"} if request.assume_face else {}),
         }
 
     record = hosted_call.run(request.url, request.endpoint, make_input, steps_of, data_dir, console)

@@ -71,6 +71,15 @@ SCHEMA: Final[dict[str, Any]] = {
             "enum": ["480p", "720p"],
             "description": "About 627 or 960 pixels squared, in the shape nearest to the image's.",
         },
+        "face": {
+            "type": "string",
+            "enum": ["find", "assume"],
+            "default": "find",
+            "description": (
+                "Of a pipeline that needs a face, as talk-mini: refuse an image without one, or assume one"
+                " around the line that a drawing has for a mouth, else in the middle."
+            ),
+        },
         "enable_safety_checker": {
             "type": "boolean",
             "default": True,

@@ -187,7 +187,13 @@ class TalkingVideo:
         from stoker.models.talking_video.sampling.sampling import Stopped
 
         parameters = VideoParameters(
-            request.prompt, request.size, seed, inputs.pixels, inputs.audio.samples, inputs.audio.frames
+            request.prompt,
+            request.size,
+            seed,
+            inputs.pixels,
+            inputs.audio.samples,
+            inputs.audio.frames,
+            assume_face=request.face == "assume",
         )
 
         def on_step(step: VideoStep) -> None:

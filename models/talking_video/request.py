@@ -19,6 +19,7 @@ class VideoRequest:
     image: str
     audio: str
     size: str
+    face: str
     enable_safety_checker: bool
 
     @classmethod

@@ -4,7 +4,7 @@
     input_reference                   image: a file, a URL, or {"image_url": a URL}
     audio                             the same: a file or a URL, not known to the OpenAI API
     size "480p", "720p", "1280x720"   size: 480p where the shorter side is at most 480, otherwise 720p
-    enable_safety_checker             the same, not known to the OpenAI API
+    enable_safety_checker, face       the same, not known to the OpenAI API
 
 A URL may be a data URL, as the official clients send no file but `input_reference`. `model` and `seconds`
 have no effect: a talking video is as long as its audio.
@@ -27,7 +27,8 @@ from stoker.control.rules.types import JobView
 
 ROUTE = "/v1/videos"
 
-_ALLOWED = ("prompt", "input_reference", "audio", "size", "enable_safety_checker", "model", "seconds")
+_FACES = ("find", "assume")
+_ALLOWED = ("prompt", "input_reference", "audio", "size", "enable_safety_checker", "face", "model", "seconds")
 _SIZES = ("480p", "720p")
 _SHORT_SIDE_480P = 480
 _PIXELS = re.compile(r"(\d{2,5})x(\d{2,5})", re.ASCII)
@@ -68,6 +69,10 @@ def parse_video(fields: Mapping[str, Any]) -> VideoRequest:
         if not isinstance(checked, bool | str) or checked not in _BOOLEANS:
             raise BadRequest(f"enable_safety_checker must be true or false; got {checked!r:.100}")
         rest["enable_safety_checker"] = _BOOLEANS[checked]
+    if (face := fields.get("face")) is not None:
+        if face not in _FACES:
+            raise BadRequest(f"face must be {' or '.join(_FACES)}; got {face!r:.100}")
+        rest["face"] = face
     reference = fields.get("input_reference")
     if isinstance(reference, dict):
         if set(reference) != {"image_url"}:

@@ -59,13 +59,14 @@ class TalkMini:
         on_step: Callable[[VideoStep], None],
         go_on: Callable[[], bool],
     ) -> Iterator[VideoFrames]:
-        """Raises HandlerError for a face in profile."""
+        """Raises HandlerError for a face in profile, and for an image without a face, unless the caller has
+        one assumed."""
         import torch
 
         from stoker.models.talking_video.portrait.drawing import Portrait
         from stoker.models.talking_video.portrait.geometry import measured
 
-        face = self._face(parameters.image)
+        face = self._face(parameters.image, assumed=parameters.assume_face)
         portrait = Portrait(parameters.image, measured(face, parameters.image))
         poses = self._poses(parameters)
         chunks = -(-len(poses) // FPS)
@@ -80,10 +81,16 @@ class TalkMini:
                 last = number == FPS // GROUP or first + GROUP >= len(poses)
                 yield VideoFrames(first, pixels, ends_chunk=last, notes=notes)
 
-    def _face(self, pixels: NDArray[np.uint8]) -> Face:
+    def _face(self, pixels: NDArray[np.uint8], *, assumed: bool) -> Face:
         from stoker.models.talking_video.portrait.landmarks import assumed_face
 
-        found = self._finder.find(pixels) or assumed_face(*pixels.shape[:2])
+        found = self._finder.find(pixels)
+        if found is None and not assumed:
+            raise HandlerError(
+                "Invalid image: no face was found in it. Use an image in which a face is seen from the front;"
+                ' with "face": "assume" the mouth of a drawing moves, or of an average face in the middle'
+            )
+        found = found or assumed_face(pixels)
         if found.side > SIDE_MOST:
             raise HandlerError(
                 "Invalid image: the face is seen from the side, and its mouth cannot be moved. Use an image"

@@ -4,7 +4,7 @@
           └─> no box: upright squares of the image ────────────────────────────────────┘
 
 Both networks are MediaPipe's (`face_networks`). The mesh knows many drawings that the detector does not.
-Where neither finds a face, `assumed_face` has the points of one in the middle of the image. The indices of
+Where neither finds a face, `assumed_face` has the points of one, for callers who ask for that. The indices of
 points are those of MediaPipe's face mesh.
 """
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stoker.models.talking_video.portrait import face_networks
+from stoker.models.talking_video.portrait.drawn_mouth import drawn_mouth
 
 Points: TypeAlias = NDArray[np.float32]
 
@@ -53,6 +54,10 @@ EYES: Final = (
 BROWS: Final = (105, 334)
 
 
+AVERAGE_MOUTH, AVERAGE_LINE = 0.38, 0.35
+"""The width of an average mouth, and how far its line is below the middle, in widths of the face."""
+
+
 def _average() -> dict[int, tuple[float, float]]:
     """Returns the points that are used, in widths of a face from its middle."""
     found: dict[int, tuple[float, float]] = {}
@@ -60,7 +65,8 @@ def _average() -> dict[int, tuple[float, float]]:
     found |= {LIP_TOP: (0.0, 0.29), LIP_BOTTOM: (0.0, 0.42), CHEEKS[0]: (-0.5, 0.0), CHEEKS[1]: (0.5, 0.0)}
     found |= {BROWS[0]: (-0.22, -0.26), BROWS[1]: (0.22, -0.26)}
     for lip in (UPPER_LIP, LOWER_LIP):
-        found |= {n: (0.19 * (2 * k / (len(lip) - 1) - 1), 0.35) for k, n in enumerate(lip)}
+        half = AVERAGE_MOUTH / 2
+        found |= {n: (half * (2 * k / (len(lip) - 1) - 1), AVERAGE_LINE) for k, n in enumerate(lip)}
     for side, edges in zip((-0.22, 0.22), EYES, strict=True):
         for sign, edge in zip((-1, 1), edges, strict=True):
             for k, n in enumerate(edge):
@@ -151,12 +157,15 @@ def _box(part: tuple[int, int, int], values: Points, anchor: Points, score: floa
     return _Box(column + x * side, row + y * side, SQUARE * max(width, height) * side, angle, score)
 
 
-def assumed_face(height: int, width: int) -> Face:
-    """Returns the face of an image (H, W) in which no face was found: an upright face, a little above the
-    middle."""
-    size = 0.42 * min(height, width)
+def assumed_face(pixels: NDArray[np.uint8]) -> Face:
+    """Returns the face of an image (H, W, 3) in which no face was found: an upright face around the line that
+    the drawing has for a mouth; without such a line, a little above the middle."""
+    height, width = pixels.shape[:2]
+    size, middle = 0.42 * min(height, width), np.array([width / 2, 0.42 * height], np.float32)
+    if (mouth := drawn_mouth(pixels)) is not None:
+        size = min(mouth.width / AVERAGE_MOUTH, 0.9 * min(height, width))
+        middle = np.array([mouth.column, mouth.row - AVERAGE_LINE * size], np.float32)
     points = np.zeros((468, 2), np.float32)
-    middle = np.array([width / 2, 0.42 * height], np.float32)
     for n, (right, down) in AVERAGE.items():
         points[n] = middle + size * np.array([right, down], np.float32)
     return Face(points, assumed=True)

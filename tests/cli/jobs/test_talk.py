@@ -103,12 +103,13 @@ def test_a_file_whose_name_is_no_text_is_brought_along(service: Service, face: P
 
 def test_urls_are_passed_on_as_they_are(service: Service, tmp_path: Path) -> None:
     urls = ("https://pictures.test/face.png?sig=1", "http://sounds.test/voice")
-    run_talk(service, *urls, tmp_path / "out.mp4", size="720p", check=False)
+    run_talk(service, *urls, tmp_path / "out.mp4", size="720p", check=False, assume_face=True)
     assert service.posted("/v2/talking-video/files") == []
     (body,) = service.posted("/v2/talking-video/run")
     job_input = body["input"]
     assert (job_input["image"], job_input["audio"]) == urls
     assert (job_input["size"], job_input["enable_safety_checker"]) == ("720p", False)
+    assert job_input["face"] == "assume"
 
 
 def test_the_command_takes_its_options(service: Service, face: Path, tmp_path: Path) -> None:

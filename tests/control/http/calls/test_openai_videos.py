@@ -43,6 +43,7 @@ async def test_files_of_a_form_are_kept_and_their_urls_are_the_jobs_input(
 ) -> None:
     files = {"input_reference": ("i.png", b"\x89PNG\r\n--x", "image/png"), "audio": ("v.wav", b"RIFF")}
     fields = {"prompt": "ü talks", "size": "480x854", "model": "sora-2", "enable_safety_checker": "false"}
+    fields["face"] = "assume"
     answer = await http.post(VIDEOS, data=fields, files=files)
     video = answer.json()
     assert (answer.status_code, video["object"], video["status"]) == (200, "video", "queued")
@@ -50,6 +51,7 @@ async def test_files_of_a_form_are_kept_and_their_urls_are_the_jobs_input(
         "prompt": "ü talks",
         "size": "480p",
         "enable_safety_checker": False,
+        "face": "assume",
         "image": "https://objects.test/talking-video/image",
         "audio": "https://objects.test/talking-video/audio",
     }
@@ -95,6 +97,7 @@ async def test_urls_and_data_urls(nested: str, http: httpx2.AsyncClient, plane: 
         ({"prompt": "a", **URLS, "audio": "data:;base64,"}, "audio is an empty file"),
         ({"prompt": "a", **URLS, "input_reference": {"file_id": "f"}}, "have an image_url and nothing else"),
         ({"prompt": "a", **URLS, "enable_safety_checker": "x"}, "must be true or false; got 'x'"),
+        ({"prompt": "a", **URLS, "face": "mine"}, "face must be find or assume; got 'mine'"),
     ],
 )
 async def test_a_refusal_names_the_field(

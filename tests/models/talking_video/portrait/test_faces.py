@@ -62,7 +62,7 @@ def test_a_small_face_anywhere(
 def test_no_face_is_assumed_in_the_middle(talk_mini: TalkMini) -> None:
     empty = np.full((480, 640, 3), 90, np.uint8)
     assert talk_mini._finder.find(empty) is None
-    face = assumed_face(480, 640)
+    face = assumed_face(empty)
     assert face.assumed
     assert face.side == pytest.approx(0, abs=1e-6)
     measures = measured(face, empty)
@@ -80,4 +80,11 @@ def test_a_face_from_the_side_is_refused(
     turned[NOSE_TIP] = turned[CHEEKS[0]] + (5, 0)
     monkeypatch.setattr(FaceFinder, "find", lambda *_: Face(turned))
     with pytest.raises(HandlerError, match="seen from the side"):
-        talk_mini._face(photo)
+        talk_mini._face(photo, assumed=False)
+
+
+def test_an_image_without_a_face_is_refused_unless_one_is_to_be_assumed(talk_mini: TalkMini) -> None:
+    meadow = np.full((480, 640, 3), (90, 150, 60), np.uint8)
+    with pytest.raises(HandlerError, match=r'no face was found in it.*"face": "assume"'):
+        talk_mini._face(meadow, assumed=False)
+    assert talk_mini._face(meadow, assumed=True).assumed

@@ -1,0 +1,61 @@
+"""The line of a drawn mouth, in drawings that the networks know no face in, and none where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from stoker.models.talking_video.portrait.drawn_mouth import drawn_mouth
+from stoker.models.talking_video.portrait.landmarks import LOWER_LIP, UPPER_LIP, assumed_face
+
+WHITE, INK = (250, 250, 245), (30, 30, 30)
+
+
+def smiley(width: int, height: int, at: tuple[int, int], radius: int, *, bent: bool) -> NDArray[np.uint8]:
+    """A circle with two dots and a line, as a child draws it."""
+    image = Image.new("RGB", (width, height), WHITE)
+    pen = ImageDraw.Draw(image)
+    (x, y), r = at, radius
+    pen.ellipse((x - r, y - r, x + r, y + r), outline=INK, width=6)
+    for side in (-1, 1):
+        pen.ellipse((x + side * r // 3 - 8, y - r // 3 - 8, x + side * r // 3 + 8, y - r // 3 + 8), fill=INK)
+    half = r // 3
+    if bent:
+        pen.arc((x - half, y + r // 3 - 14, x + half, y + r // 3 + 14), 0, 180, fill=INK, width=7)
+    else:
+        pen.line((x - half, y + r // 3, x + half, y + r // 3), fill=INK, width=7)
+    return np.asarray(image)
+
+
+@pytest.mark.parametrize("bent", [False, True])
+@pytest.mark.parametrize(
+    ("width", "height", "at", "radius"),
+    [(640, 640, (320, 320), 240), (832, 480, (560, 250), 180), (480, 832, (200, 500), 160)],
+)
+def test_the_mouth_is_on_the_drawings_own_line(
+    bent: bool, width: int, height: int, at: tuple[int, int], radius: int
+) -> None:
+    pixels = smiley(width, height, at, radius, bent=bent)
+    mouth = drawn_mouth(pixels)
+    assert mouth is not None
+    assert mouth.column == pytest.approx(at[0], abs=0.12 * radius)
+    assert mouth.row == pytest.approx(at[1] + radius / 3 + 7 * bent, abs=0.08 * radius)
+    assert 0.35 * radius < mouth.width < 0.9 * radius
+    face = assumed_face(pixels)
+    lips = face.points[[*UPPER_LIP, *LOWER_LIP]]
+    assert lips.mean(axis=0) == pytest.approx([mouth.column, mouth.row], abs=2)
+
+
+@pytest.mark.parametrize("kind", ["flat", "horizon", "noise", "gradient"])
+def test_where_there_is_no_such_line_none_is_found(kind: str) -> None:
+    pixels = np.full((480, 640, 3), 150, np.uint8)
+    if kind == "horizon":
+        pixels[300:306] = 40
+    elif kind == "noise":
+        pixels = np.random.default_rng(1).integers(120, 150, pixels.shape, np.uint8)
+    elif kind == "gradient":
+        pixels[:] = np.linspace(40, 220, 480, dtype=np.uint8)[:, None, None]
+    assert drawn_mouth(pixels) is None
+    assert assumed_face(pixels).assumed
