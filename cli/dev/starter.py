@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from pathlib import Path
 
 from rich.console import Console
@@ -93,9 +95,16 @@ def project_files(name: str) -> dict[str, str]:
         "lb_worker.py": LB,
         ".env.example": ENV,
         ".gitignore": IGNORED,
-        "pyproject.toml": PYPROJECT.format(name=name),
+        "pyproject.toml": PYPROJECT.format(name=project_name(name)),
         "README.md": README.format(name=name),
     }
+
+
+def project_name(folder: str) -> str:
+    """Returns the name of a project in a folder of this name: letters, digits, ".", "_" and "-", as Python's
+    packaging allows."""
+    plain = unicodedata.normalize("NFKD", folder).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower() or "app"
 
 
 def write_project(folder: Path, console: Console) -> None:

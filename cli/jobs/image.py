@@ -9,18 +9,25 @@ from typing import Annotated
 import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, OtherEndpoint, Url, examples
+from stoker.cli.pasted import clean_option
 from stoker.cli.terminal import log_to_stderr, plain_console
 
 ENDPOINT = "text-to-image"
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog=examples('stoker image "a lighthouse in a storm" -o lighthouse.png'))(image)
+    lighthouse = 'stoker image "a lighthouse in a storm"'
+    app.command(epilog=examples(lighthouse, f"{lighthouse} -n 4 --seed 7 -o lighthouse.jpg"))(image)
 
 
 def image(
     prompt: Annotated[str, typer.Argument(help="What the image shows.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to write; .png or .jpg.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="File to write; .png or .jpg. By default the prompt's first words, numbered."
+        ),
+    ] = None,
     url: Url = URL,
     endpoint: OtherEndpoint = ENDPOINT,
     negative_prompt: Annotated[str | None, typer.Option(help="What the image must not show.")] = None,
@@ -29,11 +36,24 @@ def image(
     steps: Annotated[int | None, typer.Option(help="Denoising steps; the model's default.")] = None,
     guidance: Annotated[float | None, typer.Option(help="Guidance scale; the model's default.")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed; -1 draws one, which is printed.")] = None,
+    number: Annotated[int | None, typer.Option("-n", "--number", min=1, help="How many images.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="How the steps are made, such as unipc.")] = None,
+    lora: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[=SCALE]", help="A LoRA of the pipeline; may be repeated."),
+    ] = None,
+    image_: Annotated[
+        str | None,
+        typer.Option("--image", callback=clean_option, help="The image to start from: a file or a URL."),
+    ] = None,
+    strength: Annotated[
+        float | None, typer.Option(help="How much of --image is made anew, from 0.01 to 1.")
+    ] = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Makes an image from a prompt."""
     from stoker.cli.jobs.ids import resolve_endpoint
-    from stoker.cli.jobs.image_job import ImageOptions, run
+    from stoker.cli.jobs.image_job import ImageOptions, lora_of, run
 
     log_to_stderr(logging.WARNING)
     request = ImageOptions(
@@ -47,5 +67,10 @@ def image(
         steps=steps,
         guidance=guidance,
         seed=seed,
+        number=number,
+        scheduler=scheduler,
+        loras=tuple(map(lora_of, lora or ())),
+        image=image_,
+        strength=strength,
     )
     run(request, data_dir, plain_console(stderr=True))

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.types import Changed, JobView
+from stoker.control.rules.types import Changed
 from stoker.wire.messages import StartStage
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -88,12 +88,10 @@ class Events:
     def changed(self, change: Changed) -> None:
         """Counts a job's end, or that it waits again."""
         self._seen.add(change.endpoint)
-        if change.view is not None:
-            self._end(change.view)
-        elif change.state is JobState.IN_QUEUE and change.cause:
-            self._again.labels(change.endpoint, change.cause).inc()
-
-    def _end(self, view: JobView) -> None:
+        if (view := change.view) is None:
+            if change.state is JobState.IN_QUEUE and change.cause:
+                self._again.labels(change.endpoint, change.cause).inc()
+            return
         self._ended.labels(view.endpoint, view.state.value.lower()).inc()
         if view.delay_ms is not None:
             self._delay.labels(view.endpoint).observe(view.delay_ms / 1000)

@@ -256,7 +256,8 @@ class NodeSession:
                 answer = await self._sign(self.node, request)
                 self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
-            await self._send_sources([digest for message in messages for digest in message.source_asks])
+            if digests := [digest for message in messages for digest in message.source_asks]:
+                await self._send_sources(digests)
             report = reports[-1].number if reports else self._acked.report
             beat = beats[-1].number if beats else self._acked.beat
             self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))

@@ -40,6 +40,7 @@ JOBS: dict[str, tuple[Any, Callable[[LocalJob], bool]]] = {
         lambda done: done.output["result"].read_bytes() == b"HELLO" and len(done.chunks) == 10,
     ),
     "handlers/words.py": ({"text": "one two"}, lambda done: done.chunks == ["one", "two"]),
+    "handlers/words_at_once.py": ({"text": "one two"}, lambda done: done.output == ["one", "two"]),
     "handlers/model.py": ({"n": 20}, lambda done: done.output == {"answer": 42}),
     "handlers/checked.py": ({"n": 2}, lambda done: done.output == {"half": 1}),
     "handlers/digest.py": (

@@ -15,7 +15,7 @@ from stoker.cli.access import find_key
 from stoker.cli.data_folder import write_private
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call
-from stoker.cli.jobs.image_job import ImageOptions, run, step_of
+from stoker.cli.jobs.image_job import ImageOptions, lora_of, run, step_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed
@@ -66,6 +66,59 @@ def test_the_image_is_saved_and_cost_and_time_are_reported(service: Service, tmp
         },
     )
     assert service.requests[-1] == ("GET", "/signed", None), "the signed URL gets no key"
+
+
+def test_all_choices_of_a_job_are_options(service: Service, tmp_path: Path) -> None:
+    start = tmp_path / "start.png"
+    start.write_bytes(b"a picture")
+    run_image(
+        service,
+        tmp_path / "out.png",
+        number=2,
+        scheduler="unipc",
+        loras=(lora_of("ink=0.5"), lora_of("paper")),
+        image=str(start),
+        strength=0.4,
+    )
+    assert service.posted("/v2/text-to-image/files") == [("image/png", b"a picture")]
+    (body,) = service.posted("/v2/text-to-image/run")
+    assert body["input"] == {
+        "prompt": "a lighthouse",
+        "image_format": "png",
+        "num_images": 2,
+        "scheduler": "unipc",
+        "loras": [{"name": "ink", "scale": 0.5}, {"name": "paper"}],
+        "image": f"{service.url}/given/start.png",
+        "strength": 0.4,
+    }
+    with pytest.raises(CliError, match=r"--lora takes NAME or NAME=SCALE, as ink=0\.8; got 'ink=much'"):
+        lora_of("ink=much")
+    with pytest.raises(CliError, match=r"there is no file nowhere\.png"):
+        run_image(service, tmp_path / "out.png", image="nowhere.png")
+
+
+def test_several_images_are_numbered_and_each_has_its_seed(service: Service, tmp_path: Path) -> None:
+    url = service.record["output"]["image_url"]
+    service.record["output"]["images"] = [{"image_url": url, "seed": seed} for seed in (7, 8)]
+    (tmp_path / "out-2.png").write_bytes(b"mine")
+    printed = run_image(service, tmp_path / "out.png", number=2)
+    assert (tmp_path / "out.png").read_bytes() == (tmp_path / "out-3.png").read_bytes() == RESULT
+    assert (tmp_path / "out-2.png").read_bytes() == b"mine"
+    assert "out.png, seed 7: 0.02097152 USD" in printed
+    assert "out-3.png, seed 8: the same job" in printed
+
+
+def test_without_a_name_the_prompts_words_are_the_name(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        request = ImageOptions("A lighthouse, in a STORM!", url=service.url)
+        run(request, tmp_path, plain_console(file=io.StringIO(), width=1000))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"a-lighthouse-in-a-storm.png", "a-lighthouse-in-a-storm-2.png"}
+    run(ImageOptions("!?", url=service.url), tmp_path, plain_console(file=io.StringIO(), width=1000))
+    assert (tmp_path / "image.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stoker.cli.errors import CliError
-from stoker.cli.jobs import hosted_call, talk_job
+from stoker.cli.jobs import hosted_call, local_sources
 from stoker.cli.jobs.talk_job import TalkOptions, run, steps_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.main import main
@@ -148,8 +148,8 @@ def test_an_empty_file_is_named_before_any_request(
 def test_a_file_that_is_too_large_is_named_before_anything_is_read(
     service: Service, face: Path, speech: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ApiSettings().file_bytes == talk_job.UPLOAD_MAX_BYTES
-    os.truncate(tmp_path / name, talk_job.UPLOAD_MAX_BYTES + 1)
+    assert ApiSettings().file_bytes == local_sources.UPLOAD_MAX_BYTES
+    os.truncate(tmp_path / name, local_sources.UPLOAD_MAX_BYTES + 1)
     monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
     with pytest.raises(CliError, match=rf"{name} has 62,914,561 bytes; a file to upload may have 62,914,560"):
         run_talk(service, face, speech, tmp_path / "out.mp4")

@@ -105,7 +105,8 @@ def test_each_size_runs_once_before_the_first_job_but_for_refused_ones(
     """On what passes for a GPU: the network, unless compiling has run it, and both halves of the
     autoencoder."""
     made = InfiniteTalk(talk_tiny, "cpu", "tiny")
-    monkeypatch.setattr(profiles, "apply", lambda names, loaded: {"block-compile": "on"} if compiled else {})
+    applied = profiles.Applied({"block-compile": "on"} if compiled else {})
+    monkeypatch.setattr(profiles, "apply", lambda names, loaded: applied)
     monkeypatch.setattr(Loaded, "on_gpu", True)
     made.settings = replace(made.settings, shrink=10)
     made.parts = replace(made.parts, refused={"720p": "it does not fit"})
