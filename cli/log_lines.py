@@ -1,12 +1,15 @@
 """The log of `stoker control` and `stoker agent`: its lines as text, or as JSON, with the time's zone.
 
-A line that belongs to a request of a caller has the request's id, which the caller got as `X-Request-Id`.
+A line that belongs to a request of a caller has the request's id, which the caller got as `X-Request-Id`. A
+line of JSON has the ids that its message names as fields of their own: a message `worker %s of endpoint %s`
+gives `worker` and `endpoint`, so that whoever writes a line need not say them twice.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -41,6 +44,29 @@ LogLevel = Annotated[
 ]
 
 
+NAMED = ("job", "attempt", "worker", "node", "endpoint", "webhook", "session")
+"""The words before a placeholder whose value is an id."""
+
+_PLACEHOLDER = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?[a-zA-Z])")
+_NAME = re.compile(rf"\b({'|'.join(NAMED)}) $")
+
+
+def ids_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Returns the ids that the record's message names, by what they are; of several jobs, the first."""
+    found: dict[str, Any] = {}
+    if not isinstance(record.msg, str) or not isinstance(record.args, tuple):
+        return found
+    values = iter(record.args)
+    for placeholder in _PLACEHOLDER.finditer(record.msg):
+        if placeholder[0] == "%%":
+            continue
+        value = next(values, None)
+        name = _NAME.search(record.msg, 0, placeholder.start())
+        if name is not None and isinstance(value, str | int):
+            found.setdefault(name[1], value)
+    return found
+
+
 class TextLines(logging.Formatter):
     """A line of text: time, level, logger and message, and the id of the request behind it."""
 
@@ -65,6 +91,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **ids_of(record),
         }
         if request := getattr(record, "request", ""):
             line["request"] = request
