@@ -130,6 +130,7 @@ class Agent:
         self._stop_requested = asyncio.Event()
         self._paused = False
         self._stream: AgentStream | None = None
+        self._session: Session | None = None
         self._back_soon = 0.0
         self._new_facts: dict[str, str] = {}
         self._beat = 0
@@ -220,6 +221,15 @@ class Agent:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._tasks.create_task(coroutine, name=name)
+
+    @property
+    def connected(self) -> bool:
+        """Returns True while there is a session with control."""
+        return self._session is not None and self._session.welcomed
+
+    @property
+    def leaving(self) -> bool:
+        return self._stop_requested.is_set()
 
     # -- from start to end
 
@@ -334,7 +344,7 @@ class Agent:
         try:
             async with asyncio.timeout(self.settings.answer_s):
                 stream = self._stream = await self._parts.connect()
-            session = Session(self._node, stream, self.settings.answer_s)
+            session = self._session = Session(self._node, stream, self.settings.answer_s)
             await session.run(self._hello())
         except (StreamEnded, OSError) as error:
             # TimeoutError is an OSError
@@ -342,7 +352,7 @@ class Agent:
                 self._back_soon = asyncio.get_running_loop().time() + RESTART_S
             return session is not None and session.welcomed, str(error) or "no connection in time"
         finally:
-            self._stream = None
+            self._stream = self._session = None
 
     def _back_off(self, failures: int, *, soon: bool = False) -> float:
         """Returns the pause before the next connection: exponential, with jitter, since all nodes lose the

@@ -60,7 +60,7 @@ class Way:
 
 
 WAYS = {
-    "/runsync": Way(runsync, 137, 48),
+    "/runsync": Way(runsync, 139, 48),
     "/run, and /stream of a chunk": Way(run_and_stream, 190, 59),
 }
 

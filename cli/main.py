@@ -26,6 +26,7 @@ from stoker.cli.agent.options import (
     JoinToken,
     Labels,
     NodeName,
+    Probes,
     PublicIp,
     WorkerUser,
 )
@@ -263,6 +264,7 @@ def agent(
     gateway_advertise: GatewayAdvertise = None,
     label: Labels = None,
     grace: Grace = 30.0,
+    probes: Probes = None,
     log_format: LogFormat = Format.TEXT,
     log_level: LogLevel = Level.INFO,
     ready_fd: ReadyFd = None,
@@ -293,6 +295,7 @@ def agent(
         gateway_listen=gateway_listen,
         gateway_advertise=gateway_advertise,
         grace_s=grace,
+        probes=probes,
     )
     run(options, variables)
 

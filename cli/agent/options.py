@@ -51,6 +51,14 @@ Labels = Annotated[
         help="A label that endpoints may require; may be repeated, or STOKER_LABELS=a=1,b=2.",
     ),
 ]
+Probes = Annotated[
+    str | None,
+    typer.Option(
+        envvar="STOKER_PROBES",
+        metavar="HOST:PORT",
+        help="Serve /healthz, /ready and /metrics of this agent there, without a key.",
+    ),
+]
 Grace = Annotated[
     float,
     typer.Option(

@@ -61,6 +61,7 @@ from stoker.cli.agent.gateway import gateway_at, open_gateways
 from stoker.cli.agent.inputs import input_cache
 from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.agent.location import location_facts, public_ip_fact
+from stoker.cli.agent.probes import probes_listener, serve_probes
 from stoker.cli.agent.weights import weights_cache
 from stoker.cli.data_folder import locked_after_wait, read_private, write_private
 from stoker.cli.errors import CliError
@@ -109,6 +110,7 @@ class AgentOptions:
     gateway_listen: str | None = None
     gateway_advertise: str | None = None
     grace_s: float = GRACE_S
+    probes: str | None = None
 
 
 def run(options: AgentOptions, variables: Mapping[str, str]) -> None:
@@ -146,8 +148,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
         node = node_id(folder)
-        weights_dir = weights_path(variables)
-        mounted = host_folders(folder, volumes, weights_dir, variables)
+        listener = probes_listener(options.probes)
+        mounted = host_folders(folder, volumes, weights_path(variables), variables)
         engine = await container_engine(node, os.environ, mounted)
         contained = container_isolation(
             variables, isolated.users, node, root=isolated.host.root, enters=may_enter()
@@ -185,7 +187,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             pods=pods,
             pod_marks=MarksFile(folder / "pods.json"),
             volumes=volume_folders or NoVolumes(),
-            weights=weights_cache(weights_dir, settings.name, variables, os.environ),
+            weights=weights_cache(weights_path(variables), settings.name, variables, os.environ),
             sources=SourceFolders(folder / "sources"),
             signing=signing,
             measure=WorkerMemory(sampler).measure,
@@ -197,12 +199,12 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             tunnel=TunnelToControl(relay).run,
         )
         agent = Agent(settings, parts)
-        looking = asyncio.create_task(_report_late_engine(agent, engine, mounted), name="late engine")
+        beside = asyncio.create_task(_beside(agent, engine, mounted, listener), name="beside the agent")
         try:
             with on_first_signal(agent.stop):
                 await agent.run()
         finally:
-            looking.cancel()
+            beside.cancel()
             if volume_folders is not None:
                 volume_folders.close()
             supervisor.stop()
@@ -225,6 +227,16 @@ def _report_worker(fd: int | None, worker: WorkerState) -> None:
         "state": worker.state,
     }
     send_line({**report, "reason": worker.reason[:REASON_MAX_CHARACTERS], "log": log_tail.splitlines()}, fd)
+
+
+async def _beside(
+    agent: Agent, engine: ContainerEngine, mounted: HostFolders, listener: socket.socket | None
+) -> None:
+    """Looks for an engine, and serves probes where they are wanted, until cancelled."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_report_late_engine(agent, engine, mounted), name="late engine")
+        if listener is not None:
+            tasks.create_task(serve_probes(agent, listener), name="probes")
 
 
 async def _report_late_engine(agent: Agent, engine: ContainerEngine, mounted: HostFolders) -> None:

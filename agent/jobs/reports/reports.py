@@ -111,6 +111,11 @@ class Reports:
     def empty(self) -> bool:
         return not self._box.items
 
+    @property
+    def unsent(self) -> int:
+        """Returns how many reports control has not acknowledged."""
+        return len(self._box.items)
+
     # -- the disk
 
     def save(self) -> None:

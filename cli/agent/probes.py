@@ -1,0 +1,122 @@
+"""The agent's own probes and metrics, where the operator asks for them (`--probes HOST:PORT`).
+
+    /healthz   200 while the agent's loop answers
+    /ready     200, or 503 with what is wrong: no session with control, a full disk, an agent that leaves
+    /metrics   for Prometheus: workers, jobs, reports that wait, free disk; devices are in control's
+
+None needs a key, so the address should be one that only the host, or its monitoring, reaches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from stoker.agent.node import Agent
+from stoker.cli.errors import CliError
+
+FREE_LEAST = 1 << 30
+"""Bytes that the disk of the data folder must have free."""
+
+
+def probes_listener(address: str | None) -> socket.socket | None:
+    """Returns the listening socket of `HOST:PORT`; None without an address. Raises CliError."""
+    if address is None:
+        return None
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise CliError(f"--probes is HOST:PORT, such as 127.0.0.1:9101; got {address!r}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), int(port)), family=family)
+    except OSError as error:
+        raise CliError(f"--probes {address} cannot be listened at: {error.strerror}") from None
+
+
+def checks_of(agent: Agent) -> dict[str, str]:
+    """Returns what `/ready` checks: "ok", or a sentence."""
+    free = int(agent.settings.facts.get("disk_free", FREE_LEAST))
+    return {
+        "control": "ok" if agent.connected else "there is no session with control",
+        "disk": "ok" if free >= FREE_LEAST else f"{free >> 20} MiB are free, {FREE_LEAST >> 20} are needed",
+        "agent": "it is about to leave" if agent.leaving else "ok",
+    }
+
+
+def metrics_of(agent: Agent) -> bytes:
+    """Returns the agent's metrics in Prometheus's text format."""
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+    registry = CollectorRegistry()
+
+    def gauge(name: str, about: str, value: float) -> None:
+        Gauge(name, about, registry=registry).set(value)
+
+    gauge("stoker_agent_connected", "1 while there is a session with control.", agent.connected)
+    gauge("stoker_agent_jobs", "Jobs that wait, run or upload here.", len(agent.attempts.held()))
+    gauge("stoker_agent_reports_unsent", "Reports that control has not acknowledged.", agent.reports.unsent)
+    for name in ("disk_free", "disk_total"):
+        if value := agent.settings.facts.get(name):
+            gauge(f"stoker_agent_{name}_bytes", "The disk of the data folder.", float(value))
+    workers = Gauge("stoker_agent_workers", "Workers here.", ["endpoint", "state"], registry=registry)
+    counted = Counter((held.endpoint, held.state) for held in agent.workers.held())
+    for (endpoint, state), number in counted.items():
+        workers.labels(endpoint, state).set(number)
+    return generate_latest(registry)
+
+
+async def serve_probes(agent: Agent, listener: socket.socket) -> None:
+    """Serves until cancelled."""
+
+    def answer(status: int, body: Mapping[str, object]) -> Response:
+        return JSONResponse(body, status, headers={"Cache-Control": "no-store"})
+
+    async def healthz(_: Request) -> Response:
+        return answer(200, {"status": "ok"})
+
+    async def ready(_: Request) -> Response:
+        checks = checks_of(agent)
+        well = all(found == "ok" for found in checks.values())
+        return answer(200 if well else 503, {"status": "ready" if well else "not ready", "checks": checks})
+
+    async def metrics(_: Request) -> Response:
+        return Response(metrics_of(agent), headers={"Cache-Control": "no-store"}, media_type="text/plain")
+
+    calls = {"/healthz": healthz, "/ready": ready, "/metrics": metrics}
+    server = _Server(
+        uvicorn.Config(
+            Starlette(routes=[Route(path, call) for path, call in calls.items()]),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
+    )
+    try:
+        await server.serve([listener])
+    finally:
+        listener.close()
+
+
+class _Server(uvicorn.Server):
+    """A server that installs no signal handlers, and ends with the task that serves."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.force_exit = True
