@@ -26,7 +26,6 @@ from starlette.responses import Response
 from stoker.control.errors import ControlError, NotFound, Unavailable
 from stoker.control.http.calls import videos
 from stoker.control.http.calls.answers import Answer, json_answer
-from stoker.control.http.calls.answers import error_answer as api_error_answer
 from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.http.calls.jobs import PREFIX
@@ -66,10 +65,10 @@ class OpenAIRoute(OperationRoute):
     writes = True
     held = True
 
-    def refuse(self, error: ControlError) -> Answer:
-        """Returns a refusal's answer in the shape of the OpenAI API."""
-        answer = api_error_answer(error)
-        return replace(answer, body=to_json(answers.error_body(answer.status, str(error))))
+    def shaped(self, refusal: Answer) -> Answer:
+        """Returns a refusal in the shape of the OpenAI API."""
+        message = str(from_json(refusal.body)["error"])
+        return replace(refusal, body=to_json(answers.error_body(refusal.status, message)))
 
 
 router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute, include_in_schema=False)

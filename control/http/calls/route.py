@@ -60,14 +60,15 @@ class OperationRoute(APIRoute):
         self._plain = not get_flat_params(self.dependant)
         self._searched = AsyncExitStackMiddleware(self.app)
 
-    def refuse(self, error: ControlError) -> Answer:
-        """Returns the answer of a refusal."""
-        return error_answer(error)
+    def shaped(self, refusal: Answer) -> Answer:
+        """Returns an answer that refuses, in the shape that callers of this route read."""
+        return refusal
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request. An answer that has begun can only be broken off."""
         if scope["method"] not in (self.methods or ()):
-            await method_not_allowed(scope["router"].routes, scope)(scope, receive, send)
+            refusal = self.shaped(method_not_allowed(scope["router"].routes, scope))
+            await refusal(scope, receive, send)
             return
         call = Call(scope, receive)
         try:
@@ -111,15 +112,15 @@ class OperationRoute(APIRoute):
         except CallerLeft:
             raise
         except ControlError as error:
-            return self.refuse(error)
+            return self.shaped(error_answer(error))
         except RequestValidationError as error:
-            return self.refuse(BadRequest(str(error.errors()[0]["ctx"]["error"])))
+            return self.shaped(error_answer(BadRequest(str(error.errors()[0]["ctx"]["error"]))))
         except asyncio.CancelledError:
             # The server cancels what is still held when it stops. The caller is asked to try again, and the
             # request's task ends with that.
-            return stopping()
+            return self.shaped(stopping())
         except Exception as error:
-            return unexpected(error)
+            return self.shaped(unexpected(error))
 
     async def _admit(self, call: Call) -> None:
         """Finds the caller and the endpoint, and counts the call. Raises ControlError."""

@@ -247,8 +247,23 @@ async def test_a_refusal_has_the_shape_that_the_clients_read(
 
 async def test_a_path_without_a_route_and_other_methods_are_refused(http: httpx2.AsyncClient) -> None:
     assert (await http.post("/v2/echo/openai", json={})).status_code == 404
-    assert (await http.delete(CHAT)).status_code == 405
+    refused = await http.delete(CHAT)
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+    assert refused.json()["error"]["message"] == "DELETE is not allowed here; allowed: GET, POST"
     assert (await http.get("/v2/echo/status/a/b")).status_code == 404, "other operations take no paths"
+
+
+async def test_what_nobody_expected_has_the_shape_too(
+    http: httpx2.AsyncClient, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(plane.endpoints, "find", breaks)
+    answer = await http.post(CHAT, json={"messages": []})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (500, "server_error")
+    assert error["message"].startswith("something went wrong here; the log has it as error")
 
 
 async def test_images_are_jobs_of_the_hosted_model(app: ASGIApp, plane: FakePlane) -> None:
