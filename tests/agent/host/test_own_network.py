@@ -44,7 +44,7 @@ def test_both_ends_are_inside_and_nobody_outside_reaches_them(network: OwnNetwor
             assert caller.recv(5) == b"hello"
         with socket.socket() as outside, pytest.raises(ConnectionRefusedError):
             outside.connect((LOOPBACK, 4711))
-    assert os.stat("/proc/thread-self/ns/net").st_ino == before  # the thread that entered was another, and ended
+    assert os.stat("/proc/thread-self/ns/net").st_ino == before  # another thread entered, and has ended
 
 
 def test_a_port_that_is_taken_is_a_sentence(network: OwnNetwork) -> None:
