@@ -6,7 +6,6 @@ before the file is put, so that no crash leaves it behind.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from random import Random
@@ -58,13 +57,13 @@ class UploadedFiles:
         return UploadedFile(await self._artifacts.url(ref), ref.size, ref.sha256, until)
 
 
-def _too_many(quota: FileQuota, wait_s: float) -> TooMany:
+def _too_many(quota: FileQuota, wait_s: int) -> TooMany:
     hours, most = round(quota.kept_s / 3600), quota.most_bytes
     return TooMany(
-        f"the files of one key may have {most} bytes together in {hours} hours; come back in {wait_s:.0f} s,"
+        f"the files of one key may have {most} bytes together in {hours} hours; come back in {wait_s} s,"
         " or put large files into a bucket of your own",
         limit=most,
         window_s=round(quota.kept_s),
-        retry_after=math.ceil(wait_s),
+        retry_after=wait_s,
         of_bytes=True,
     )

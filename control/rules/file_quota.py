@@ -1,13 +1,14 @@
 """The bound on the bytes of uploaded files that the callers of each key keep here at once. Pure: time is an
 argument, in seconds that never go back.
 
-    admit ──> 0: counted until the file is deleted       └──> the seconds until so many bytes are free again
+    admit ──> 0: counted until the file is deleted       └──> whole seconds until so many bytes are free again
 
 A control process counts from its start on: files that were uploaded before do not count.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 MOST_BYTES = 50 << 30
@@ -22,17 +23,18 @@ class FileQuota:
         self._files: dict[str, deque[tuple[float, int]]] = {}
         self._bytes: dict[str, int] = {}
 
-    def admit(self, key: str, size: int, now: float) -> float:
-        """Returns 0 and counts the file; or how many seconds later one of this size may be admitted."""
+    def admit(self, key: str, size: int, now: float) -> int:
+        """Returns 0 and counts the file; or how many seconds later a file of this size may be admitted. The
+        seconds are whole, as `Retry-After` says them: so no rounding of `now` refuses the caller again."""
         self._forget(now)
         free = self.most_bytes - self._bytes.get(key, 0)
         files = self._files.get(key, deque())
-        wait_s = 0.0
+        wait_s = 0
         for until, kept in files:
             if free >= size:
                 break
-            free, wait_s = free + kept, until - now
-        if wait_s == 0.0:
+            free, wait_s = free + kept, math.ceil(until - now)
+        if wait_s == 0:
             self._files.setdefault(key, files).append((now + self.kept_s, size))
             self._bytes[key] = self._bytes.get(key, 0) + size
         return wait_s
