@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from stoker.control.rules.limits import EXECUTION_TIMEOUT_MS, INLINE_BYTES, MIB, TTL_MS, URL_LENGTH
 
-URL_PATTERN = r"^https?://([A-Za-z][A-Za-z0-9]*\.)+[A-Za-z]{2,}(:[0-9]{1,4})?(/[!-~]*)?$"
+URL_PATTERN = r"^https?://([A-Za-z][A-Za-z0-9]*\.)+[A-Za-z]{2,}(:[1-9][0-9]{0,3})?(/[!-[\]-~]*)?$"
 JOB = "d3b0a1c2-5f64-4e0e-9c7b-0d9a7d1f2b63-u1"
 WORKER = "oqk7ao1uomckye"
 

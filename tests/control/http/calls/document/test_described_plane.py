@@ -11,7 +11,8 @@ import pytest
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
-from stoker.control.rules.types import EndpointVersion
+from stoker.control.rules.job_states import JobState
+from stoker.control.rules.types import EndpointVersion, JobView
 from stoker.wire.messages import Assign, Chunk, Outcome, Progress
 from tests.control.http.calls.document.described import Described
 from tests.control.http.calls.document.invocations import OPERATIONS, WITH_PARAMETERS
@@ -69,17 +70,24 @@ class Workshop:
         await agent.report(outcome)
 
     def fresh(self, n: int) -> dict[str, str]:
-        """A job that was just submitted, or that has run; now and then one that never was."""
+        """A job just submitted, one that has run or failed; now and then one that never was."""
         if n % 5 == 4:
             return {"endpoint_id": ("sized", "nobody")[n % 2]}
-        return {"endpoint_id": "echo", "job_id": self.run(self._submitted(wait=bool(n % 2)))}
+        jobs = (self._submitted, self._failed, self._submitted, self._run)
+        return {"endpoint_id": "echo", "job_id": self.run(jobs[n % 5]()).id}
 
-    async def _submitted(self, *, wait: bool) -> str:
+    async def _submitted(self) -> JobView:
         plane = self.world.plane
-        view = await plane.commands.submit(plane.endpoints.find("default", "echo"), one(), sync=False)
-        if wait:
-            await plane.queries.wait(plane.endpoints.find("default", "echo"), view.id, 10)
-        return view.id
+        return await plane.commands.submit(plane.endpoints.find("default", "echo"), one(), sync=False)
+
+    async def _run(self) -> JobView:
+        plane, view = self.world.plane, await self._submitted()
+        return await plane.queries.wait(plane.endpoints.find("default", "echo"), view.id, 10)
+
+    async def _failed(self) -> JobView:
+        while (view := await self._run()).state is not JobState.FAILED:
+            pass
+        return view
 
     def close(self) -> None:
         self._over.set()
