@@ -9,7 +9,7 @@ ControlError
  ├─ TooLarge 413        a body over its limit
  ├─ UnsupportedEncoding 415   a body that is compressed in another way than gzip
  ├─ KeyReused 422       an idempotency key that came with another request before
- ├─ TooMany 429         over a rate limit; with the time of the next try
+ ├─ TooMany 429         over a rate limit or a quota; with the time of the next try
  └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
      └─ UncertainCommit         the store went away during a commit: accepted or not is unknown
 """
@@ -71,17 +71,17 @@ class KeyReused(ControlError):
 
 class TooMany(ControlError):
     """`limit` requests per window, or at once where `window_s` is None; `retry_after` is in seconds.
-    `of_bytes`: the limit is of bytes, not of requests."""
+    `unit`: another unit of the limit than requests, as `RateLimit-Policy` names it."""
 
     status = 429
     title = "Too Many Requests"
 
     def __init__(
-        self, message: str, *, limit: int, window_s: int | None, retry_after: int, of_bytes: bool = False
+        self, message: str, *, limit: int, window_s: int | None, retry_after: int, unit: str = ""
     ) -> None:
         super().__init__(message)
         self.limit, self.window_s, self.retry_after = limit, window_s, retry_after
-        self.of_bytes = of_bytes
+        self.unit = unit
 
 
 class Unavailable(ControlError):

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Create, list and revoke API keys and join tokens.", no_args_is_help=True)
 
+JobsWaiting = Annotated[
+    int | None, typer.Option(min=1, help="How many jobs of the key may wait; any number by default.")
+]
+GpuSeconds = Annotated[
+    int | None,
+    typer.Option(min=1, help="GPU seconds that its jobs may use in a day of UTC; unbounded by default."),
+]
+FileBytes = Annotated[
+    int | None, typer.Option(min=1, help="Bytes of uploaded files that are kept for it; 50 GiB by default.")
+]
+KeyArgument = Annotated[str, typer.Argument(help="The key's id, or its beginning.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's JSON.")]
 Join = Annotated[bool, typer.Option("--join", help="Join tokens for agents instead of API keys.")]
 
@@ -24,6 +35,7 @@ Join = Annotated[bool, typer.Option("--join", help="Join tokens for agents inste
     epilog=examples(
         "stoker key create --name laptop --expires 7d",
         "stoker key create --name ci --endpoint caption=write",
+        "stoker key create --name batch --jobs-waiting 100 --gpu-seconds-per-day 3600",
         "stoker key create --join --uses 1",
     ),
 )
@@ -53,6 +65,9 @@ def create(
             help="Restricts the key for an endpoint: none, read or write; * is all others.",
         ),
     ] = None,
+    jobs_waiting: JobsWaiting = None,
+    gpu_seconds_per_day: GpuSeconds = None,
+    file_bytes: FileBytes = None,
     as_json: AsJson = False,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
@@ -60,8 +75,11 @@ def create(
 ) -> None:
     """Creates a key and prints it; it cannot be shown again."""
     from stoker.cli.manage import key_commands
+    from stoker.control.rules.quotas import Quota
 
-    options = key_commands.NewKey(name, join, uses, expires, read_only, management, tuple(endpoint or ()))
+    rights = tuple(endpoint or ())
+    quota = Quota(jobs_waiting, gpu_seconds_per_day, file_bytes)
+    options = key_commands.NewKey(name, join, uses, expires, read_only, management, rights, quota)
     key_commands.create(_place(data_dir, config, url), options, plain_console(), as_json=as_json)
 
 
@@ -79,9 +97,41 @@ def show(
     key_commands.show(_place(data_dir, config, url), join=join, as_json=as_json)
 
 
+@app.command("get", epilog=examples("stoker key get 106089f193a2"))
+def get(
+    key: KeyArgument,
+    as_json: AsJson = False,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+    url: KeyUrl = None,
+) -> None:
+    """Shows what a key may do, its quota, and how much of the quota is used."""
+    from stoker.cli.manage import key_commands
+
+    key_commands.get(_place(data_dir, config, url), key, as_json=as_json)
+
+
+@app.command("quota", epilog=examples("stoker key quota 106089f193a2 --jobs-waiting 50"))
+def quota(
+    key: KeyArgument,
+    jobs_waiting: JobsWaiting = None,
+    gpu_seconds_per_day: GpuSeconds = None,
+    file_bytes: FileBytes = None,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+    url: KeyUrl = None,
+) -> None:
+    """Replaces the quota of a key; what no option bounds is unbounded."""
+    from stoker.cli.manage import key_commands
+    from stoker.control.rules.quotas import Quota
+
+    wanted = Quota(jobs_waiting, gpu_seconds_per_day, file_bytes)
+    key_commands.set_quota(_place(data_dir, config, url), key, wanted, plain_console())
+
+
 @app.command("revoke", epilog=examples("stoker key revoke 106089f193a2"))
 def revoke(
-    key: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
+    key: KeyArgument,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
     url: KeyUrl = None,

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from stoker.cli import tables
 from stoker.cli.errors import CliError
-from stoker.cli.manage.key_places import KINDS, Place, Wanted, keys_at
+from stoker.cli.manage.key_places import KINDS, Keys, Place, Wanted, keys_at
 from stoker.cli.manage.spans import seconds
 from stoker.cli.short_ids import resolve_id
 from stoker.cli.terminal import plain_console
 from stoker.control.rules.access import ALL, Access, Right
+from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store.resources.keys import Kind
 
@@ -35,6 +36,7 @@ class NewKey:
     read_only: bool = False
     management: str | None = None
     rights: Sequence[str] = ()
+    quota: Quota = UNBOUNDED
 
 
 def create(place: Place, options: NewKey, console: Console, *, as_json: bool = False) -> None:
@@ -44,7 +46,9 @@ def create(place: Place, options: NewKey, console: Console, *, as_json: bool = F
     with keys_at(place) as found:
         if access.endpoints:
             access = _named(access, *found.endpoints())
-        record, token = found.create(Wanted(kind, options.name, access, options.uses, expires_at))
+        record, token = found.create(
+            Wanted(kind, options.name, access, options.uses, expires_at, options.quota)
+        )
     if as_json:
         tables.print_json({**_api_record(record), "key": token})
         return
@@ -56,9 +60,9 @@ def _access(options: NewKey) -> Access:
     restricted = options.management is not None or bool(options.rights)
     if options.uses is not None and not options.join:
         raise CliError("--uses is for join tokens: --join")
-    if options.join and (restricted or options.read_only):
+    if options.join and (restricted or options.read_only or options.quota != UNBOUNDED):
         raise CliError(
-            "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint"
+            "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint or quota"
         )
     if options.read_only and restricted:
         raise CliError(
@@ -127,10 +131,35 @@ def _may(access: Access) -> str:
     return " ".join(f"{name}={right}" for name, right in rights.items())
 
 
+def get(place: Place, key: str, *, as_json: bool) -> None:
+    with keys_at(place) as found:
+        record, used = found.get(_full_id(found, key))
+    fields = {**_api_record(record), **({"used": dict(used)} if used else {})}
+    if as_json:
+        tables.print_json(fields)
+        return
+    rows = [("id", record.id), ("name", record.name), ("may", _may(record.access))]
+    rows += [(f"most {name}", str(bound)) for name, bound in record.quota.fields().items()]
+    rows += [(f"used {name}", f"{value:g}") for name, value in used.items()]
+    tables.show((), rows, fields, as_json=False)
+
+
+def set_quota(place: Place, key: str, quota: Quota, console: Console) -> None:
+    with keys_at(place) as found:
+        full = _full_id(found, key)
+        found.set_quota(full, quota)
+    bounds = ", ".join(f"{name} {bound}" for name, bound in quota.fields().items()) or "unbounded"
+    console.print(f"{full}: {bounds}")
+
+
+def _full_id(found: Keys, key: str) -> str:
+    valid = [one for kind in KINDS for one in found.list(kind) if one.revoked_at is None]
+    return resolve_id(key, [(one.id, "") for one in valid], "keys") or key
+
+
 def revoke(place: Place, key: str, console: Console) -> None:
     with keys_at(place) as found:
-        valid = [one for kind in KINDS for one in found.list(kind) if one.revoked_at is None]
-        full = resolve_id(key, [(one.id, "") for one in valid], "keys") or key
+        full = _full_id(found, key)
         found.revoke(full)
     console.print(f"{full} is revoked")
 

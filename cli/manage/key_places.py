@@ -26,8 +26,10 @@ from stoker.client.management import Management
 from stoker.control import store
 from stoker.control.config.config import load_config
 from stoker.control.rules.access import ALL, Access
+from stoker.control.rules.quotas import UNBOUNDED, Quota, used
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store import Store
+from stoker.control.store.jobs.quota_uses import use
 from stoker.control.store.resources import keys
 
 KINDS: tuple[keys.Kind, ...] = ("key", "join")
@@ -44,13 +46,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A new key or join token. `uses` is of a join token, `access` of a key."""
+    """A new key or join token. `uses` is of a join token, `access` and `quota` of a key."""
 
     kind: keys.Kind
     name: str
     access: Access = ALL
     uses: int | None = None
     expires_at: float | None = None
+    quota: Quota = UNBOUNDED
 
 
 class Keys(Protocol):
@@ -62,6 +65,13 @@ class Keys(Protocol):
 
     def list(self, kind: keys.Kind) -> list[KeyRecord]:
         """Returns the records of a kind; revoked ones too, where they are known."""
+
+    def get(self, key: str) -> tuple[KeyRecord, Mapping[str, float]]:
+        """Returns the record of a key, and the use of what its quota bounds, as far as that is known. Raises
+        CliError if there is none."""
+
+    def set_quota(self, key: str, quota: Quota) -> None:
+        """Replaces the quota of an API key. Raises CliError if there is none."""
 
     def revoke(self, key: str) -> None:
         """Revokes the key with this id. Raises CliError if there is none."""
@@ -103,23 +113,47 @@ class StoredKeys:
             lambda conn: (
                 keys.create_join_token(conn, name=name, now=now, uses=wanted.uses, expires_at=end)
                 if wanted.kind == "join"
-                else keys.create_key(conn, name=name, now=now, access=wanted.access, expires_at=end)
+                else keys.create_key(
+                    conn, name=name, now=now, access=wanted.access, expires_at=end, quota=wanted.quota
+                )
             ),
         )
 
     def list(self, kind: keys.Kind) -> list[KeyRecord]:
         return list(in_transaction(self._opened, lambda conn: keys.list_keys(conn, kind)))
 
+    def get(self, key: str) -> tuple[KeyRecord, Mapping[str, float]]:
+        def read(conn: store.Conn) -> tuple[KeyRecord, Mapping[str, float]]:
+            record = keys.get_key(conn, store.DEFAULT_ACCOUNT, key)
+            if record is None:
+                raise _no_key(key)
+            return record, used(record.quota, use(conn, "key", key, record.quota, time.time()))
+
+        return in_transaction(self._opened, read)
+
+    def set_quota(self, key: str, quota: Quota) -> None:
+        def change(conn: store.Conn) -> None:
+            record = keys.get_key(conn, store.DEFAULT_ACCOUNT, key)
+            if record is None or record.kind != "key":
+                raise _no_key(key)
+            keys.change_key(conn, store.DEFAULT_ACCOUNT, key, {"quota": quota.stored()})
+
+        audited(self._opened, ("PATCH", f"/v1/keys/{key}"), change)
+
     def revoke(self, key: str) -> None:
         def end(conn: store.Conn) -> None:
             if not keys.revoke_key(conn, key, time.time()):
-                raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
+                raise _no_key(key)
 
         audited(self._opened, ("DELETE", f"/v1/keys/{key}"), end, status=204)
 
     def webhook_secret(self) -> str:
         """Returns the secret, with an audit line: any holder of the secret can sign as this service."""
         return audited(self._opened, ("GET", "stoker key webhook-secret"), store.webhook_secret)
+
+
+def _no_key(key: str) -> CliError:
+    return CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
 
 
 class ServedKeys:
@@ -139,11 +173,20 @@ class ServedKeys:
             fields["maxUses"] = wanted.uses
         if wanted.expires_at is not None:
             fields["expiresAt"] = datetime.fromtimestamp(wanted.expires_at, UTC).isoformat()
+        if wanted.quota != UNBOUNDED:
+            fields["quota"] = wanted.quota.fields()
         made = self._manage.keys.create(fields)
         return _record(made), str(made["key"])
 
     def list(self, kind: keys.Kind) -> list[KeyRecord]:
         return [_record(one) for one in self._manage.keys.list(kind=kind)]
+
+    def get(self, key: str) -> tuple[KeyRecord, Mapping[str, float]]:
+        fields = self._manage.keys.get(key)
+        return _record(fields), fields.get("used", {})
+
+    def set_quota(self, key: str, quota: Quota) -> None:
+        self._manage.keys.update(key, {"quota": quota.fields() or None})
 
     def revoke(self, key: str) -> None:
         self._manage.keys.delete(key)
@@ -177,4 +220,5 @@ def _record(fields: Mapping[str, Any]) -> KeyRecord:
         expires_at=times["expiresAt"],
         last_used_at=times["lastUsedAt"],
         uses_left=fields.get("usesLeft"),
+        quota=Quota.of(fields.get("quota", {})),
     )

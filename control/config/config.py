@@ -40,6 +40,7 @@ from stoker.control.config.sections import (
     HostedSection,
     LimitsSection,
     Prices,
+    QuotaSection,
     RateLimits,
     RegistrySection,
     Retention,
@@ -51,6 +52,7 @@ from stoker.control.config.sections import (
 from stoker.control.rules.billing import PriceList
 from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS
 from stoker.control.rules.needs import Needs
+from stoker.control.rules.quotas import Quota
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
@@ -113,6 +115,7 @@ def with_workers(endpoint: Endpoint, declared: WorkersSection) -> Endpoint:
         handler_retries=declared.retryHandlerErrors,
         scaler_type=declared.scalerType,
         scaler_value=declared.scalerValue,
+        quota=Quota.of(declared.quota.model_dump()),
     )
 
 
@@ -271,13 +274,12 @@ _SECTIONS: dict[str, type[Section]] = {
     "endpoints": EndpointSection,
     "hosted": HostedSection,
 }
+_SECTIONS_IN_SECTIONS: dict[str, type[Section]] = {"limits": LimitsSection, "quota": QuotaSection}
 
 
 def _fields_at(loc: tuple[int | str, ...]) -> list[str]:
     section = _SECTIONS.get(str(loc[0]), Config) if loc else Config
-    if "limits" in loc:
-        section = LimitsSection
-    return list(section.model_fields)
+    return list(_SECTIONS_IN_SECTIONS.get(str(loc[-1]) if loc else "", section).model_fields)
 
 
 # -- paths

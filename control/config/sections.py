@@ -148,6 +148,14 @@ class LimitsSection(Section):
     openFiles: Annotated[int | None, Field(ge=64, le=1 << 20)] = None
 
 
+class QuotaSection(Section):
+    """The bounds of a key or an endpoint. Without a number there is no bound."""
+
+    jobsWaiting: Annotated[int | None, Field(ge=1, le=1 << 31)] = None
+    gpuSecondsPerDay: Annotated[int | None, Field(ge=1, le=1 << 31)] = None
+    fileBytes: Annotated[int | None, Field(ge=1, le=1 << 50)] = None
+
+
 class WorkersSection(Section):
     """The fields of every endpoint: how many workers it has, what each needs of its node, and its jobs'
     limits and prices."""
@@ -173,6 +181,7 @@ class WorkersSection(Section):
     scalerValue: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     prices: dict[Annotated[str, Field(pattern=_METRIC)], _Nano] = {}
     limits: LimitsSection = LimitsSection()
+    quota: QuotaSection = QuotaSection()
 
     @model_validator(mode="after")
     def _bounds(self) -> WorkersSection:

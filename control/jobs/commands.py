@@ -30,6 +30,7 @@ from stoker.control.errors import (
     ControlError,
     InvalidInput,
     NotFound,
+    TooMany,
     Unavailable,
     UncertainCommit,
 )
@@ -37,13 +38,17 @@ from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.inputs import check_input
 from stoker.control.jobs.queries import JobQueries, no_job
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
+from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.quotas import UNBOUNDED, Quota, Refusal, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
 from stoker.control.rules.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
+from stoker.control.store.jobs.idempotency import seen
+from stoker.control.store.jobs.quota_uses import Kind, use
 from stoker.wire import names
 from stoker.wire.messages import Ref
 
@@ -88,13 +93,13 @@ class JobCommands:
     # -- new jobs
 
     async def submit(
-        self, endpoint: Endpoint, submission: Submission, *, sync: bool, key: str = ""
+        self, endpoint: Endpoint, submission: Submission, *, sync: bool, caller: Caller = NOBODY
     ) -> JobView:
-        """Takes in a job. `key`: the id of the API key that submits it."""
+        """Takes in a job. Raises TooMany by the quota of the caller's key or of the endpoint."""
         if self.closed:
             raise _stopping()
-        new = await self._new_job(endpoint, submission, key, sync=sync)
-        return (await self._accept(endpoint, new)).view
+        new = await self._new_job(endpoint, submission, caller, sync=sync)
+        return (await self._accept(endpoint, new, caller)).view
 
     async def run_sync(
         self,
@@ -103,7 +108,7 @@ class JobCommands:
         seconds: float,
         *,
         must_end: bool = False,
-        key: str = "",
+        caller: Caller = NOBODY,
     ) -> JobView:
         """Submits and waits: the terminal view, or the current one after `seconds`. A job that must end by
         then is stopped and has timed out.
@@ -114,9 +119,9 @@ class JobCommands:
         if self.closed:
             raise _stopping()
         deadline = asyncio.get_running_loop().time() + seconds
-        new = await self._new_job(endpoint, submission, key, sync=True)
+        new = await self._new_job(endpoint, submission, caller, sync=True)
         with self._waiters.end_of(new.id) as ended:
-            accepted = await self._accept(endpoint, new)
+            accepted = await self._accept(endpoint, new, caller)
             del submission, new
             view = accepted.view
             if not accepted.repeated:
@@ -163,21 +168,27 @@ class JobCommands:
             self._changes.apply([changed])
         return view
 
-    async def _accept(self, endpoint: Endpoint, new: NewJob) -> Submitted:
+    async def _accept(self, endpoint: Endpoint, new: NewJob, caller: Caller) -> Submitted:
         slots = self._dispatch.reserve([endpoint.id], most=1)
         done: Submitted | None = None
         sent: tuple[Claimed, ...] = ()
 
-        def send(submitted: Submitted) -> None:
+        def send(submitted: Submitted | Refusal) -> None:
             nonlocal sent
+            if isinstance(submitted, Refusal):
+                return
             if [job.job for job in submitted.claimed] == [new.id]:  # an older job would be claimed once more
                 sent = submitted.claimed
                 self._dispatch.settle(slots, sent)
 
         try:
-            done = await self._commits.commit(
-                lambda conn: self._store(conn, endpoint, new, slots), send if new.once is None else None
+            stored = await self._commits.commit(
+                lambda conn: self._store(conn, endpoint, new, caller, slots),
+                send if new.once is None else None,
             )
+            if isinstance(stored, Refusal):
+                raise _too_many(stored)
+            done = stored
         except UncertainCommit:
             raise  # every node sends Hello again, and must stop what is not stored
         except Exception:
@@ -194,9 +205,15 @@ class JobCommands:
             self._scaling.wake.set()
         return done
 
-    def _store(self, conn: Conn, endpoint: Endpoint, new: NewJob, slots: Sequence[Slot]) -> Submitted:
+    def _store(
+        self, conn: Conn, endpoint: Endpoint, new: NewJob, caller: Caller, slots: Sequence[Slot]
+    ) -> Submitted | Refusal:
+        """Stores the job. A refusal is returned, as what raises costs the transactions beside it a second
+        run."""
         if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: the job would not be cancelled
             raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
+        if new.metered and not seen(conn, new) and (refusal := _over_quota(conn, endpoint, caller, new)):
+            return refusal
         submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
         if new.input_ref is not None and submitted.repeated:
             store.note_orphans(conn, [new.input_ref.key])
@@ -204,7 +221,9 @@ class JobCommands:
             store.forget_orphans(conn, [new.input_ref.key])
         return submitted
 
-    async def _new_job(self, endpoint: Endpoint, submission: Submission, key: str, *, sync: bool) -> NewJob:
+    async def _new_job(
+        self, endpoint: Endpoint, submission: Submission, caller: Caller, *, sync: bool
+    ) -> NewJob:
         settings = self._settings
         if submission.webhook or submission.s3:
             refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
@@ -231,7 +250,8 @@ class JobCommands:
             input_ref=ref,
             s3=submission.s3,
             once=submission.once,
-            api_key=key,
+            api_key=caller.key,
+            metered=caller.quota is not UNBOUNDED or endpoint.quota is not UNBOUNDED,
         )
 
     async def _spill(self, key: str, data: bytes, now: float) -> Ref:
@@ -307,6 +327,28 @@ class JobCommands:
         )
         self._changes.apply(changed)
         return len(changed)
+
+
+def _over_quota(conn: Conn, endpoint: Endpoint, caller: Caller, new: NewJob) -> Refusal | None:
+    """Returns why the quota of the key or of the endpoint refuses the job. Holds within the transaction that
+    stores the job: so no two jobs pass where one may."""
+    bounds: tuple[tuple[Kind, str, Quota], ...] = (
+        ("key", caller.key, caller.quota),
+        ("endpoint", endpoint.id, endpoint.quota),
+    )
+    now = new.created_at
+    held = ((f"{kind} {owner}", quota, use(conn, kind, owner, quota, now)) for kind, owner, quota in bounds)
+    return refused(held, now)
+
+
+def _too_many(refusal: Refusal) -> TooMany:
+    return TooMany(
+        refusal.text,
+        limit=refusal.limit,
+        window_s=refusal.window_s,
+        retry_after=refusal.retry_after,
+        unit=refusal.unit,
+    )
 
 
 def _stopping() -> Unavailable:

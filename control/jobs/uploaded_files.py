@@ -1,21 +1,24 @@
 """Files that callers upload for inputs that are URLs. The object store keeps them for 24 hours.
 
-The files of each key may have so many bytes together (`control.rules.file_quota`). The deletion is noted
-before the file is put, so that no crash leaves it behind.
+The files of each key, and of an endpoint that says so, may have so many bytes together
+(`control.rules.quotas`). The deletion is noted before the file is put, so that no crash leaves the
+file behind.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from random import Random
 from typing import BinaryIO
 
 from stoker.control import store
-from stoker.control.errors import TooMany
+from stoker.control.errors import TooLarge, TooMany
 from stoker.control.jobs.artifacts import Artifacts
-from stoker.control.rules.file_quota import FileQuota
+from stoker.control.rules.access import Caller
 from stoker.control.rules.limits import FILE_LIFE_S
+from stoker.control.rules.quotas import MOST_BYTES, FileCounts
 from stoker.control.rules.types import Endpoint, UploadedFile
 from stoker.control.store.database.commits import Commits
 from stoker.wire import names
@@ -33,21 +36,31 @@ class UploadedFiles:
         self._artifacts = artifacts
         self._clock = clock
         self._rng = rng
-        self._quota = FileQuota(FILE_LIFE_S)
+        self._quota = FileCounts(FILE_LIFE_S)
 
     async def keep(
-        self, endpoint: Endpoint, api_key: str, name: str, file: BinaryIO, media_type: str
+        self, endpoint: Endpoint, caller: Caller, name: str, file: BinaryIO, media_type: str
     ) -> UploadedFile:
-        """Raises Unavailable where the object store does not take it, and TooMany. `api_key`: the id of the
-        caller's key."""
+        """Raises TooMany and TooLarge by the quotas of key and endpoint, and Unavailable where the object
+        store does not take the file."""
         size = file.seek(0, os.SEEK_END)
-        if wait_s := self._quota.admit(api_key, size, self._clock()):
-            raise _too_many(self._quota, wait_s)
-        try:
-            return await self._kept(endpoint, name, file, media_type)
-        except BaseException:
-            self._quota.take_back(api_key, size)
-            raise
+        with ExitStack() as admitted:
+            for whose, most in _bounds(endpoint, caller):
+                self._admit(whose, size, most)
+                admitted.callback(self._quota.take_back, whose, size)
+            kept = await self._kept(endpoint, name, file, media_type)
+            admitted.pop_all()
+        return kept
+
+    def bytes_kept(self, whose: str) -> int:
+        """Returns how many bytes of files are kept now, of "key ID" or "endpoint ID"."""
+        return self._quota.kept(whose, self._clock())
+
+    def _admit(self, whose: str, size: int, most: int) -> None:
+        if size > most:
+            raise TooLarge(f"the file has {size} bytes, and {whose} may keep {most} bytes of files at once")
+        if wait_s := self._quota.admit(whose, size, self._clock(), most):
+            raise _too_many(whose, most, wait_s)
 
     async def _kept(self, endpoint: Endpoint, name: str, file: BinaryIO, media_type: str) -> UploadedFile:
         key = names.uploaded_key(endpoint.id, names.short_id(self._rng), name)
@@ -57,13 +70,21 @@ class UploadedFiles:
         return UploadedFile(await self._artifacts.url(ref), ref.size, ref.sha256, until)
 
 
-def _too_many(quota: FileQuota, wait_s: int) -> TooMany:
-    hours, most = round(quota.kept_s / 3600), quota.most_bytes
+def _bounds(endpoint: Endpoint, caller: Caller) -> list[tuple[str, int]]:
+    """Returns whose files this one counts among, and how many bytes each may keep."""
+    of_key = caller.quota.file_bytes
+    bounds = [(f"key {caller.key}", MOST_BYTES if of_key is None else of_key)]
+    if endpoint.quota.file_bytes is not None:
+        bounds.append((f"endpoint {endpoint.id}", endpoint.quota.file_bytes))
+    return bounds
+
+
+def _too_many(whose: str, most: int, wait_s: int) -> TooMany:
     return TooMany(
-        f"the files of one key may have {most} bytes together in {hours} hours; come back in {wait_s} s,"
-        " or put large files into a bucket of your own",
+        f"the files of {whose} may have {most} bytes together in {round(FILE_LIFE_S / 3600)} hours;"
+        f" come back in {wait_s} s, or put large files into a bucket of your own",
         limit=most,
-        window_s=round(quota.kept_s),
+        window_s=round(FILE_LIFE_S),
         retry_after=wait_s,
-        of_bytes=True,
+        unit="content-bytes",
     )

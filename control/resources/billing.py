@@ -19,6 +19,7 @@ from stoker.control.rules.pods import Pod
 from stoker.control.rules.types import Endpoint
 from stoker.control.store import BillQuery, Conn
 from stoker.control.store.database.commits import Commits
+from stoker.control.store.jobs.quota_uses import forget_gpu_days
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Billing:
         now = self._clock()
         if await self._commits.read(store.spaces_due):
             await self._commits.commit(partial(_bill_all, prices=self._prices, now=now))
+        await self._commits.commit(lambda conn: forget_gpu_days(conn, now))
         while await self._commits.read(lambda conn: store.usage_due(conn, now)):
             await self._commits.commit(lambda conn: store.forget_usage(conn, now, BATCH))
 

@@ -20,6 +20,7 @@ from stoker.control.config.sections import EndpointSection
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
 from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS
+from stoker.control.rules.quotas import Quota
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint, EndpointVersion, Template
 from stoker.wire.messages import LockedWeights, RegistryAuth
@@ -40,6 +41,7 @@ UNVERSIONED = frozenset(
         "flashboot",
         "idleTimeout",
         "name",
+        "quota",
         "scalerType",
         "scalerValue",
         "temporary",
@@ -76,6 +78,7 @@ _OF_ENDPOINT = (
     "maxAttempts",
     "minCudaVersion",
     "nodeLabels",
+    "quota",
     "retryHandlerErrors",
     "scalerType",
     "scalerValue",
@@ -211,6 +214,7 @@ def endpoint(
         scaler_value=made.scalerValue,
         template=template.id,
         requested=requested,
+        quota=Quota.of(made.quota.model_dump()),
     )
 
 

@@ -15,12 +15,14 @@ from typing import Any, Final
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS
+from stoker.control.rules.quotas import Quota
 from stoker.control.rules.types import Endpoint
 
 FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "executionTimeoutMs": "execution_timeout_ms",
         "idleTimeout": "idle_timeout_s",
+        "quota": "quota",
         "scalerType": "scaler_type",
         "scalerValue": "scaler_value",
         "workersMax": "workers_max",
@@ -52,6 +54,8 @@ def check(endpoint: Endpoint, changes: Mapping[str, Any], by_file: Collection[st
 def with_changes(declared: Endpoint, changes: Mapping[str, Any]) -> Endpoint:
     """Returns the endpoint with these changes."""
     fields = {FIELDS[name]: value for name, value in changes.items()}
+    if "quota" in fields:
+        fields["quota"] = Quota.of(fields["quota"] or {})
     if fields.get("execution_timeout_ms") == 0:
         fields["execution_timeout_ms"] = DEFAULT_EXECUTION_TIMEOUT_MS
     return replace(declared, **fields, requested=dict(changes))

@@ -15,9 +15,11 @@ from stoker.control.auth.callers import Callers
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.rules.access import Access
+from stoker.control.rules.quotas import UNBOUNDED, Quota, Use
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
+from stoker.control.store.jobs.quota_uses import use
 from stoker.control.store.resources import keys
 
 
@@ -31,7 +33,13 @@ class Keys:
         self._clock = clock
 
     async def create(
-        self, account: str, *, name: str, access: Access, expires_at: float | None
+        self,
+        account: str,
+        *,
+        name: str,
+        access: Access,
+        expires_at: float | None,
+        quota: Quota = UNBOUNDED,
     ) -> tuple[KeyRecord, str]:
         """Returns its record and the key itself, which is not stored."""
         now = self._clock()
@@ -39,7 +47,13 @@ class Keys:
         known = self._known(account, access)
         return await self._commits.commit(
             lambda conn: keys.create_key(
-                conn, name=name, now=now, account=account, access=known, expires_at=expires_at
+                conn,
+                name=name,
+                now=now,
+                account=account,
+                access=known,
+                expires_at=expires_at,
+                quota=quota,
             )
         )
 
@@ -66,16 +80,24 @@ class Keys:
             raise _no_key(key)
         return found
 
+    async def use(self, record: KeyRecord) -> Use:
+        """Returns the jobs and the GPU time that the key's quota bounds."""
+        now = self._clock()
+        return await self._commits.read(lambda conn: use(conn, "key", record.id, record.quota, now))
+
     async def update(self, account: str, key: str, changes: Mapping[str, Any]) -> KeyRecord:
-        """`changes`: name, expires_at (None: never) and, of an API key, access."""
+        """`changes`: name, expires_at (None: never) and, of an API key, access and quota."""
         found = await self.get(account, key)
         if "expires_at" in changes:
             self._check_expiry(changes["expires_at"], self._clock())
+        for field in ("access", "quota"):
+            if field in changes and found.kind == "join":
+                raise BadRequest(f"{field} is for API keys; {key} is a join token")
         columns = dict(changes)
         if "access" in changes:
-            if found.kind == "join":
-                raise BadRequest(f"access is for API keys; {key} is a join token")
             columns["access"] = self._known(account, changes["access"]).stored()
+        if "quota" in changes:
+            columns["quota"] = changes["quota"].stored()
 
         def change(conn: Conn) -> KeyRecord:
             if columns and not keys.change_key(conn, account, key, columns):

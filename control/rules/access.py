@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from stoker.control.rules.quotas import UNBOUNDED, Quota
+
 Scope = Literal["all", "read", "restricted", "pod"]
 Right = Literal["none", "read", "write"]
 
@@ -66,8 +68,13 @@ NOTHING = Access("restricted")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The holder of a key: its account, the key's id, and what it may do."""
+    """The holder of a key: its account, the key's id, what it may do, and how much."""
 
     account: str
     key: str = ""
     access: Access = NOTHING
+    quota: Quota = UNBOUNDED
+
+
+NOBODY = Caller("")
+"""The caller of what no key was sent with."""

@@ -16,6 +16,7 @@ from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS, DEFAULT_TT
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.submissions import Once, S3Config
 from stoker.outbound.wait_rule import Waiter
 from stoker.wire.messages import Artifact, AttemptKey, LockedWeights, Price, Ref, RegistryAuth, WorkerLimits
@@ -83,6 +84,7 @@ class Endpoint:
     template: str = ""
     requested: Mapping[str, Any] = field(default_factory=dict)
     created_at: float = 0.0
+    quota: Quota = UNBOUNDED
 
     @property
     def temporary(self) -> bool:
@@ -137,7 +139,8 @@ class JobView:
 
 @record(frozen=True, slots=True)
 class NewJob:
-    """A job that is to be stored. `api_key`: the id of the key that submitted it."""
+    """A job that is to be stored. `api_key`: the id of the key that submitted it. `metered`: a quota counts
+    the job."""
 
     id: str
     account: str
@@ -156,6 +159,7 @@ class NewJob:
     s3: S3Config | None = None
     once: Once | None = None
     api_key: str = ""
+    metered: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -355,6 +359,7 @@ class KeyRecord:
     expires_at: float | None = None
     last_used_at: float | None = None
     uses_left: int | None = None
+    quota: Quota = UNBOUNDED
 
 
 @record(frozen=True, slots=True)

@@ -85,6 +85,23 @@ def test_a_key_is_shown_once_and_listed_without_its_secret(capsys: pytest.Captur
     assert "no key" in fails(capsys, "key", "revoke", key)
 
 
+def test_a_quota_is_set_and_shown_beside_the_store(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "create", "--jobs-waiting", "3", "--file-bytes", "9")
+    key = capsys.readouterr().out.split("_")[1]
+    works("key", "get", key)
+    shown = capsys.readouterr().out
+    assert "most jobsWaiting\t3" in shown
+    assert "used jobsWaiting\t0" in shown
+    assert "used fileBytes" not in shown, "only a running control knows"
+    works("key", "quota", key, "--gpu-seconds-per-day", "60")
+    assert capsys.readouterr().out == f"{key}: gpuSecondsPerDay 60\n"
+    works("key", "get", key, "--json")
+    got = json.loads(capsys.readouterr().out)
+    assert (got["quota"], got["used"]) == ({"gpuSecondsPerDay": 60}, {"gpuSecondsToday": 0})
+    works("key", "revoke", key)
+    assert "no key" in fails(capsys, "key", "quota", key)
+
+
 def test_keys_in_a_pipe_are_lines_of_tabs_and_at_a_terminal_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stoker.control.rules.access import NOBODY
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import JobView
 from stoker.wire.messages import (
@@ -271,11 +272,10 @@ async def test_its_large_input_may_be_read() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await w.working_agent(tasks)
         await agent.listen(0.1)
-        new = await w.plane.commands._new_job(
-            w.echo, large, "", sync=False
-        )  # it is in the object store by now
+        new = await w.plane.commands._new_job(w.echo, large, NOBODY, sync=False)
+        assert new.input_ref is not None, "it is in the object store by now"
         await w.commits.lane.acquire()
-        submitting = tasks.create_task(w.plane.commands._accept(w.echo, new))
+        submitting = tasks.create_task(w.plane.commands._accept(w.echo, new, NOBODY))
         assign = await agent.assigned()
         assert assign.input_ref is not None
         wanted = (Wanted("read", assign.input_ref.key),)

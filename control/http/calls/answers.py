@@ -181,10 +181,11 @@ def _rate_limit(error: TooMany) -> Headers:
     """Returns headers with the policy that refused, and what the policy has left, as the IETF's draft of
     RateLimit fields writes them."""
     if error.window_s is None:
-        policy = b'"concurrent";q=%d;qu="concurrent-requests"' % error.limit
+        unit = (error.unit or "concurrent-requests").encode()
+        policy = b'"concurrent";q=%d;qu="%s"' % (error.limit, unit)
         left = b'"concurrent";r=0'
     else:
         policy = b'"window";q=%d;w=%d' % (error.limit, error.window_s)
-        policy += b';qu="content-bytes"' if error.of_bytes else b""
+        policy += b';qu="%s"' % error.unit.encode() if error.unit else b""
         left = b'"window";r=0;t=%d' % error.retry_after
     return ((b"ratelimit-policy", policy), (b"ratelimit", left))

@@ -81,7 +81,7 @@ async def runsync(call: Call) -> Answer:
         await _submission(call, settings.runsync_body_bytes, sync=True),
         seconds,
         must_end=hosted and sent is None,
-        key=call.caller.key,
+        caller=call.caller,
     )
     view = await call.watched(running)
     return call.answer(records.hosted_result(view) if hosted else records.record(view))
@@ -92,7 +92,7 @@ async def run(call: Call) -> Answer:
     """Queues a job and answers at once. The result stays readable after the job's end: for 30 minutes, unless
     the operator says otherwise."""
     submission = await _submission(call, call.settings.run_body_bytes, sync=False)
-    view = await call.plane.commands.submit(call.endpoint, submission, sync=False, key=call.caller.key)
+    view = await call.plane.commands.submit(call.endpoint, submission, sync=False, caller=call.caller)
     return call.answer(records.accepted(view))
 
 
@@ -252,7 +252,7 @@ async def files(call: Call, name: FileName = "file") -> Answer:
     with BytesIO(received) if isinstance(received, bytes) else received as file:
         if not file.seek(0, os.SEEK_END):
             raise BadRequest("the body must be a file; it is empty")
-        kept = await call.plane.uploaded_files.keep(call.endpoint, call.caller.key, name, file, media_type)
+        kept = await call.plane.uploaded_files.keep(call.endpoint, call.caller, name, file, media_type)
     at_ms = round(kept.expires_at * 1000)
     return call.answer({"url": kept.url, "size": kept.size, "sha256": kept.sha256, "expiresAt": at_ms})
 

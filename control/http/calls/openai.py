@@ -153,7 +153,7 @@ async def _stream(call: Call, request: OpenAIRequest) -> Response:
 async def _events(call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
     """Yields a new job's events to its end. Closing the generator earlier cancels the job."""
     submission = parse_submission(to_json({"input": job_input}))
-    view = await call.plane.commands.submit(call.endpoint, submission, sync=True, key=call.caller.key)
+    view = await call.plane.commands.submit(call.endpoint, submission, sync=True, caller=call.caller)
     ended = False
     try:
         following = call.plane.queries.follow(call.endpoint, view.id, None)

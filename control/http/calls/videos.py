@@ -52,15 +52,15 @@ async def _create(call: Call) -> Answer:
     files = {"image": parsed.image, "audio": parsed.audio}
     urls = {name: await _url(call, name, value) for name, value in files.items()}
     submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))
-    view = await call.plane.commands.submit(call.endpoint, submission, sync=False, key=call.caller.key)
+    view = await call.plane.commands.submit(call.endpoint, submission, sync=False, caller=call.caller)
     return json_answer(videos.video_object(view))
 
 
 async def _url(call: Call, name: str, value: str | videos.SentFile) -> str:
     if isinstance(value, str):
         return value
-    key, file = call.caller.key, BytesIO(value.data)
-    kept = await call.plane.uploaded_files.keep(call.endpoint, key, name, file, value.media_type)
+    file, keep = BytesIO(value.data), call.plane.uploaded_files.keep
+    kept = await keep(call.endpoint, call.caller, name, file, value.media_type)
     return kept.url
 
 

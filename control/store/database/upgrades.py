@@ -1,10 +1,11 @@
 """Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
 
     version 8 ── jobs.backoffs ──> version 9 ── the key of jobs and webhooks ──> version 10
+    version 10 ── quotas ──> version 11
 
-Columns are added, each with a default that is true of the rows that are there: no row is written, and a
-process of the earlier version that has the tables open works on. There is no way back, and none from a
-version before the first one here.
+Columns are added, each with a default that is true of the rows that are there, and tables and indexes: no
+row is written, and a process of the earlier version that has the tables open works on. There is no way back,
+and none from a version before the first one here.
 """
 
 from __future__ import annotations
@@ -12,17 +13,26 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy import Column
+from sqlalchemy import Column, Index, Table
 from sqlalchemy.schema import CreateColumn
 
+from stoker.control.store.tables.accounts import keys
+from stoker.control.store.tables.billing import gpu_days
 from stoker.control.store.tables.jobs import jobs, webhooks
+from stoker.control.store.tables.resources import endpoints
 from stoker.control.store.tables.schema import SCHEMA_VERSION
 
-ADDED: dict[int, tuple[Column[Any], ...]] = {
+ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
     8: (jobs.c.backoffs,),
     9: (jobs.c.api_key, webhooks.c.api_key, webhooks.c.endpoint),
+    10: (
+        *(keys.c.quota, endpoints.c.quota, jobs.c.metered),
+        *(index for index in jobs.indexes if index.name == "jobs_metered"),
+        gpu_days,
+    ),
 }
-"""The columns that the tables of each version lack, compared with the next version."""
+"""The columns, indexes and tables that each version lacks, compared with the next version, in the order in
+which they are made."""
 
 
 def upgrade(sql: sqlalchemy.Connection, found: int) -> bool:
@@ -31,7 +41,10 @@ def upgrade(sql: sqlalchemy.Connection, found: int) -> bool:
     steps = range(found, SCHEMA_VERSION)
     if not steps or not all(version in ADDED for version in steps):
         return False
-    for column in (column for version in steps for column in ADDED[version]):
-        declared = CreateColumn(column).compile(dialect=sql.dialect)
-        sql.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {declared}")
+    for added in (added for version in steps for added in ADDED[version]):
+        if isinstance(added, Column):
+            declared = CreateColumn(added).compile(dialect=sql.dialect)
+            sql.exec_driver_sql(f"ALTER TABLE {added.table.name} ADD COLUMN {declared}")
+        else:
+            added.create(sql)
     return True

@@ -57,6 +57,15 @@ def first_use(conn: Conn, new: NewJob, once: Once, now: float) -> tuple[str, flo
     return str(job), expires_at - KEY_LIFE_S
 
 
+def seen(conn: Conn, new: NewJob) -> bool:
+    """Returns whether the job's idempotency key, if it has one, stands for a job already."""
+    if new.once is None:
+        return False
+    values = {"account": new.account, "endpoint": new.endpoint, "key": new.once.key}
+    row = conn.run(_KNOWN, values).fetchone()
+    return row is not None and row[2] > new.created_at
+
+
 def sweep_keys(conn: Conn, now: float, limit: int) -> None:
     """Deletes at most `limit` keys whose day has passed."""
     conn.run(_SWEEP, {"now": now, "limit": limit})

@@ -85,6 +85,7 @@ def _insert(conn: Conn, new: NewJob) -> int:
         "webhook": new.webhook,
         "own_bucket": int(new.s3 is not None),
         "api_key": new.api_key,
+        "metered": int(new.metered),
     }
     (seq,) = conn.run("insert_job", row).fetchone()
     s3 = None if new.s3 is None else _seal_s3(conn, new.s3)

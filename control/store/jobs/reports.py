@@ -23,6 +23,7 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.jobs import NO_REF, RANK, ref_columns
 from stoker.control.store.jobs.orphan_objects import prefixes, release
+from stoker.control.store.jobs.quota_uses import add_gpu_time
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
@@ -174,12 +175,12 @@ def _finish(
     row = conn.run("finish", values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first = row
+    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first, *by = row
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
         where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
         conn.run("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
     if outcome.spans:
-        bill(conn, node, outcome, outcome.spans, account, endpoint, now)
+        bill(conn, node, outcome, outcome.spans, _Payer(account, endpoint, *by), now)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
     if outcome.log:
@@ -222,10 +223,19 @@ def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
         conn.run("insert_log", values | {"first_line": first})
 
 
-def bill(
-    conn: Conn, node: str, outcome: Outcome, spans: Iterable[Span], account: str, endpoint: str, now: float
-) -> None:
-    """Stores what the job took; and, where its output has a price, adds that to the bill."""
+@dataclass(frozen=True, slots=True)
+class _Payer:
+    """The payer of a job: account, endpoint and API key. `metered`: its GPU time counts for a quota."""
+
+    account: str
+    endpoint: str
+    api_key: str
+    metered: int
+
+
+def bill(conn: Conn, node: str, outcome: Outcome, spans: Iterable[Span], payer: _Payer, now: float) -> None:
+    """Stores what the job took, once; where its output has a price, adds that to the bill, and where it is
+    metered, its GPU time to the day."""
     new = []
     for span in spans:
         row = {
@@ -233,16 +243,20 @@ def bill(
             "attempt": outcome.attempt,
             "kind": span.kind,
             "unit": span.unit,
-            "account": account,
-            "endpoint": endpoint,
+            "account": payer.account,
+            "endpoint": payer.endpoint,
             "quantity": span.quantity,
             "nano_usd": span.nano_usd,
             "at": now,
         }
-        if conn.run("insert_span", row).rowcount > 0 and span.unit != DEVICE_MS:
+        if conn.run("insert_span", row).rowcount == 0:
+            continue
+        if span.unit != DEVICE_MS:
             new.append(span)
+        elif payer.metered:
+            add_gpu_time(conn, payer.api_key, payer.endpoint, span.quantity, now)
     if new:
-        bill_outputs(conn, node, outcome.worker, account, endpoint, new, now)
+        bill_outputs(conn, node, outcome.worker, payer.account, payer.endpoint, new, now)
 
 
 def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, now: float) -> None:
@@ -265,7 +279,7 @@ def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, n
 # ---- failures that are tried again ----------------------------------------------------------------
 
 _OPEN = f"""
-SELECT seq, account, endpoint, low, own_bucket, refused, backoffs,
+SELECT seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs,
        failures, handler_failures, max_attempts, handler_retries
 FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 """
@@ -286,13 +300,13 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, low, own_bucket, refused, backoffs, *counted = row
+    seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs, *counted = row
     again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*counted), now)
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
     _requeue(conn, values, again, counts, refused, backoffs, low)
     keep_log(conn, seq, outcome)
-    bill(conn, node, outcome, _executed(outcome), account, endpoint, now)
+    bill(conn, node, outcome, _executed(outcome), _Payer(account, endpoint, api_key, metered), now)
     if not own_bucket:
         done.orphans += outcome.artifacts
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end))
@@ -326,7 +340,7 @@ def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered
     if row is None:
         done.stale[key] = None
         return
-    _, _, endpoint, low, _, refused, backoffs, *counted = row
+    _, _, endpoint, _, _, low, _, refused, backoffs, *counted = row
     again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
     backoffs += not report.at_once
     _requeue(conn, values, again, Counts(*counted), refused + 1, backoffs, low)
@@ -340,7 +354,7 @@ def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered
 _CLOSE_CANCELLED = """
 UPDATE jobs SET node = NULL, execution_ms = :execution_ms
 WHERE id = :job AND attempt = :attempt AND node = :node AND state IN ('CANCELLED', 'TIMED_OUT')
-RETURNING seq, account, endpoint
+RETURNING seq, account, endpoint, api_key, metered
 """
 
 
@@ -349,9 +363,9 @@ def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) 
     values = {"job": outcome.job, "attempt": outcome.attempt, "node": node}
     row = conn.run(_CLOSE_CANCELLED, values | {"execution_ms": outcome.execution_ms}).fetchone()
     if row is not None:
-        seq, account, endpoint = row
+        seq, account, endpoint, *by = row
         keep_log(conn, seq, outcome)
-        bill(conn, node, outcome, _executed(outcome), account, endpoint, now)
+        bill(conn, node, outcome, _executed(outcome), _Payer(account, endpoint, *by), now)
     _drop_uploads(conn, outcome, done)
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import insert, select, update
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.needs import Needs
+from stoker.control.rules.quotas import Quota
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.jobs import jobs
@@ -63,6 +64,7 @@ def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "template": endpoint.template,
         "asked": json.dumps(endpoint.requested),
         "created_at": endpoint.created_at,
+        "quota": endpoint.quota.stored(),
     }
 
 
@@ -177,4 +179,5 @@ def _endpoint(conn: Conn, row: Any) -> Endpoint:
         template=row.template,
         requested=json.loads(row.asked),
         created_at=row.created_at,
+        quota=Quota.parse(row.quota),
     )

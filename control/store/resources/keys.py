@@ -21,6 +21,7 @@ from typing import Any, Literal
 from sqlalchemy import insert, select, update
 
 from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn
 from stoker.control.store.tables.accounts import keys
@@ -39,9 +40,10 @@ def create_key(
     account: str = DEFAULT_ACCOUNT,
     access: Access = ALL,
     expires_at: float | None = None,
+    quota: Quota = UNBOUNDED,
 ) -> tuple[KeyRecord, str]:
     """Creates an API key. Returns its record, and the token that is shown once."""
-    record = KeyRecord("", account, name, now, access=access, expires_at=expires_at)
+    record = KeyRecord("", account, name, now, access=access, expires_at=expires_at, quota=quota)
     return _create(conn, record)
 
 
@@ -77,6 +79,7 @@ def _create(conn: Conn, wanted: KeyRecord) -> tuple[KeyRecord, str]:
         "expires_at": record.expires_at,
         "access": record.access.stored(),
         "uses_left": record.uses_left,
+        "quota": record.quota.stored(),
     }
     conn.execute(insert(keys), row)
     return record, f"{_PREFIX[record.kind]}_{key}_{secret}"
@@ -150,7 +153,8 @@ def find_caller(conn: Conn, token: str, now: float) -> tuple[Caller, float | Non
     row = find(conn, "key", token)
     if row is None or _expired(row, now):
         return None
-    return Caller(row.account, row.id, Access.parse(row.access)), row.expires_at
+    caller = Caller(row.account, row.id, Access.parse(row.access), Quota.parse(row.quota))
+    return caller, row.expires_at
 
 
 # ---- tokens -------------------------------------------------------------------------------------
@@ -182,6 +186,7 @@ def _record(row: Any) -> KeyRecord:
         expires_at=row.expires_at,
         last_used_at=row.last_used_at,
         uses_left=row.uses_left,
+        quota=Quota.parse(row.quota),
     )
 
 

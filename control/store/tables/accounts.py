@@ -23,6 +23,7 @@ keys = table(
     string("access", default="{}"),  # JSON: control.rules.access
     Column("last_used_at", TIME),
     Column("uses_left", INTEGER),  # of a join token; NULL: any number
+    string("quota", default="{}"),  # JSON: control.rules.quotas
 )
 
 audit = table(  # requests to the management API, and their keys

@@ -70,6 +70,16 @@ spaces = table(  # the sizes of disks and volumes over time, until they are bill
 )
 Index("spaces_ended", spaces.c.account, spaces.c.kind, spaces.c.ended)
 
+gpu_days = table(  # GPU time of jobs that are metered, by day
+    "gpu_days",
+    string("kind"),  # key, endpoint
+    string("owner"),  # its id
+    integer("day"),  # since the epoch, in UTC
+    integer("gpu_ms"),
+    PrimaryKeyConstraint("kind", "owner", "day"),
+)
+Index("gpu_days_day", gpu_days.c.day)
+
 counters = table(
     "counters",
     string("account"),

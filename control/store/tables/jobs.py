@@ -61,6 +61,7 @@ jobs = table(
     Column("delay_ms", INTEGER),
     Column("execution_ms", INTEGER),
     string("api_key", default=""),  # the id of the key that submitted it
+    integer("metered", 0),  # it counts for the quota of its key or of its endpoint
 )
 Index(
     "jobs_queue",
@@ -77,6 +78,7 @@ Index(
     jobs.c.endpoint,
     **where("node IS NOT NULL"),
 )
+Index("jobs_metered", jobs.c.api_key, **where("state = 'IN_QUEUE' AND metered = 1"))
 Index("jobs_expiry", jobs.c.expires_at)
 Index("jobs_listed", jobs.c.endpoint, jobs.c.seq)
 

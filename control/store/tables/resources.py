@@ -101,6 +101,7 @@ endpoints = table(
     string("template"),  # "": none
     string("asked"),  # JSON: the request to the management API, which reads return
     time("created_at"),
+    string("quota", default="{}"),  # JSON: control.rules.quotas
 )
 
 endpoint_versions = table(

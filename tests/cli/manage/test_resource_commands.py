@@ -96,6 +96,22 @@ def test_keys_of_a_service_without_its_store(sh: Shell, tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir()), "nothing is made on this host"
 
 
+def test_the_quota_of_a_key_is_set_shown_and_lifted(sh: Shell) -> None:
+    made = sh.json("key create --name batch --jobs-waiting 3 --gpu-seconds-per-day 60")
+    assert made["quota"] == {"jobsWaiting": 3, "gpuSecondsPerDay": 60}
+    shown = sh("key get", made["id"][:10])
+    assert "most jobsWaiting\t3" in shown
+    assert "used jobsWaiting\t0" in shown
+    assert "used gpuSecondsToday\t0" in shown
+    assert "fileBytes 1000" in sh("key quota --file-bytes 1000", made["id"])
+    got = sh.json("key get", made["id"])
+    assert (got["quota"], got["used"]) == ({"fileBytes": 1000}, {"fileBytes": 0})
+    assert "unbounded" in sh("key quota", made["id"])
+    assert "quota" not in sh.json("key get", made["id"])
+    assert "no quota" not in sh("key create --join --jobs-waiting 1", code=1)
+    assert "no key" in sh("key get nothing", code=1)
+
+
 def test_a_pod_and_what_can_be_done_to_it(sh: Shell) -> None:
     made = sh.json("pod create --name p1 --port 8888/http --set desiredStatus=EXITED --image", IMAGE)
     assert made["desiredStatus"] == "EXITED"

@@ -6,6 +6,7 @@ import pytest
 
 from stoker.control.config.config import ConfigError, check_aliases, device_prices, load_config, to_endpoints
 from stoker.control.config.sections import Config
+from stoker.control.rules.quotas import Quota
 from stoker.wire.messages import Price
 
 
@@ -187,6 +188,7 @@ def test_a_whole_file(folder: Path) -> None:
         ttlMs = 10000
         maxAttempts = 1
         retryHandlerErrors = 10
+        quota = { jobsWaiting = 100, gpuSecondsPerDay = 3600 }
         """,
     )
     (endpoint,) = to_endpoints(config, account="acme")
@@ -197,6 +199,7 @@ def test_a_whole_file(folder: Path) -> None:
     assert endpoint.account == "acme"
     assert endpoint.name == "Echo of all"
     assert endpoint.run.env == {"MODE": "loud"}
+    assert endpoint.quota == Quota(jobs_waiting=100, gpu_seconds_per_day=3600)
     assert (endpoint.workers_min, endpoint.workers_max, endpoint.idle_timeout_s) == (1, 2, 60)
     assert endpoint.execution_timeout_ms == 5_000
     assert (endpoint.ttl_ms, endpoint.max_attempts, endpoint.handler_retries) == (10_000, 1, 10)
@@ -266,6 +269,8 @@ WRONG = [
             ("retryHandlerErrors", 11, "10"),
         ]
     ),
+    (ROOTS + ECHO + "quota = { jobsWaiting = 0 }", ["endpoints[0].quota.jobsWaiting", "got 0"]),
+    (ROOTS + ECHO + "quota = { gpuHours = 1 }", ["quota.gpuHours is not a known field", "gpuSecondsPerDay"]),
     *(
         (f"[retention]\n{field} = {value}", [f"retention.{field}", bound, f"got {value}"])
         for field, value, bound in [

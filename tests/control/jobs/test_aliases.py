@@ -6,6 +6,7 @@ from io import BytesIO
 
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
+from stoker.control.rules.access import NOBODY
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Listing
 from stoker.wire.messages import Outcome
@@ -38,7 +39,9 @@ async def test_each_operation_takes_it() -> None:
         assert await plane.queries.health(alias) == await plane.queries.health(itself)
         waiting = [await plane.commands.submit(found, one(), sync=False) for found in (alias, itself)]
         assert await plane.commands.purge(alias) in (1, len(waiting)), "one may be given out already"
-        assert (await plane.uploaded_files.keep(alias, "", "a.txt", BytesIO(b"a"), "text/plain")).size == 1
+        assert (
+            await plane.uploaded_files.keep(alias, NOBODY, "a.txt", BytesIO(b"a"), "text/plain")
+        ).size == 1
 
 
 @story

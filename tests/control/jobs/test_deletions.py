@@ -10,6 +10,7 @@ import pytest
 
 from stoker.control import store
 from stoker.control.errors import NotFound, Unavailable
+from stoker.control.rules.access import NOBODY
 from stoker.control.rules.submissions import Submission
 from stoker.control.store import expired_artifacts
 from stoker.wire import names
@@ -152,7 +153,7 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
 async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
     async with world(endpoint(workers_min=1)) as (w, _):
         uploaded = await w.plane.uploaded_files.keep(
-            w.echo, "", "my voice.wav", BytesIO(b"RIFF"), "audio/wav"
+            w.echo, NOBODY, "my voice.wav", BytesIO(b"RIFF"), "audio/wav"
         )
         (key,) = kept(w)
         assert key.startswith("echo/given/")
@@ -166,7 +167,7 @@ async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
         assert kept(w) == []
         with pytest.raises(NotFound):
             await w.plane.uploaded_files.keep(
-                w.plane.endpoints.find("default", "nobody"), "", "a", BytesIO(b"x"), "text/plain"
+                w.plane.endpoints.find("default", "nobody"), NOBODY, "a", BytesIO(b"x"), "text/plain"
             )
 
 
@@ -175,7 +176,7 @@ async def test_a_file_that_the_store_did_not_take_leaves_nothing() -> None:
     async with world(endpoint(workers_min=1)) as (w, _):
         w.artifacts.down = True
         with pytest.raises(Unavailable):
-            await w.plane.uploaded_files.keep(w.echo, "", "a.wav", BytesIO(b"x"), "audio/wav")
+            await w.plane.uploaded_files.keep(w.echo, NOBODY, "a.wav", BytesIO(b"x"), "audio/wav")
         w.artifacts.down = False
         w.moved += DAY
         await asyncio.sleep(TIDIED_S)

@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import pytest
 
+from stoker.control.rules.access import Caller
 from stoker.control.rules.submissions import Submission
 from stoker.outbound.guard import Guard
 from stoker.outbound.lookups import Lookups
@@ -55,7 +56,7 @@ async def receiver() -> AsyncIterator[tuple[Receiver, int]]:
 async def ended(w: World, account: str, name: str, url: str, key: str = "", job_input: bytes = b"{}") -> None:
     named = w.plane.endpoints.find(account, name)
     submission = Submission(input=job_input, webhook=url)
-    job = await w.plane.commands.submit(named, submission, sync=False, key=key)
+    job = await w.plane.commands.submit(named, submission, sync=False, caller=Caller(account, key))
     await w.plane.commands.cancel(named, job.id)
 
 

@@ -20,6 +20,7 @@ from stoker.control.http.management.operations.shapes import (
     READS,
     Changes,
     Name,
+    QuotaBody,
     RequestBody,
     ResponseBody,
     id_in_path,
@@ -105,6 +106,7 @@ class _Common(RequestBody):
     networkVolumeId: str | None = None
     networkVolumeIds: list[str] | None = None
     nodeLabels: Labels = {}
+    quota: QuotaBody | None = None
     retryHandlerErrors: Retries = 0
     scalerType: Scaler = "QUEUE_DELAY"
     scalerValue: ScalerValue = 4
@@ -154,8 +156,8 @@ class EndpointCreateInput(_Common):
 
 class EndpointUpdateInput(Changes, _Common):
     """Changes of an endpoint. What is left out stays. executionTimeoutMs, flashboot, idleTimeout, name,
-    scalerType, scalerValue, temporary, workersMax and workersMin are changed in place; anything else makes a
-    new version, which is rolled out."""
+    quota, scalerType, scalerValue, temporary, workersMax and workersMin are changed in place; anything else
+    makes a new version, which is rolled out."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"workersMax": 5, "idleTimeout": 60}]})
 
@@ -204,6 +206,7 @@ class EndpointResponse(ResponseBody):
     networkVolumeId: str | None = None
     networkVolumeIds: list[str]
     nodeLabels: dict[str, str]
+    quota: QuotaBody
     retryHandlerErrors: int
     scalerType: Scaler
     scalerValue: int
@@ -255,6 +258,7 @@ def endpoint_response(
         networkVolumeId=run.volume or None,
         networkVolumeIds=volumes,
         nodeLabels=dict(needs.labels),
+        quota=QuotaBody(**endpoint.quota.fields()),
         retryHandlerErrors=endpoint.handler_retries,
         scalerType="QUEUE_DELAY" if endpoint.scaler_type == "QUEUE_DELAY" else "REQUEST_COUNT",
         scalerValue=endpoint.scaler_value,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
 
 from stoker.control.errors import BadRequest, Unauthorized
-from stoker.control.http.management.operations.caller import By, Managed
+from stoker.control.http.management.operations.caller import By, Managed, ThePlane
 from stoker.control.http.management.operations.shapes import (
     CHANGES,
     CREATES,
@@ -18,11 +18,13 @@ from stoker.control.http.management.operations.shapes import (
     READS,
     Changes,
     Name,
+    QuotaBody,
     RequestBody,
     ResponseBody,
     id_in_path,
 )
 from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.quotas import UNBOUNDED, Quota, used
 from stoker.control.rules.types import KeyRecord
 
 router = APIRouter(prefix="/keys", tags=["keys"])
@@ -97,6 +99,7 @@ class KeyCreateInput(_Exact):
     name: Name = "key"
     kind: Annotated[Kind, Field(description="An API key, or a token with which agents join.")] = "key"
     access: Annotated[AccessInput | None, Field(description="Of an API key; everything by default.")] = None
+    quota: Annotated[QuotaBody | None, Field(description="Of an API key; unbounded by default.")] = None
     maxUses: Annotated[
         int | None,
         Field(ge=1, le=1_000_000, description="Of a join token: how many nodes may join with it."),
@@ -111,6 +114,7 @@ class KeyUpdateInput(Changes, _Exact):
 
     name: Name = ""
     access: AccessInput | None = None
+    quota: Annotated[QuotaBody | None, Field(description="Replaces the whole quota; null: unbounded.")] = None
     expiresAt: Annotated[When | None, Field(description="null: never.")] = None
 
 
@@ -132,6 +136,18 @@ _RESPONSE: dict[str, Any] = {
 }
 
 
+class UsedResponse(ResponseBody):
+    """The use of a key, of what its quota bounds."""
+
+    model_config = ConfigDict(title="Used")
+
+    jobsWaiting: int | None = None
+    gpuSecondsToday: Annotated[float | None, Field(description="Since 00:00 UTC.")] = None
+    fileBytes: Annotated[int | None, Field(description="Since this process of the service was started.")] = (
+        None
+    )
+
+
 class KeyResponse(ResponseBody):
     model_config = ConfigDict(title="Key", json_schema_extra={"examples": [_RESPONSE]})
 
@@ -139,6 +155,10 @@ class KeyResponse(ResponseBody):
     name: str
     kind: Kind
     access: AccessResponse | None = None
+    quota: QuotaBody | None = None
+    used: Annotated[
+        UsedResponse | None, Field(description="The use of what the quota bounds; of one key only.")
+    ] = None
     usesLeft: Annotated[
         int | None, Field(description="Of a join token: how many nodes may still join; absent: any number.")
     ] = None
@@ -175,6 +195,7 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
         "name": record.name,
         "kind": record.kind,
         "access": access_of(record.access) if record.kind == "key" else None,
+        "quota": QuotaBody(**record.quota.fields()) if record.quota != UNBOUNDED else None,
         "usesLeft": record.uses_left,
         "createdAt": _at(record.created_at),
         "expiresAt": _at(record.expires_at),
@@ -182,13 +203,17 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
     }
 
 
+def quota_of(body: QuotaBody | None) -> Quota:
+    return UNBOUNDED if body is None else Quota.of(body.model_dump())
+
+
 @router.post("", responses=CREATES, response_model_exclude_none=True)
 async def create_key(by: KeyManager, managed: Managed, body: KeyCreateInput) -> NewKeyResponse:
     """Creates an API key or a join token, which is shown in this answer and never again."""
     expires_at = body.expiresAt.timestamp() if body.expiresAt else None
     if body.kind == "join":
-        if body.access is not None:
-            raise BadRequest("access is for API keys; a join token lets nodes join, and nothing else")
+        for field in {"access", "quota"} & body.model_fields_set:
+            raise BadRequest(f"{field} is for API keys; a join token lets nodes join, and nothing else")
         made = managed.keys.create_join_token(
             by.account, name=body.name, uses=body.maxUses, expires_at=expires_at
         )
@@ -196,7 +221,9 @@ async def create_key(by: KeyManager, managed: Managed, body: KeyCreateInput) -> 
         if body.maxUses is not None:
             raise BadRequest(f'maxUses is for kind "join"; got {body.maxUses} for an API key')
         access = body.access.access() if body.access else ALL
-        made = managed.keys.create(by.account, name=body.name, access=access, expires_at=expires_at)
+        made = managed.keys.create(
+            by.account, name=body.name, access=access, expires_at=expires_at, quota=quota_of(body.quota)
+        )
     record, token = await made
     return NewKeyResponse(**fields_of(record), key=token)
 
@@ -210,20 +237,25 @@ async def list_keys(
 
 
 @router.get("/{keyId}", responses=READS, response_model_exclude_none=True)
-async def get_key(by: KeyManager, managed: Managed, keyId: KeyId) -> KeyResponse:
-    """Returns the record of a key, never the key itself."""
-    return KeyResponse(**fields_of(await managed.keys.get(by.account, keyId)))
+async def get_key(by: KeyManager, managed: Managed, plane: ThePlane, keyId: KeyId) -> KeyResponse:
+    """Returns the record of a key, never the key itself; and the use of what its quota bounds."""
+    record = await managed.keys.get(by.account, keyId)
+    kept = plane.uploaded_files.bytes_kept(f"key {keyId}")
+    found = used(record.quota, await managed.keys.use(record), kept)
+    return KeyResponse(**fields_of(record), used=UsedResponse.model_validate(found) if found else None)
 
 
 @router.patch("/{keyId}", responses=CHANGES, response_model_exclude_none=True)
 @router.post("/{keyId}/update", responses=CHANGES, response_model_exclude_none=True)
 async def update_key(by: KeyManager, managed: Managed, keyId: KeyId, body: KeyUpdateInput) -> KeyResponse:
-    """Changes a key's name, rights or end."""
+    """Changes a key's name, rights, quota or end."""
     changes: dict[str, Any] = {}
     if "name" in body.model_fields_set:
         changes["name"] = body.name
     if body.access is not None:
         changes["access"] = body.access.access()
+    if "quota" in body.model_fields_set:
+        changes["quota"] = quota_of(body.quota)
     if "expiresAt" in body.model_fields_set:
         changes["expires_at"] = body.expiresAt.timestamp() if body.expiresAt else None
     return KeyResponse(**fields_of(await managed.keys.update(by.account, keyId, changes)))

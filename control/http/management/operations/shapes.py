@@ -46,6 +46,25 @@ class Changes(RequestBody):
         return schema
 
 
+Bound = Annotated[int, Field(ge=1, le=1 << 31)]
+
+
+class QuotaBody(BaseModel):
+    """The most that a key or an endpoint may use; 429 for more. What is left out is not bounded."""
+
+    model_config = ConfigDict(
+        title="Quota", extra="forbid", strict=True, json_schema_extra={"examples": [{"jobsWaiting": 100}]}
+    )
+
+    jobsWaiting: Annotated[Bound | None, Field(description="Jobs in the queue at once.")] = None
+    gpuSecondsPerDay: Annotated[
+        Bound | None, Field(description="Seconds of execution times GPUs, in a day of UTC.")
+    ] = None
+    fileBytes: Annotated[
+        Annotated[int, Field(ge=1, le=1 << 50)] | None, Field(description="Bytes of `/files` that are kept.")
+    ] = None
+
+
 class ResponseBody(BaseModel):
     """The body of an answer. Use `response_model_exclude_none` to leave out what is not known."""
 

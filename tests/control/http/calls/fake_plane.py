@@ -14,7 +14,7 @@ from typing import BinaryIO
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
 from stoker.control.jobs.inputs import check_input
-from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.access import ALL, NOBODY, Access, Caller
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.submissions import Once, Submission
@@ -135,7 +135,7 @@ class FakePlane:
         return Caller(ACCOUNT, "k1" if token == KEY else token, access)
 
     async def submit(
-        self, endpoint: Endpoint, submission: Submission, *, sync: bool, key: str = ""
+        self, endpoint: Endpoint, submission: Submission, *, sync: bool, caller: Caller = NOBODY
     ) -> JobView:
         job = names.job_id(self.rng, sync=sync)
         if endpoint.run.schema is not None:
@@ -166,7 +166,7 @@ class FakePlane:
         seconds: float,
         *,
         must_end: bool = False,
-        key: str = "",
+        caller: Caller = NOBODY,
     ) -> JobView:
         view = await self.submit(endpoint, submission, sync=True)
         view = await self.wait(endpoint, view.id, seconds)
@@ -274,7 +274,7 @@ class FakePlane:
             await self.changed.wait_for(lambda: len(self.follows) >= count)
 
     async def keep(
-        self, endpoint: Endpoint, api_key: str, name: str, file: BinaryIO, media_type: str
+        self, endpoint: Endpoint, caller: Caller, name: str, file: BinaryIO, media_type: str
     ) -> UploadedFile:
         file.seek(0)
         data = file.read()

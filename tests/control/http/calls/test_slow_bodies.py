@@ -176,7 +176,7 @@ async def test_a_folder_that_takes_no_more_is_told(plane: FakePlane, monkeypatch
 
 
 async def test_a_key_with_too_many_bytes_is_told_when_to_come_back(plane: FakePlane) -> None:
-    plane.raises = TooMany("too much", limit=50 << 30, window_s=86_400, retry_after=60, of_bytes=True)
+    plane.raises = TooMany("too much", limit=50 << 30, window_s=86_400, retry_after=60, unit="content-bytes")
     async with service(plane) as http:
         status, got = await http.send("files", b"x")
         assert status == 429

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect, text, update
+from sqlalchemy import Column, inspect, text, update
 
 from stoker.control import store
 from stoker.control.errors import Unavailable
@@ -51,13 +51,16 @@ def test_another_schema_version_is_refused_with_a_message(tmp_path: Path) -> Non
 
 
 def test_tables_of_an_earlier_version_get_the_columns_that_they_lack(bench: Any) -> None:
-    """They are then those that a fresh store has, and what they hold is still there."""
+    """They are then those that a fresh store has, with their indexes, and what they hold is still there."""
     running, fresh = bench.running(10.0), columns(bench)
-    first, added = min(ADDED), [column for step in ADDED.values() for column in step]
+    first, added = min(ADDED), [part for step in ADDED.values() for part in step]
 
     def take_back(conn: store.Conn) -> None:
-        for column in added:
-            conn.execute(text(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}"))
+        for part in reversed(added):
+            if isinstance(part, Column):
+                conn.execute(text(f"ALTER TABLE {part.table.name} DROP COLUMN {part.name}"))
+            else:
+                part.drop(conn.sql)
         version = update(metadata.tables["meta"]).values(value=str(first).encode())
         conn.execute(version.where(metadata.tables["meta"].c.name == "schema_version"))
 
@@ -70,13 +73,14 @@ def test_tables_of_an_earlier_version_get_the_columns_that_they_lack(bench: Any)
 
 
 def columns(bench: Any) -> dict[str, set[tuple[str, ...]]]:
-    """By table: the name, type, default and nullability of each column."""
+    """By table: the name, type, default and nullability of each column, and the names of its indexes."""
     found = inspect(bench.store.writer.sql)
     return {
         table: {
             (column["name"], str(column["type"]), str(column["default"]), str(column["nullable"]))
             for column in found.get_columns(table)
         }
+        | {(str(index["name"]),) for index in found.get_indexes(table)}
         for table in found.get_table_names()
     }
 

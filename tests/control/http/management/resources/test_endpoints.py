@@ -72,6 +72,7 @@ async def test_in_place_changes_make_no_version_and_others_do(api: Managed, meth
         "flashboot": True,
         "idleTimeout": 60,
         "name": "other",
+        "quota": {"jobsWaiting": 7},
         "scalerType": "REQUEST_COUNT",
         "scalerValue": 1,
         "workersMax": 5,

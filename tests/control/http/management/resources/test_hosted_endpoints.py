@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stoker.control.config.settings import PlaneSettings
+from stoker.control.rules.quotas import Quota
 from stoker.control.rules.types import AS_MANY_AS_FIT, Endpoint, EndpointVersion
 from tests.control.http.management.managed import Managed, managed
 
@@ -47,6 +48,13 @@ async def test_callers_change_the_workers_of_a_hosted_endpoint(api: Managed) -> 
     stored = api.plane.endpoints.by_id["text-to-image"]
     assert (stored.workers_min, stored.workers_max, stored.scaler_value) == (2, 4, 9)
     assert (await changed(api, executionTimeoutMs=0))["executionTimeoutMs"] == 600_000
+
+
+async def test_callers_set_and_lift_its_quota(api: Managed) -> None:
+    assert (await changed(api, quota={"gpuSecondsPerDay": 60}))["quota"] == {"gpuSecondsPerDay": 60}
+    await api.again(HOSTED)
+    assert api.plane.endpoints.by_id["text-to-image"].quota == Quota(gpu_seconds_per_day=60)
+    assert (await changed(api, quota=None))["quota"] == {}
 
 
 async def test_what_is_not_for_callers_is_refused_with_where_it_is_decided(api: Managed) -> None:

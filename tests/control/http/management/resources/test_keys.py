@@ -48,6 +48,24 @@ async def test_a_key_is_made_shown_once_changed_and_revoked(api: Managed) -> Non
     assert made["id"] not in {one["id"] for one in (await api.http.get("/keys")).json()}
 
 
+async def test_a_quota_refuses_with_429_and_its_use_is_shown(api: Managed) -> None:
+    made = await api.made("/keys", name="batch", quota={"jobsWaiting": 1, "gpuSecondsPerDay": 60})
+    path = f"/keys/{made['id']}"
+    assert made["quota"] == {"jobsWaiting": 1, "gpuSecondsPerDay": 60}
+    run = V2 + "/echo/run"
+    assert (await api.http.post(run, json={"input": {}}, headers=by(made))).status_code == 200
+    refused = await api.http.post(run, json={"input": {}}, headers=by(made))
+    assert refused.status_code == 429
+    assert refused.json()["error"].startswith(f"key {made['id']} may have 1 jobs waiting")
+    assert refused.headers["retry-after"] == "5"
+    assert refused.headers["ratelimit-policy"] == '"concurrent";q=1;qu="jobs"'
+    assert (await api.http.get(path)).json()["used"] == {"jobsWaiting": 1, "gpuSecondsToday": 0.0}
+    changed = await api.http.patch(path, json={"quota": None})
+    assert "quota" not in changed.json()
+    assert (await api.http.post(run, json={"input": {}}, headers=by(made))).status_code == 200, "at once"
+    assert "used" not in (await api.http.get(path)).json()
+
+
 async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
     made = await api.made("/keys", kind="join", name="host", maxUses=1, expiresAt=FUTURE)
     assert made["key"].startswith("jt_")
@@ -68,6 +86,9 @@ async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
         ({"maxUses": 1}, 'maxUses is for kind "join"; got 1'),
         ({"kind": "join", "maxUses": 0}, "maxUses"),
         ({"kind": "join", "access": {"scope": "read"}}, "access is for API keys"),
+        ({"kind": "join", "quota": {"jobsWaiting": 1}}, "quota is for API keys"),
+        ({"quota": {"jobsWaiting": 0}}, "quota.jobsWaiting"),
+        ({"quota": {"jobs": 1}}, "quota.jobs"),
         ({"kind": "jion"}, "kind must be one of 'key' or 'join'"),
         ({"expiresAt": "1970-01-01T00:00:00Z"}, "expiresAt must lie in the future"),
         ({"expiresAt": 4_000_000_000}, "expiresAt"),
