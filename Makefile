@@ -4,7 +4,8 @@
 #   make demo        set-up, everything started on free ports, three images and a talking video in out/
 #   make test        the tests that take seconds
 #   make test-models the tests of models/ with the instructions of another processor
-#   make test-slow   the ones that take longer, and all examples of those that draw them
+#   make test-slow   the ones that take longer, and all examples of those that draw them; WITHIN_S=3000 begins
+#                    no file later, and names those that it leaves out
 #   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms, docstrings
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
@@ -31,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,16s/^# *//p' Makefile
+	@sed -n '4,17s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
@@ -62,7 +63,7 @@ test-models: .set-up
 test-slow: .set-up
 	@.ci/packages gcc ffmpeg tmux
 	PYTHONHASHSEED=0 STOKER_TESTS_EXECUTE=1 $(PYTEST) tests -m "slow or hypothesis" --hypothesis-profile full \
-		--timeout 600 -o faulthandler_timeout=600
+		--timeout 600 -o faulthandler_timeout=600 --processes 2 $(if $(WITHIN_S),--begin-within $(WITHIN_S))
 
 simulate: $(STAMP)
 	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000)

@@ -20,7 +20,7 @@ from tests import (
     parallel,
     profiles,  # noqa: F401  # loads the quick one
 )
-from tests.parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
+from tests.parallel import pytest_addoption, pytest_runtestloop, pytest_terminal_summary  # noqa: F401
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew

@@ -5,16 +5,19 @@ it had run the tests itself. A file's tests run in one process, in their order.
 
 Tests that start processes wait for them; others compute. Every second process takes files of the first kind,
 the others files of the second, so that the cores have something to do from beginning to end. The tests of one
-folder run while the others are collected, which one core does alone.
+folder run while the others are collected, which one core does alone. With `--begin-within S`, files that no
+process has taken after S seconds are left out, and named at the end.
 """
 
 from __future__ import annotations
 
 import fcntl
 import gc
+import math
 import os
 import selectors
 import signal
+import time
 import traceback
 import warnings
 import weakref
@@ -51,6 +54,9 @@ PIPE_BYTES = 1 << 20
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--processes", type=int, default=1, help="run test files in so many processes at once")
+    parser.addoption(
+        "--begin-within", type=float, help="begin no file later than so many seconds; name those left out"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,6 +90,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Names the files that were left out, so that nobody takes them for passed."""
+    run = config.stash.get(RUN, None)
+    for name in run.left_out() if run is not None else ():
+        terminalreporter.write_line(f"LEFT OUT for lack of time: {name}")
+
+
 def _place_among_waiting(file: Path) -> int | None:
     for place, folder in enumerate(WAIT):
         if f"/tests/{folder}/" in file.as_posix():
@@ -98,6 +111,8 @@ class Run:
         self._session = session
         self._files: list[list[pytest.Item]] = []
         self._left: tuple[deque[int], deque[int]] = (deque(), deque())
+        within_s = session.config.option.begin_within
+        self._last_begin = math.inf if within_s is None else time.monotonic() + within_s
         self._early: Path | None = None
         self._processes: dict[Connection, Process] = {}
         self._selector = selectors.PollSelector()
@@ -175,11 +190,15 @@ class Run:
     def _next_file(self, process: Process) -> int | None:
         assert isinstance(process.name, int)
         mine, other = self._left[process.name % 2], self._left[1 - process.name % 2]
-        if not mine and not other:
+        if time.monotonic() > self._last_begin or not (mine or other):
             return None
         taken = (mine or other).popleft()
         process.take(self._files[taken])
         return taken
+
+    def left_out(self) -> list[str]:
+        """Returns the files that no process took."""
+        return [str(self._files[i][0].path) for left in self._left for i in left]
 
     def _ended(self, connection: Connection) -> None:
         """What a process has taken and not run has failed."""

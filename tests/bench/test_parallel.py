@@ -29,7 +29,7 @@ FILES = {
 }
 
 
-def run(folder: Path, *names: str) -> tuple[int, str]:
+def run(folder: Path, *names: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(FILES[name])
@@ -43,6 +43,7 @@ def run(folder: Path, *names: str) -> tuple[int, str]:
         "no:asyncio",
         "--processes",
         "3",
+        *options,
         str(folder),
     ]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
@@ -61,6 +62,13 @@ def run(folder: Path, *names: str) -> tuple[int, str]:
 def test_all_pass(tmp_path: Path) -> None:
     status, output = run(tmp_path, "test_passes.py")
     assert (status, "20 passed" in output) == (0, True), output
+
+
+def test_files_for_which_no_time_is_left_are_named_and_do_not_run(tmp_path: Path) -> None:
+    status, output = run(tmp_path, "test_passes.py", "test_fails.py", options=("--begin-within", "0"))
+    left = re.findall(r"^LEFT OUT for lack of time: .*/(\w+\.py)$", output, re.MULTILINE)
+    assert (status, sorted(left)) == (0, ["test_fails.py", "test_passes.py"]), output
+    assert "passed" not in output
 
 
 def test_a_failure_is_shown_with_what_it_printed(tmp_path: Path) -> None:
