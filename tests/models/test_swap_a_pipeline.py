@@ -23,7 +23,7 @@ from stoker.cli.main import main
 from stoker.cli.manage import weights_commands
 from stoker.control.config.config import load_config
 from stoker.control.errors import BadRequest
-from stoker.control.jobs.inputs import check_input
+from stoker.control.rules.inputs.checking import check_input
 from stoker.models.registry import pipeline
 from stoker.models.text_to_image import previews
 from stoker.models.text_to_image.handler import TextToImage
