@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from stoker.cli.control.schemas import with_schemas
 from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import (
@@ -53,7 +54,8 @@ def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping
     id."""
     models = hosted_endpoints(hosted, variables, device_prices(config), config.hosted)
     declared = zip(to_endpoints(config), config.endpoints, strict=True)
-    endpoints = [*models, *(_with_weights(endpoint, section) for endpoint, section in declared)]
+    own = with_schemas([_with_weights(endpoint, section) for endpoint, section in declared])
+    endpoints = [*models, *own]
     ids = [endpoint.id for endpoint in endpoints]
     for taken in ids:
         if ids.count(taken) > 1:

@@ -15,6 +15,7 @@ from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from stoker.control.config.image_names import LOCAL
+from stoker.control.rules.inputs.defaults import check_defaults
 from stoker.control.rules.limits import (
     DEFAULT_EXECUTION_TIMEOUT_MS,
     DEFAULT_TTL_MS,
@@ -50,11 +51,13 @@ _Nano = Annotated[int, Field(ge=0, le=10**15)]
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raises ValueError for an input schema that is not a JSON Schema (draft 2020-12)."""
+    """Raises ValueError for an input schema that is not a JSON Schema (draft 2020-12), or has a default that
+    it does not allow."""
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         raise ValueError(f"the input schema is not valid at {error.json_path}: {error.message}") from None
+    check_defaults(schema)
 
 
 def _network(address: str) -> str:

@@ -22,6 +22,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from pydantic_core import to_json
+
 from stoker.control import store
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
@@ -35,10 +37,11 @@ from stoker.control.errors import (
     UncertainCommit,
 )
 from stoker.control.jobs.artifacts import Artifacts
-from stoker.control.jobs.inputs import check_input
 from stoker.control.jobs.queries import JobQueries, no_job
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.rules.access import NOBODY, Caller
+from stoker.control.rules.inputs.checking import check_input
+from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.quotas import UNBOUNDED, Quota, Refusal, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
@@ -228,9 +231,9 @@ class JobCommands:
         if submission.webhook or submission.s3:
             refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
         now, job = self._clock(), names.job_id(self._rng, sync=sync)
-        if endpoint.run.schema is not None:
-            self._check_schema(endpoint, endpoint.run.schema, submission, job)
         data, ref = submission.input, None
+        if endpoint.run.schema is not None:
+            data = self._checked(endpoint, endpoint.run.schema, data, job)
         if len(data) > SPILL_BYTES:
             ref = await self._spill(names.input_key(endpoint.id, job), data, now)
         return NewJob(
@@ -260,13 +263,18 @@ class JobCommands:
         await self._commits.commit(lambda conn: store.note_orphans(conn, [key], now + STORED_WITHIN_S))
         return await self._artifacts.put_bytes(key, data)
 
-    def _check_schema(
-        self, endpoint: Endpoint, schema: Mapping[str, Any], submission: Submission, job: str
-    ) -> None:
-        try:
-            check_input(schema, json.loads(submission.input))
-        except BadRequest as error:
-            raise (InvalidInput(str(error), job) if endpoint.hosted else error) from None
+    def _checked(self, endpoint: Endpoint, schema: Mapping[str, Any], data: bytes, job: str) -> bytes:
+        """Returns the input with the schema's defaults. The workers of a hosted model fill in their own: only
+        they know which pipeline runs, and one of an older version may not take a newer field."""
+        value = json.loads(data)
+        if endpoint.hosted:
+            try:
+                check_input(schema, value)
+            except BadRequest as error:
+                raise InvalidInput(str(error), job) from None
+            return data
+        filled = accepted(schema, value)
+        return data if filled == value else to_json(filled)
 
     # -- jobs that are there
 

@@ -1,8 +1,8 @@
 """A submission body, read and checked: bytes in, a `Submission` out, or a BadRequest that names the field.
 
 Nothing is clamped and nothing is filled in. What `input` holds is the endpoint's affair
-(`control.jobs.inputs`); keys that the interface does not know are ignored and named, as existing clients send
-some (`webhookV2`).
+(`control.rules.inputs`); keys that the interface does not know are ignored and named, as existing clients
+send some (`webhookV2`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import TalkingVideoPipeline, VideoFrames, VideoParameters, VideoStep
 from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.speed_ups import profiles, warm_sizes
-from stoker.models.talking_video.declaration import DECLARATION, METRICS
+from stoker.models.talking_video.declaration import DECLARATION, METRICS, SCHEMA
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
 from stoker.models.talking_video.request import VideoRequest
@@ -73,6 +73,11 @@ class TalkingVideo:
     @functools.cached_property
     def _results(self) -> finite.Results:
         return finite.Results()
+
+    @classmethod
+    def input_schema(cls) -> Mapping[str, Any]:
+        """Returns the schema of its jobs' input, which an endpoint of stoker.toml may narrow."""
+        return SCHEMA
 
     def setup(self, device: Device) -> None:
         with ColdStart() as start:

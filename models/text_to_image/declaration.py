@@ -78,6 +78,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "title": "Text to image: input",
     "type": "object",
     "required": ["prompt"],
+    "dependentRequired": {"strength": ["image"]},
     "additionalProperties": False,
     "properties": {
         "prompt": {
@@ -131,6 +132,15 @@ SCHEMA: Final[dict[str, Any]] = {
         **choices.SCHEMA,
     },
 }
+
+
+def schema_of_any() -> dict[str, Any]:
+    """Returns the schema of workers that choose their pipeline themselves: without the defaults that are
+    each pipeline's own."""
+    own = {name: {**SCHEMA["properties"][name]} for name in _OWN}
+    for rule in own.values():
+        del rule["default"]
+    return {**SCHEMA, "properties": {**SCHEMA["properties"], **own}}
 
 
 def schema_for(entry: PipelineEntry) -> dict[str, Any]:

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import secrets
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import stoker
-from stoker.models import finite, interface, libraries, selection
+from stoker.models import finite, interface, libraries, registry, selection
 from stoker.models.checked_input import InvalidInput
 from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, PipelineEntry, Step
 from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.speed_ups import profiles, warm_sizes
 from stoker.models.text_to_image import metadata, previews
-from stoker.models.text_to_image.declaration import DECLARATION, schema_for
+from stoker.models.text_to_image.declaration import DECLARATION, schema_for, schema_of_any
 from stoker.models.text_to_image.notes import noted
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.worker import Device, File, HandlerError, InputRefused, Job
@@ -70,6 +72,14 @@ class TextToImage:
     @functools.cached_property
     def _results(self) -> finite.Results:
         return finite.Results()
+
+    @classmethod
+    def input_schema(cls) -> Mapping[str, Any]:
+        """Returns the schema of its jobs' input, which an endpoint of stoker.toml may narrow. A subclass
+        whose `run` takes other inputs replaces it."""
+        requested = registry.requested_for(DECLARATION.id, os.environ.get("STOKER_PIPELINE"))
+        entry = cls.PIPELINE or next(iter(requested), None)
+        return schema_of_any() if entry is None else schema_for(entry)
 
     def setup(self, device: Device) -> None:
         with ColdStart() as start:

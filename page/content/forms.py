@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Kind = Literal["text", "long", "integer", "number", "boolean", "choice", "file", "json", "whole"]
@@ -20,7 +20,8 @@ LONG = ("prompt", "text", "negative_prompt", "messages")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a form. `step`: what a number is a multiple of."""
+    """A field of a form. `step`: what a number is a multiple of. `needs`: the fields without which it may not
+    be sent."""
 
     name: str
     kind: Kind
@@ -31,6 +32,7 @@ class Field:
     maximum: float | None = None
     step: float | None = None
     choices: tuple[Any, ...] = ()
+    needs: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -46,8 +48,11 @@ def fields_of(schema: Mapping[str, Any] | None) -> tuple[Field, ...]:
     properties = (schema or {}).get("properties")
     if not isinstance(properties, Mapping) or not properties:
         return (Field("input", "whole", "The input of the job, a JSON object.", default={}, required=True),)
-    needed = (schema or {}).get("required", ())
-    found = [_field(name, part, name in needed) for name, part in properties.items()]
+    needed, needs = (schema or {}).get("required", ()), (schema or {}).get("dependentRequired", {})
+    found = [
+        replace(_field(name, part, name in needed), needs=tuple(needs.get(name, ())))
+        for name, part in properties.items()
+    ]
     return tuple(sorted(found, key=lambda field: not field.required))
 
 
@@ -89,7 +94,8 @@ def _number(value: Any) -> float | None:
 
 
 def input_of(fields: Sequence[Field], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the input that the typed values mean. What is empty is left out. Raises InputRefused."""
+    """Returns the input that the typed values mean. What is empty is left out, and so is a default without
+    the fields that it needs. Raises InputRefused."""
     found = {
         field.name: value for field in fields if (value := _value(field, typed.get(field.name))) is not None
     }
@@ -101,7 +107,12 @@ def input_of(fields: Sequence[Field], typed: Mapping[str, Any]) -> dict[str, Any
     for field in fields:
         if field.required and field.name not in found:
             raise InputRefused(f"{field.label} is needed")
-    return found
+    alone = {
+        field.name
+        for field in fields
+        if not found.keys() >= set(field.needs) and found.get(field.name) == field.default
+    }
+    return {name: value for name, value in found.items() if name not in alone}
 
 
 def _value(field: Field, typed: Any) -> Any:

@@ -23,7 +23,8 @@ from stoker.cli.main import main
 from stoker.cli.manage import weights_commands
 from stoker.control.config.config import load_config
 from stoker.control.errors import BadRequest
-from stoker.control.jobs.inputs import check_input
+from stoker.control.rules.inputs.checking import check_input
+from stoker.control.rules.inputs.defaults import accepted
 from stoker.models.registry import pipeline
 from stoker.models.text_to_image import previews
 from stoker.models.text_to_image.handler import TextToImage
@@ -112,11 +113,20 @@ def test_the_file_is_served_priced_and_its_inputs_are_checked(
     (endpoint,) = declared_endpoints(load_config(folder / "stoker.toml"), (), {})
     assert {price.metric: price.nano_usd for price in endpoint.run.prices} == {"output_pixels": 30}
     assert endpoint.run.schema is not None
-    check_input(endpoint.run.schema, SMALL)
-    with pytest.raises(BadRequest, match="width must be at most 512"):
-        check_input(endpoint.run.schema, SMALL | {"width": 1024})
+    filled = accepted(endpoint.run.schema, {"prompt": "a lighthouse"})
+    assert (filled["width"], filled["height"], filled["num_inference_steps"]) == (512, 512, 8)
+    assert (filled["image_format"], filled["guidance"]) == ("png", 2.0)
+    for wrong, message in (
+        ({"width": 1024}, "width must be at most 512"),
+        ({"num_images": 10}, "num_images must be at most 4"),
+        ({"sede": 1}, "sede is not a known field"),
+        ({"prompt": " "}, "prompt must have at least one character that is not white space"),
+    ):
+        with pytest.raises(BadRequest, match=message):
+            check_input(endpoint.run.schema, SMALL | wrong)
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", "weights")
-    job = LocalJob(load(endpoint.run.handler).target, SMALL, device=Device()).run()
+    whole = accepted(endpoint.run.schema, SMALL)
+    job = LocalJob(load(endpoint.run.handler).target, whole, device=Device()).run()
     assert job.error is None, job.error
     assert job.output["pipeline"] == "our-sdxl"
     assert job.metrics == {"output_pixels": 256 * 256}

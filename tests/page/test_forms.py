@@ -101,3 +101,15 @@ def test_a_schema_whose_only_field_is_called_input_is_no_whole_input() -> None:
 def test_an_input_that_is_not_an_object_is_refused(typed: str, says: str) -> None:
     with pytest.raises(InputRefused, match=says):
         input_of(fields_of(None), {"input": typed})
+
+
+def test_a_default_is_sent_only_with_the_fields_that_it_needs() -> None:
+    """The form fills it in; without an image its strength would be refused."""
+    rules = {"image": {"type": "string", "format": "uri"}, "strength": {"type": "number", "default": 0.4}}
+    fields = fields_of({"properties": rules, "dependentRequired": {"strength": ["image"]}})
+    assert input_of(fields, {"strength": 0.4, "image": ""}) == {}
+    assert input_of(fields, {"strength": 0.5}) == {"strength": 0.5}
+    assert input_of(fields, {"strength": 0.4, "image": "http://a/b"}) == {
+        "strength": 0.4,
+        "image": "http://a/b",
+    }

@@ -1,8 +1,10 @@
 """`/v2/{endpoint}/openai/...`: an endpoint behind the official OpenAI clients.
 
     queue endpoint      any path    ─> a job that holds route and body; its output, or its chunks as events
-    hosted image model  /v1/images/generations ─> a job for each image;  /v1/models ─> the model
+    image model         /v1/images/generations ─> a job for each image;  /v1/models ─> the model
     hosted video model  /v1/videos  ─> `videos`
+
+An image model is a hosted one, or an endpoint whose schema has the inputs of one and refuses others.
 
 Except for a video, the job belongs to its caller: one that leaves cancels it, since no other caller has its
 id.
@@ -84,14 +86,21 @@ async def openai(call: Call) -> Response:
     body = await call.read(IGNORED_BODY_BYTES if method == "GET" else call.settings.run_body_bytes)
     parse = partial(parse_request, method, call.job, call.header(b"content-type"))
     request = await call.shared.reader.read(parse, body)
-    if call.endpoint.hosted:
-        return await call.while_connected(_hosted(call, request))
+    if _is_model(call.endpoint):
+        return await call.while_connected(_of_model(call, request))
     if request.streams:
         return await _stream(call, request)
     return _answer(await call.while_connected(_finish(call, request.job_input)))
 
 
-async def _hosted(call: Call, request: OpenAIRequest) -> Answer:
+def _is_model(endpoint: Endpoint) -> bool:
+    """Returns whether the endpoint's jobs have inputs of their own: none may hold a route and a body."""
+    schema = endpoint.run.schema or {}
+    is_closed = schema.get("additionalProperties") is False
+    return endpoint.hosted or (is_closed and "openai_route" not in schema.get("properties", {}))
+
+
+async def _of_model(call: Call, request: OpenAIRequest) -> Answer:
     if request.route == MODELS:
         return json_answer({"object": "list", "data": [_model(call.endpoint)]})
     properties = (call.endpoint.run.schema or {}).get("properties", {})
@@ -110,17 +119,29 @@ async def _images(call: Call, request: images.ImagesRequest) -> Answer:
     for one in finished:
         if one.view.state is not JobState.COMPLETED:
             return _answer(one)
+        if not _has_image(one, of_ours=request.as_base64):
+            message = f"the output of {call.endpoint.id} has no image_url of a file that its job made"
+            return Answer(to_json(answers.error_body(500, message)), 500, NOT_AGAIN)
     data = [await _image(call, one, as_base64=request.as_base64) for one in finished]
     return json_answer({"created": int(finished[0].view.created_at), "data": data})
 
 
+def _has_image(finished: FinishedJob, *, of_ours: bool) -> bool:
+    """Returns whether the output names an image; `of_ours`: in the object store of the job."""
+    view, output = finished.view, finished.output
+    url = output.get("image_url") if isinstance(output, dict) else None
+    prefix = attempt_prefix(view.endpoint, view.id, view.attempt)
+    return isinstance(url, str) and (not of_ours or prefix in unquote(urlsplit(url).path))
+
+
 async def _image(call: Call, finished: FinishedJob, *, as_base64: bool) -> dict[str, Any]:
     output = finished.output
+    seed = {"seed": output["seed"]} if "seed" in output else {}
     if not as_base64:
-        return {"url": output["image_url"], "seed": output["seed"]}
+        return {"url": output["image_url"], **seed}
     key = _key_of(output["image_url"], finished.view)
     data = await call.plane.artifacts.get(Ref(key, IMAGE_BYTES, ""))
-    return {"b64_json": base64.b64encode(data).decode(), "seed": output["seed"]}
+    return {"b64_json": base64.b64encode(data).decode(), **seed}
 
 
 async def _finish(call: Call, job_input: Mapping[str, Any]) -> FinishedJob:

@@ -1,4 +1,4 @@
-"""`POST /openai/v1/images/generations` at the hosted image model, as jobs and back. Pure.
+"""`POST /openai/v1/images/generations` at an image model, as jobs and back. Pure.
 
     prompt                          the same
     size "1024x768", "auto"         width, height

@@ -233,6 +233,13 @@ WRONG = [
     (ROOTS + ECHO + "prices = { clips = -1 }", ["endpoints[0].prices.clips", "got -1"]),
     (ROOTS + ECHO + 'prices = { "a clip" = 1 }', ["endpoints[0].prices", "a clip"]),
     (ROOTS + ECHO + "prices = { clips = 0.5 }", ["endpoints[0].prices.clips", "got 0.5"]),
+    (
+        ROOTS + ECHO + "inputSchema = { properties = { side = { maximum = 3, default = 5 } } }",
+        [
+            "endpoints[0].inputSchema: the default of side",
+            "side must be at most 3, got 5; allowed: 3 or less",
+        ],
+    ),
     (ROOTS + ECHO + 'inputSchema = "string"', ["endpoints[0].inputSchema", "an object"]),
     (
         ROOTS + ECHO + 'inputSchema = { type = "integr" }',

@@ -8,6 +8,7 @@ import pytest
 
 from stoker.control.auth import secret_references
 from stoker.control.rules import billing, placement, pods, volumes, wanted_workers
+from stoker.control.rules.inputs import narrowing
 from stoker.control.scheduling import cluster_state, rollout
 from tests.mutants import mutant, survives
 
@@ -351,6 +352,28 @@ MUTANTS = {
         "a closed room opens": ("closed=room.closed or unfit(", "closed=unfit("),
         "no volume is a volume": ("    if not name:", "    if False:"),
     },
+    "narrowing": {
+        "any maximum": ("if value > before:", "if False:"),
+        "any minimum": ("if value < before:", "if False:"),
+        "any step": ("if _exact(value) % _exact(before):", "if False:"),
+        "what the handler requires is forgotten": (
+            '(*declared.get("required", ()), *own.get("required", ()))',
+            'own.get("required", ())',
+        ),
+        "withdrawn fields stay": (
+            'named if own.get("additionalProperties") is False else',
+            "named if False else",
+        ),
+        "names that the handler does not know": ("if name not in rules and others is False:", "if False:"),
+        "a default stays outside": ('return found | {"default": default}', "return found"),
+        "the default goes to the far side": ("abs(one - _exact(default))", "-abs(one - _exact(default))"),
+        "no integer is a number": ('["integer"] if "number" in taken else []', "[]"),
+        "bounds that leave nothing": ("if least > most and", "if False and"),
+        "lists are not looked into": (
+            'return _merged(before or {}, value, f"{field}[]", root)',
+            "return value",
+        ),
+    },
 }
 CONTROL = Path(__file__).parents[1]
 MODULES = {
@@ -359,6 +382,7 @@ MODULES = {
     "rollout": ("scheduling/test_rollout.py", rollout),
     "placement": ("rules/test_placement.py", placement),
     "cluster_state": ("scheduling/test_cluster_state.py", cluster_state),
+    "narrowing": ("rules/inputs/test_narrowing.py", narrowing),
     "pods": ("rules/test_pods.py", pods),
     "secret_references": ("auth/test_secret_references.py", secret_references),
     "volumes": ("rules/test_volumes.py", volumes),

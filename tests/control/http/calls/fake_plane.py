@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import BinaryIO
 
+from pydantic_core import to_json
+
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
-from stoker.control.jobs.inputs import check_input
 from stoker.control.rules.access import ALL, NOBODY, Access, Caller
+from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.submissions import Once, Submission
@@ -140,9 +142,12 @@ class FakePlane:
         job = names.job_id(self.rng, sync=sync)
         if endpoint.run.schema is not None:
             try:
-                check_input(endpoint.run.schema, json.loads(submission.input))
+                value = json.loads(submission.input)
+                filled = accepted(endpoint.run.schema, value)
             except BadRequest as error:
                 raise (InvalidInput(str(error), job) if endpoint.hosted else error) from None
+            if not endpoint.hosted and filled != value:
+                submission = replace(submission, input=to_json(filled))
         if submission.once is not None:
             first = self._first_use(submission.once, job)
             if first != job:

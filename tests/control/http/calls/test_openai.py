@@ -312,6 +312,38 @@ async def test_the_hosted_model_is_listed(http: httpx2.AsyncClient, plane: FakeP
     assert plane.submitted == []
 
 
+async def test_an_endpoint_with_the_inputs_of_an_image_model_is_one(
+    http: httpx2.AsyncClient, plane: FakePlane
+) -> None:
+    """Its schema refuses a job that holds a route and a body, and binds as at any other door."""
+    ours = IMAGES.replace("text-to-image", "sized")
+    plane.events.put_nowait(ended(output={"image_url": "http://s3/a"}))
+    answer = await http.post(ours, json={"prompt": "a", "size": "512x256"})
+    assert answer.json()["data"] == [{"url": "http://s3/a"}]
+    (submission,) = plane.submitted
+    assert json.loads(submission.input) == {"prompt": "a", "width": 512, "height": 256}
+    refused = await http.post(ours, json={"prompt": "a", "size": "2048x256"})
+    assert (refused.status_code, len(plane.submitted)) == (400, 1)
+    assert "width must be at most 1536, got 2048" in refused.json()["error"]["message"]
+    assert (await http.get("/v2/sized/openai/v1/models")).json()["data"][0]["id"] == "sized"
+    unserved = await http.post("/v2/sized/openai/v1/completions", json={"prompt": "a"})
+    assert "is not served by sized" in unserved.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("output", "response_format"),
+    [([], "url"), ({"url": "http://s3/a"}, "url"), ({"image_url": "http://elsewhere/a"}, "b64_json")],
+)
+async def test_an_output_without_an_image_is_told(
+    output: object, response_format: str, http: httpx2.AsyncClient, plane: FakePlane
+) -> None:
+    plane.events.put_nowait(ended(output=output))
+    ours = IMAGES.replace("text-to-image", "sized")
+    answer = await http.post(ours, json={"prompt": "a", "response_format": response_format})
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (500, "false")
+    assert "the output of sized has no image_url of a file" in answer.json()["error"]["message"]
+
+
 # -- pure
 
 

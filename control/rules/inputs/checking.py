@@ -1,7 +1,7 @@
 """An input against its endpoint's JSON Schema: passes, or a message with the field, its value, and what is
-allowed.
+allowed. Pure.
 
-Nothing is filled in or changed. 1.0 counts as an integer, as JSON Schema has it; true and false do not.
+Nothing is filled in or changed here. 1.0 counts as an integer, as JSON Schema has it; true and false do not.
 Compiled schemas are kept; they are few, one for each endpoint version.
 """
 
@@ -48,6 +48,20 @@ def check_input(schema: Schema, value: object) -> None:
         raise BadRequest("Invalid parameter: " + "; ".join(errors))
 
 
+def allows(schema: Schema, value: object) -> bool:
+    """Returns whether the schema allows an input."""
+    return _validator(schema).is_valid(value)
+
+
+def refusal(root: Schema, rule: Schema, field: str, value: object) -> str:
+    """Returns why a rule does not allow a field's value; an empty text if it does. `root` is the schema that
+    has the rule, whose references lead into it."""
+    validator = Draft202012Validator(root, format_checker=_FORMATS).evolve(
+        schema={"properties": {field: rule}}
+    )
+    return "; ".join(_most_telling(validator.iter_errors({field: value})))
+
+
 def _validator(schema: Schema) -> Draft202012Validator:
     """Returns the compiled schema. The schema is kept with its validator, so that no other object gets the
     same id()."""
@@ -75,6 +89,8 @@ def _messages(error: ValidationError) -> Iterable[tuple[str, str]]:
         yield from _missing(field, error.instance, schema)
     elif error.validator == "additionalProperties":
         yield from _unknown(field, error.instance, schema)
+    elif error.validator == "dependentRequired":
+        yield from _alone(field, error.instance, schema)
     else:
         must = _MUST.get(str(error.validator), _must_be_allowed)(schema)
         allowed = _allowed(schema)
@@ -86,7 +102,8 @@ def _missing(field: str, value: Any, schema: Schema) -> Iterable[tuple[str, str]
     for name in schema["required"]:
         if name not in value:
             path = _join(field, name)
-            allowed = _allowed(schema.get("properties", {}).get(name, {}))
+            rule = schema.get("properties", {}).get(name)
+            allowed = _allowed(rule) if isinstance(rule, Mapping) else ""
             yield path, f"{path} is required and missing" + (f"; allowed: {allowed}" if allowed else "")
 
 
@@ -97,6 +114,13 @@ def _unknown(field: str, value: Any, schema: Schema) -> Iterable[tuple[str, str]
             path = _join(field, name)
             allowed = ", ".join(known) or "no fields"
             yield path, f"{path} is not a known field, got {abbreviated(value[name])}; allowed: {allowed}"
+
+
+def _alone(field: str, value: Any, schema: Schema) -> Iterable[tuple[str, str]]:
+    for name, needed in schema["dependentRequired"].items():
+        if name in value and (missing := [other for other in needed if other not in value]):
+            path = _join(field, name)
+            yield path, f"{path} needs {' and '.join(missing)}, got {abbreviated(value[name])} alone"
 
 
 _MUST: dict[str, Callable[[Schema], str]] = {

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.control.config.sections import check_schema
 from stoker.control.errors import BadRequest
-from stoker.control.jobs.inputs import KEPT_SCHEMAS, _compiled, check_input
+from stoker.control.rules.inputs.checking import KEPT_SCHEMAS, _compiled, check_input
 from stoker.models.hosted import MODELS
 from tests.control.http.calls.fake_plane import IMAGE_SCHEMA
 
@@ -52,6 +52,8 @@ WRONG = [
     (one(type="object", required=["y"]), {"x": {}}, "x.y is required and missing"),
     (one(type="object", additionalProperties=False), {"x": {"z": 1}}, "x.z is not a known field, got 1"),
     (one(**{"not": {}}), {"x": 1}, "x is not allowed by the endpoint's schema, got 1"),
+    (OBJECT | {"dependentRequired": {"x": ["y", "z"]}}, {"x": 1, "z": 2}, "x needs y, got 1 alone"),
+    (OBJECT | {"required": ["x"], "properties": {"x": True}}, {}, "x is required and missing"),
     (OBJECT, 3, "input must be an object, got 3"),
     (OBJECT | {"required": ["b", "a"]}, {}, "b is required and missing; a is required and missing"),
 ]
