@@ -18,6 +18,16 @@ def test_a_chat_is_answered_at_once_or_word_by_word(openai: StockClient, stack: 
     assert openai.ask("chat_stream", **request) == ["Good", "morning"]
 
 
+def test_one_base_url_is_of_all_endpoints(openai: StockClient, stack: Stack) -> None:
+    assert {"echo", "llm"} <= set(openai.ask("models", endpoint="", key=stack.key))
+    request = {"endpoint": "", "key": stack.key, "model": "llm/tiny"}
+    assert openai.ask("chat", **request) == "HELLO"
+    assert openai.ask("chat_stream", **request) == ["Good", "morning"]
+    with pytest.raises(Raised, match="no endpoint 'gpt-7'") as raised:
+        openai.ask("chat", **request | {"model": "gpt-7"})
+    assert (raised.value.kind, raised.value.status) == ("NotFoundError", 404)
+
+
 @pytest.mark.parametrize("how", ["chat", "chat_stream"])
 def test_a_handlers_error_arrives_with_its_message_and_is_not_sent_again(
     how: str, openai: StockClient, stack: Stack

@@ -20,7 +20,7 @@ from typing import Any
 
 from stoker.control.errors import BadRequest
 
-ROUTE = "/v1/images/generations"
+ROUTE, EDITS = "/v1/images/generations", "/v1/images/edits"
 MOST = 10
 
 _SAME = ("prompt", "seed", "negative_prompt", "num_inference_steps", "guidance")

@@ -22,6 +22,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from stoker.control.errors import BadRequest
+from stoker.control.http.openai.requests import SentFile
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import JobView
 
@@ -39,12 +40,6 @@ _STATUS = {
     JobState.IN_PROGRESS: "in_progress",
     JobState.COMPLETED: "completed",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class SentFile:
-    data: bytes
-    media_type: str
 
 
 @dataclass(frozen=True, slots=True)

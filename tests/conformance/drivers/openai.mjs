@@ -8,8 +8,10 @@ const [folder, url] = process.argv.slice(2);
 const { OpenAI } = await import(pathToFileURL(createRequire(`${folder}/`).resolve("openai")));
 
 const messages = [{ role: "user", content: "hello" }];
+// Without an endpoint, at the base URL of all of them.
+const base = (endpoint) => (endpoint ? `${url}/${endpoint}` : url.replace(/\/v2$/, ""));
 const open = (endpoint, apiKey) =>
-  new OpenAI({ baseURL: `${url}/${endpoint}/openai/v1`, apiKey, timeout: 60_000 });
+  new OpenAI({ baseURL: `${base(endpoint)}/openai/v1`, apiKey, timeout: 60_000 });
 
 const scenarios = {
   async models({ endpoint, key }) {

@@ -41,8 +41,10 @@ def video(endpoint: str, key: str, image: str, given: dict[str, Any], to: str) -
 
 
 def _client(endpoint: str, key: str) -> openai.OpenAI:
-    url = f"{os.environ['RUNPOD_ENDPOINT_BASE_URL']}/{endpoint}/openai/v1"
-    return openai.OpenAI(base_url=url, api_key=key, timeout=60)
+    """Without an endpoint, at the base URL of all of them."""
+    base = os.environ["RUNPOD_ENDPOINT_BASE_URL"]
+    url = f"{base}/{endpoint}" if endpoint else base.removesuffix("/v2")
+    return openai.OpenAI(base_url=f"{url}/openai/v1", api_key=key, timeout=60)
 
 
 if __name__ == "__main__":

@@ -7,28 +7,44 @@ GET  /v1/videos/{id}/content   a redirect to the signed URL of its file
 
 from __future__ import annotations
 
-from io import BytesIO
+from contextlib import suppress
 from urllib.parse import parse_qs
 
 from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.http.calls.answers import Answer, json_answer
-from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, Call
-from stoker.control.http.calls.forms import form_fields
+from stoker.control.http.calls.calls import Call
+from stoker.control.http.calls.openai.sent import request_of, url_of
 from stoker.control.http.openai import videos
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import parse_submission
+from stoker.control.rules.types import Endpoint
 
 POLL_MS = b"1000"
 """How often the official clients shall ask."""
 
 
-def serves(call: Call) -> bool:
-    """Returns whether the call is for a path of /v1/videos, at a hosted model of talking videos."""
-    properties = (call.endpoint.run.schema or {}).get("properties", {})
-    at_videos = call.job == videos.ROUTE or call.job.startswith(f"{videos.ROUTE}/")
-    return call.endpoint.hosted and at_videos and "audio" in properties
+def is_at(route: str) -> bool:
+    """Returns whether a route is one of videos."""
+    return route == videos.ROUTE or route.startswith(f"{videos.ROUTE}/")
+
+
+def serves(endpoint: Endpoint) -> bool:
+    """Returns whether the endpoint is a hosted model of talking videos."""
+    return endpoint.hosted and "audio" in (endpoint.run.schema or {}).get("properties", {})
+
+
+async def endpoint_of(call: Call) -> str | None:
+    """Returns the endpoint of the video that the path names; None if the path names none. Raises NotFound."""
+    parts = call.job.removeprefix(videos.ROUTE).split("/")[1:]
+    if not is_at(call.job) or not parts:
+        return None
+    for endpoint in call.plane.endpoints.by_id.values():
+        if endpoint.account == call.caller.account and serves(endpoint):
+            with suppress(NotFound):
+                return (await call.plane.queries.view(endpoint, parts[0])).endpoint
+    raise NotFound(f"no video {parts[0][:100]!r}: the id is wrong, or its time has passed")
 
 
 async def answer(call: Call) -> Answer:
@@ -36,7 +52,7 @@ async def answer(call: Call) -> Answer:
     method, parts = call.method, call.job.removeprefix(videos.ROUTE).split("/")[1:]
     if method == "POST" and not parts:
         return await _create(call)
-    await call.read(IGNORED_BODY_BYTES)
+    await request_of(call)
     match parts:
         case [job] if method == "GET" and job:
             return await _retrieve(call, job)
@@ -46,22 +62,12 @@ async def answer(call: Call) -> Answer:
 
 
 async def _create(call: Call) -> Answer:
-    body = await call.read(call.settings.file_bytes)
-    fields = await form_fields(call.header(b"content-type") or "", body, call.shared.reader)
-    parsed = videos.parse_video(fields)
+    parsed = videos.parse_video((await request_of(call)).body or {})
     files = {"image": parsed.image, "audio": parsed.audio}
-    urls = {name: await _url(call, name, value) for name, value in files.items()}
+    urls = {name: await url_of(call, name, value) for name, value in files.items()}
     submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))
     view = await call.plane.commands.submit(call.endpoint, submission, sync=False, key=call.caller.key)
     return json_answer(videos.video_object(view))
-
-
-async def _url(call: Call, name: str, value: str | videos.SentFile) -> str:
-    if isinstance(value, str):
-        return value
-    key, file = call.caller.key, BytesIO(value.data)
-    kept = await call.plane.uploaded_files.keep(call.endpoint, key, name, file, value.media_type)
-    return kept.url
 
 
 async def _retrieve(call: Call, job: str) -> Answer:

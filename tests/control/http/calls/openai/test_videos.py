@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from stoker.control.errors import BadRequest
 from stoker.control.http.calls.calls import BodyReader
 from stoker.control.http.calls.forms import form_fields
-from stoker.control.http.openai.videos import SentFile, parse_video, video_object
+from stoker.control.http.openai.requests import SentFile
+from stoker.control.http.openai.videos import parse_video, video_object
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
