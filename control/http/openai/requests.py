@@ -41,7 +41,8 @@ class OpenAIRequest:
 
     @property
     def streams(self) -> bool:
-        return self.body is not None and self.body.get("stream") in (True, "true")
+        wanted = (self.body or {}).get("stream")
+        return wanted is True or wanted == "true"
 
     @property
     def job_input(self) -> dict[str, Any]:

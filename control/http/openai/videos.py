@@ -12,8 +12,6 @@ have no effect: a talking video is as long as its audio.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from stoker.control.errors import BadRequest
+from stoker.control.http.openai.files import file_field
 from stoker.control.http.openai.requests import SentFile
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import JobView
@@ -33,7 +32,10 @@ _ALLOWED = ("prompt", "input_reference", "audio", "size", "enable_safety_checker
 _SIZES = ("480p", "720p")
 _SHORT_SIDE_480P = 480
 _PIXELS = re.compile(r"(\d{2,5})x(\d{2,5})", re.ASCII)
-_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(;[^,;]+)*;base64,", re.ASCII)
+_MISSING = (
+    "a talking video is made from input_reference, an image, and audio, each a file, a URL or a data URL (the"
+    ' official Python client sends audio as extra_body={"audio": URL})'
+)
 _BOOLEANS = {"true": True, "false": False, True: True, False: False}
 _STATUS = {
     JobState.IN_QUEUE: "queued",
@@ -68,12 +70,7 @@ def parse_video(fields: Mapping[str, Any]) -> VideoRequest:
         if face not in _FACES:
             raise BadRequest(f"face must be {' or '.join(_FACES)}; got {face!r:.100}")
         rest["face"] = face
-    reference = fields.get("input_reference")
-    if isinstance(reference, dict):
-        if set(reference) != {"image_url"}:
-            raise BadRequest("input_reference must be a file, or have an image_url and nothing else")
-        reference = reference["image_url"]
-    return VideoRequest(rest, _file("input_reference", reference), _file("audio", fields.get("audio")))
+    return VideoRequest(rest, _file("input_reference", fields), _file("audio", fields))
 
 
 def _size(size: Any) -> str:
@@ -87,26 +84,8 @@ def _size(size: Any) -> str:
     return _SIZES[min(int(found[1]), int(found[2])) > _SHORT_SIDE_480P]
 
 
-def _file(name: str, value: Any) -> str | SentFile:
-    if isinstance(value, SentFile):
-        if not value.data:
-            raise BadRequest(f"{name} is an empty file")
-        return value
-    if not isinstance(value, str) or not value:
-        raise BadRequest(
-            f"{name} is missing: a talking video is made from input_reference, an image, and audio, each a"
-            ' file, a URL or a data URL (the official Python client sends audio as extra_body={"audio": URL})'
-        )
-    if not value.startswith("data:"):
-        return value
-    head = _DATA_URL.match(value)
-    if head is None:
-        raise BadRequest(f"{name} must be a data URL of the form data:<media type>;base64,<data>")
-    try:
-        data = base64.b64decode(value[head.end() :], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"{name} is a data URL with wrong base64: {error}") from None
-    return _file(name, SentFile(data, head[1] or "application/octet-stream"))
+def _file(name: str, fields: Mapping[str, Any]) -> str | SentFile:
+    return file_field(name, fields.get(name), _MISSING)
 
 
 def video_object(view: JobView) -> dict[str, Any]:

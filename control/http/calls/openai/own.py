@@ -12,21 +12,20 @@ from contextlib import aclosing
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
-from stoker.control.errors import Unavailable
 from stoker.control.http.calls.answers import Answer
 from stoker.control.http.calls.calls import Call
-from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.http.calls.openai.running import (
+    STOPPING,
+    Events,
     FinishedJob,
-    events_of,
     failure,
     finish,
     is_completed,
+    streamed,
 )
 from stoker.control.http.calls.openai.sent import request_of, with_urls
 from stoker.control.http.openai import answers
 from stoker.control.http.openai.requests import OpenAIRequest
-from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
 
 
@@ -34,7 +33,7 @@ async def answer(call: Call) -> Response:
     """Answers a request by a job. Raises ControlError."""
     request = await with_urls(call, await request_of(call))
     if request.streams:
-        return await _stream(call, request)
+        return await streamed(call, request.job_input, _texts)
     return _whole(request, await call.while_connected(finish(call, request.job_input)))
 
 
@@ -49,36 +48,12 @@ def _whole(request: OpenAIRequest, finished: FinishedJob) -> Response:
     return Answer(to_json(body), status)
 
 
-async def _stream(call: Call, request: OpenAIRequest) -> Response:
-    """Returns a stream of events. A failure before the first chunk is an answer with its own status;
-    later a failure is an event."""
-    events = events_of(call, request.job_input)
-    first = await call.while_connected(_first_chunk(events))
-    if first is None:
-        raise Unavailable("the service is stopping; ask again")
-    if first.view is not None and not is_completed(first.view):
-        await events.aclose()
-        return failure(first.view)
-    return EventAnswer(_texts(first, events), call.settings.keepalive_s, bytes)
-
-
-async def _first_chunk(events: AsyncGenerator[StreamEvent, None]) -> StreamEvent | None:
-    """Returns the first chunk, or the end of a job without chunks; None where the service stops."""
-    async for event in events:
-        if event.kind in ("chunk", "end"):
-            return event
-    return None
-
-
-async def _texts(
-    first: StreamEvent, events: AsyncGenerator[StreamEvent, None]
-) -> AsyncGenerator[bytes, None]:
+async def _texts(events: Events) -> AsyncGenerator[bytes, None]:
     """Yields what a caller is sent. An attempt that was lost has sent chunks that cannot be taken back: the
     stream ends with an error instead of beginning again."""
-    event: StreamEvent | None = first
     text = b""
     async with aclosing(events):
-        while event is not None:
+        async for event in events:
             if event.kind == "chunk":
                 text = answers.event(from_json(event.value))
                 yield text
@@ -88,8 +63,7 @@ async def _texts(
             elif event.view is not None:
                 yield _last_text(event.view, text)
                 return
-            event = await anext(events, None)
-    yield answers.event(answers.error_body(503, "the service is stopping; send the request again"))
+    yield STOPPING
 
 
 def _last_text(view: JobView, before: bytes) -> bytes:

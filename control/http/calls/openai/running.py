@@ -3,21 +3,27 @@ the job's id."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_core import from_json, to_json
+from starlette.responses import Response
 
 from stoker.control.errors import ControlError, Unavailable
 from stoker.control.http.calls.answers import Answer
 from stoker.control.http.calls.calls import Call
+from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.http.openai import answers, completions
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.rules.types import JobView
+
+Events: TypeAlias = AsyncGenerator[StreamEvent, None]
+Texts: TypeAlias = Callable[[Events], AsyncGenerator[bytes, None]]
+"""Makes what a caller is sent of the events of a job, from its first chunk on."""
 
 NOT_AGAIN = ((b"x-should-retry", b"false"),)
 """The official clients send a request again after a 5xx; a handler that raised would raise again."""
@@ -56,7 +62,7 @@ async def finish(call: Call, job_input: Mapping[str, Any]) -> FinishedJob:
     raise Unavailable("the service is stopping; ask again")
 
 
-async def events_of(call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
+async def events_of(call: Call, job_input: Mapping[str, Any]) -> Events:
     """Yields a new job's events to its end. Closing the generator earlier cancels the job."""
     submission = parse_submission(to_json({"input": job_input}))
     view = await call.plane.commands.submit(call.endpoint, submission, sync=True, key=call.caller.key)
@@ -73,10 +79,42 @@ async def events_of(call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[
                 await call.plane.commands.cancel(call.endpoint, view.id)
 
 
+async def streamed(call: Call, job_input: Mapping[str, Any], texts: Texts) -> Response:
+    """Returns a stream of the texts of a new job's events. A failure before the first chunk is an answer with
+    its own status; a later one is for `texts` to say. Raises ControlError."""
+    events = events_of(call, job_input)
+    first = await call.while_connected(_first_chunk(events))
+    if first is None:
+        raise Unavailable("the service is stopping; ask again")
+    if first.view is not None and not is_completed(first.view):
+        await events.aclose()
+        return failure(first.view)
+    return EventAnswer(texts(_from_first(first, events)), call.settings.keepalive_s, bytes)
+
+
+async def _first_chunk(events: Events) -> StreamEvent | None:
+    """Returns the first chunk, or the end of a job without chunks; None where the service stops."""
+    async for event in events:
+        if event.kind in ("chunk", "end"):
+            return event
+    return None
+
+
+async def _from_first(first: StreamEvent, events: Events) -> Events:
+    async with aclosing(events):
+        yield first
+        async for event in events:
+            yield event
+
+
 def failure(view: JobView) -> Answer:
     """Returns the answer of a job that ended without an output."""
     status, body = answers.failed(view)
     return Answer(to_json(body), status, NOT_AGAIN)
+
+
+STOPPING = answers.event(answers.error_body(503, "the service is stopping; send the request again"))
+"""What ends a stream whose job goes on."""
 
 
 def is_completed(view: JobView) -> bool:
