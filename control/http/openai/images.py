@@ -102,7 +102,7 @@ def _only_image(body: Mapping[str, Any]) -> str | SentFile:
 
 
 def _number(value: Any) -> Any:
-    """Returns the number that a text of a form is; what is no number is refused with the job."""
+    """Returns the number that a text of a form is; another text is refused with the job."""
     if not isinstance(value, str) or (found := _NUMBER.fullmatch(value)) is None:
         return value
     return float(value) if found[1] else int(value)

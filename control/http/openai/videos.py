@@ -23,12 +23,13 @@ from stoker.control.errors import BadRequest
 from stoker.control.http.openai.files import file_field
 from stoker.control.http.openai.requests import SentFile
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.types import JobView
+from stoker.control.rules.types import JobView, Page
 
 ROUTE = "/v1/videos"
 
 _FACES = ("find", "assume")
 _ALLOWED = ("prompt", "input_reference", "audio", "size", "enable_safety_checker", "face", "model", "seconds")
+_LIST_QUERY, _PAGE, _MOST_IN_PAGE = ("after", "limit", "order", "model"), 20, 100
 _SIZES = ("480p", "720p")
 _SHORT_SIDE_480P = 480
 _PIXELS = re.compile(r"(\d{2,5})x(\d{2,5})", re.ASCII)
@@ -86,6 +87,32 @@ def _size(size: Any) -> str:
 
 def _file(name: str, fields: Mapping[str, Any]) -> str | SentFile:
     return file_field(name, fields.get(name), _MISSING)
+
+
+def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
+    """Returns how many videos a page of the list has at most, and the id of the video before it. Raises
+    BadRequest."""
+    for name in query:
+        if name not in _LIST_QUERY:
+            raise BadRequest(f"{name} is not known here; allowed: {', '.join(_LIST_QUERY)}")
+    if (order := query.get("order", "desc")) != "desc":
+        raise BadRequest(f"order must be desc: the newest video is first; got {order[:100]!r}")
+    limit = query.get("limit", str(_PAGE))
+    if not re.fullmatch("[0-9]{1,3}", limit) or not 1 <= int(limit) <= _MOST_IN_PAGE:
+        raise BadRequest(f"limit must be a whole number from 1 to {_MOST_IN_PAGE}; got {limit[:100]!r}")
+    return int(limit), query.get("after")
+
+
+def video_list(page: Page) -> dict[str, Any]:
+    """Returns a page of the list."""
+    ids = [view.id for view in page.views]
+    return {
+        "object": "list",
+        "data": [video_object(view) for view in page.views],
+        "first_id": ids[0] if ids else None,
+        "last_id": ids[-1] if ids else None,
+        "has_more": bool(ids) and page.cursor is not None,
+    }
 
 
 def video_object(view: JobView) -> dict[str, Any]:

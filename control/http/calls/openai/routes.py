@@ -25,6 +25,7 @@ from stoker.control.http.calls.openai.sent import request_of
 from stoker.control.http.calls.route import OperationRoute
 from stoker.control.http.openai import answers
 from stoker.control.http.openai.requests import MODELS, at_endpoint, model_object
+from stoker.control.http.openai.videos import ROUTE as VIDEOS
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 
 
@@ -61,8 +62,13 @@ async def _endpoint_named(call: Call) -> str:
     if call.method == "POST":
         endpoint, call.sent = at_endpoint(await request_of(call))
         return endpoint
-    if (of_video := await videos.endpoint_of(call)) is not None:
-        return of_video
+    if call.method == "DELETE":
+        return await videos.endpoint_of(call, call.job)
+    match call.job.removeprefix(VIDEOS).split("/") if videos.is_at(call.job) else None:
+        case [""]:
+            return videos.endpoint_of_list(call)
+        case ["", job, *_]:
+            return await videos.endpoint_of(call, job)
     raise NotFound(
         f"{call.method} {call.job} is of no endpoint at /openai; an endpoint has a base URL of its own, too:"
         " /v2/{endpoint}/openai/v1"
@@ -110,6 +116,13 @@ async def openai(call: Call) -> Response:
     if (await request_of(call)).route == MODELS:
         return json_answer({"object": "list", "data": [model_object(call.endpoint)]})
     return await images.answer(call)
+
+
+@shared.delete(f"/openai{VIDEOS}/{{job_id}}")
+@router.delete(f"/openai{VIDEOS}/{{job_id}}")
+async def delete_video(call: Call) -> Answer:
+    """Deletes a video."""
+    return await videos.delete(call, call.job)
 
 
 ROUTES = [*router.routes, *lists.routes, *shared.routes]
