@@ -31,8 +31,8 @@ class Wanted(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How pictures are drawn, and why so; `way` is OFF where none are. `true_colour`: blocks have any
-    colour, not one of 256."""
+    """A way of drawing, and why it was chosen; OFF draws nothing. `true_colour`: blocks have any colour, not
+    one of 256."""
 
     way: Wanted
     reason: str

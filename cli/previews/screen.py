@@ -31,7 +31,7 @@ BELOW = 2
 """Rows of the terminal that are left for the bar and what is above."""
 
 SIXEL_CELL = 8
-"""Rows of pixels that sixels have for each row of the terminal, if its rows are no higher."""
+"""Rows of pixels for each row of the terminal, of which many have more."""
 
 NEEDS_PILLOW = (Wanted.KITTY, Wanted.SIXEL, Wanted.BLOCKS)
 
