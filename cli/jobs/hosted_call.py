@@ -23,6 +23,7 @@ from stoker.cli.access import RESENDS, address_errors, ca_file, find_key
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import text
 from stoker.cli.jobs.watch import watch
+from stoker.cli.previews.screen import Screen
 from stoker.cli.stopping import on_first_signal
 from stoker.client import AsyncClient, ClientError, Event, JobFailed, JobRecord
 
@@ -57,19 +58,25 @@ def handler_output(event: Event) -> dict[str, Any]:
 
 
 def run(
-    url: str, endpoint: str, make_input: MakeInput, read_steps: ReadSteps, data_dir: Path, console: Console
+    url: str,
+    endpoint: str,
+    make_input: MakeInput,
+    read_steps: ReadSteps,
+    data_dir: Path,
+    console: Console,
+    screen: Screen | None = None,
 ) -> JobRecord:
-    """Runs a job and returns its record. Raises JobFailed unless it COMPLETED."""
+    """Runs a job and returns its record; `screen` shows its previews. Raises JobFailed unless it
+    COMPLETED."""
+    view = _View(console, read_steps, screen)
     with address_errors(url):
-        record = asyncio.run(_run(url, endpoint, make_input, read_steps, find_key(data_dir), console))
+        record = asyncio.run(_run(url, endpoint, make_input, view, find_key(data_dir)))
     if not record.succeeded:
         raise JobFailed(record)
     return record
 
 
-async def _run(
-    url: str, endpoint: str, make_input: MakeInput, read_steps: ReadSteps, key: str, console: Console
-) -> JobRecord:
+async def _run(url: str, endpoint: str, make_input: MakeInput, view: _View, key: str) -> JobRecord:
     """Submits the job and waits for its end. A signal waits for the submission to return: without its id, a
     job cannot be cancelled."""
     stop = asyncio.Event()
@@ -81,7 +88,7 @@ async def _run(
                 raise CliError("stopped before the job was submitted") from None
             job = (await stoker.run(endpoint, inputs)).id
             try:
-                return await _until(stop, _watch(stoker, endpoint, job, read_steps, console))
+                return await _until(stop, _watch(stoker, endpoint, job, view))
             except _Stopped:
                 raise CliError(await _cancelled(stoker, endpoint, job)) from None
 
@@ -113,22 +120,31 @@ async def _cancelled(stoker: AsyncClient, endpoint: str, job: str) -> str:
     return text.end(record) if too_late else f"cancelled job {job}"
 
 
-async def _watch(
-    stoker: AsyncClient, endpoint: str, job: str, read_steps: ReadSteps, console: Console
-) -> JobRecord:
+async def _watch(stoker: AsyncClient, endpoint: str, job: str, view: _View) -> JobRecord:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        display = _ProgressDisplay(bar, read_steps)
+    # A picture is drawn by moving the cursor, which no other thread may move meanwhile.
+    with Progress(*columns, console=view.console, auto_refresh=view.screen is None) as bar:
+        display = _ProgressDisplay(bar, view)
         record = await watch(stoker, endpoint, job, display.state, display.event)
         display.end(record)
         return record
 
 
-class _ProgressDisplay:
-    """A progress bar of steps; above it, why the job waits, printed again if more than a number changes."""
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The parts that show a job: the terminal, its steps, and its previews where they can be drawn."""
 
-    def __init__(self, bar: Progress, read_steps: ReadSteps) -> None:
-        self._bar, self._read_steps = bar, read_steps
+    console: Console
+    read_steps: ReadSteps
+    screen: Screen | None
+
+
+class _ProgressDisplay:
+    """A progress bar of steps; above it, why the job waits, printed again if more than a number changes, and
+    its previews."""
+
+    def __init__(self, bar: Progress, view: _View) -> None:
+        self._bar, self._read_steps, self._screen = bar, view.read_steps, view.screen
         self._task = bar.add_task("waiting", total=None)
         self._last: StepsDone | None = None
         self._why = ""
@@ -140,6 +156,7 @@ class _ProgressDisplay:
         self._why = why
         if self._last is None:
             self._bar.update(self._task, description="waiting" if job.status == "IN_QUEUE" else "running")
+        self._refresh()
 
     def event(self, event: Event) -> None:
         if event.kind == "reset":
@@ -148,6 +165,9 @@ class _ProgressDisplay:
             self._last = steps
             done, of = steps.done, steps.of
             self._bar.update(self._task, description=steps.what, completed=done, total=of)
+        if self._screen is not None:
+            self._screen.show(handler_output(event))
+        self._refresh()
 
     def end(self, job: JobRecord) -> None:
         if job.succeeded and self._last is not None:
@@ -155,6 +175,12 @@ class _ProgressDisplay:
 
     def _print(self, line: str) -> None:
         self._bar.console.print(line, soft_wrap=True)
+        if self._screen is not None:
+            self._screen.moved()
+
+    def _refresh(self) -> None:
+        if self._screen is not None:
+            self._bar.refresh()
 
 
 def without_numbers(reason: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, OtherEndpoint, Url, examples
 from stoker.cli.pasted import clean_option
+from stoker.cli.previews.choice import Wanted
 from stoker.cli.terminal import log_to_stderr, plain_console
 
 ENDPOINT = "text-to-image"
@@ -49,11 +51,15 @@ def image(
     strength: Annotated[
         float | None, typer.Option(help="How much of --image is made anew, from 0.01 to 1.")
     ] = None,
+    preview: Annotated[
+        Wanted, typer.Option(help="How previews are drawn; by default, as the terminal can.")
+    ] = Wanted.AUTO,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Makes an image from a prompt."""
     from stoker.cli.jobs.ids import resolve_endpoint
     from stoker.cli.jobs.image_job import ImageOptions, lora_of, run
+    from stoker.cli.previews.screen import screen_of
 
     log_to_stderr(logging.WARNING)
     request = ImageOptions(
@@ -73,4 +79,5 @@ def image(
         image=image_,
         strength=strength,
     )
-    run(request, data_dir, plain_console(stderr=True))
+    console = plain_console(stderr=True)
+    run(request, data_dir, console, screen_of(console, preview, os.environ))

@@ -21,6 +21,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call
 from stoker.cli.jobs.hosted_call import StepsDone
 from stoker.cli.jobs.local_sources import check_source, url_of
+from stoker.cli.previews.screen import Screen
 from stoker.client import AsyncClient, Event, JobRecord
 
 NAME_WORDS, NAME_CHARACTERS = 8, 60
@@ -78,7 +79,7 @@ def lora_of(text: str) -> dict[str, Any]:
         raise CliError(f"--lora takes NAME or NAME=SCALE, as ink=0.8; got {text!r}") from None
 
 
-def run(request: ImageOptions, data_dir: Path, console: Console) -> JobRecord:
+def run(request: ImageOptions, data_dir: Path, console: Console, screen: Screen | None = None) -> JobRecord:
     if request.image is not None:
         check_source(request.image)
     out = request.out or _unused(Path(f"{_words(request.prompt)}.png"))
@@ -90,7 +91,7 @@ def run(request: ImageOptions, data_dir: Path, console: Console) -> JobRecord:
             return request.input()
         return request.input(await url_of(stoker, request.endpoint, request.image))
 
-    record = hosted_call.run(request.url, request.endpoint, make_input, step_of, data_dir, console)
+    record = hosted_call.run(request.url, request.endpoint, make_input, step_of, data_dir, console, screen)
     took = hosted_call.cost_and_time(record, time.monotonic() - began)
     for number, (url, seed) in enumerate(_images(record, request.endpoint)):
         path = out if number == 0 else _unused(out)

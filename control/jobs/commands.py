@@ -291,6 +291,18 @@ class JobCommands:
             return view
         return await self._queries.whole(view)
 
+    async def delete(self, endpoint: Endpoint, job: str) -> None:
+        """Deletes the job with its record and its files; if it has not ended, its work is stopped. Raises
+        NotFound."""
+        now = self._clock()
+        view, changed = await self._commits.commit(
+            lambda conn: store.delete(conn, endpoint.account, endpoint.id, job, now)
+        )
+        if view is None:
+            raise no_job(job)
+        if changed is not None:
+            self._changes.apply([changed])
+
     async def retry(self, endpoint: Endpoint, job: str) -> JobView:
         """Puts the job back into the queue with the same id and input, within its old ttl."""
         if self.closed:

@@ -281,6 +281,16 @@ class JobQueries:
         seen = [self._seen(endpoint, view) for view in page.views]
         return replace(page, views=tuple(view for view in seen if listing.state in (None, view.state)))
 
+    async def cursor_of(self, endpoint: Endpoint, job: str) -> int:
+        """Returns the cursor of the page of `requests` that follows this job. Raises NotFound."""
+        now = self._clock()
+        found = await self._commits.read(
+            lambda conn: store.number_of(conn, endpoint.account, endpoint.id, job, now)
+        )
+        if found is None:
+            raise no_job(job)
+        return found
+
     async def health(self, endpoint: Endpoint) -> EndpointHealth:
         ends, jobs = await self._commits.read(
             lambda conn: (

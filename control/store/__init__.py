@@ -20,6 +20,7 @@ from stoker.control.store.jobs.jobs import claim, submit
 from stoker.control.store.jobs.orders import (
     cancel,
     cancel_all,
+    delete,
     end_wait,
     newest,
     purge,
@@ -34,6 +35,7 @@ from stoker.control.store.jobs.reads import (
     job_logs,
     last_lines,
     list_jobs,
+    number_of,
     stream_cursor,
     view,
 )

@@ -58,10 +58,10 @@ class TextToImage:
     takes no notice of, as `["guidance"]`, and a pipeline may have fields of its own; `"notes"` says all of
     that in sentences.
 
-    Progress: `{"step": 3, "steps": 28}` after each step. Partial output: `{"preview": {"step", "format",
-    "width", "height", "data"}}`, a small JPEG in base64, for the first and the last step and at most every
-    0.2 s in between. Both have `"image": 2` for the second of several images. Measures `output_pixels`, those
-    of all images.
+    Progress: `{"step": 3, "steps": 28}` after each step. Partial output: `{"preview": {"step", "steps",
+    "format", "width", "height", "data"}}`, a small JPEG in base64, for the first and the last step and at
+    most every 0.2 s in between. Both have `"image": 2` for the second of several images. Measures
+    `output_pixels`, those of all images.
     """
 
     PIPELINE: ClassVar[PipelineEntry | None] = None

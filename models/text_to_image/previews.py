@@ -41,13 +41,14 @@ class Previewer:
     weights: NDArray[np.float64]
 
     def chunk(self, step: Step) -> dict[str, Any]:
-        """Returns the partial output for one step: a JPEG in base64, its size, and the step."""
+        """Returns the partial output for one step: a JPEG in base64, its size, and the step of how many."""
         image = self.image(step.estimate())
         file = io.BytesIO()
         image.save(file, "JPEG", quality=_QUALITY)
         return {
             "preview": {
                 "step": step.number,
+                "steps": step.of,
                 "format": "jpeg",
                 "width": image.width,
                 "height": image.height,

@@ -88,7 +88,7 @@ def refused(reported: dict[str, Any]) -> dict[str, set[str]]:
 
 
 CONTROL = {"control", "dev", "run"}
-KEYS = {"key create", "key list", "key revoke", "key webhook-secret"}
+KEYS = {"key create", "key get", "key list", "key quota", "key revoke", "key webhook-secret"}
 
 
 @pytest.mark.parametrize(

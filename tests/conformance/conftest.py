@@ -15,6 +15,8 @@ ENDPOINTS = (
     queue_endpoint("counts", "streams/generator.py"),
     queue_endpoint("lines", "streams/yields_lines_of_a_pipe.py"),
     queue_endpoint("raises", "failing/raises.py"),
+    queue_endpoint("hears", "files/hears.py"),
+    queue_endpoint("words", "streams/chat_words.py"),
     queue_endpoint("waits", "cancelling/slow_until_cancelled.py", executionTimeoutMs=120_000),
     queue_endpoint("overdue", "cancelling/slow_until_cancelled.py"),
     queue_endpoint(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from pathlib import Path
+
 import pytest
 
 from tests.conformance.stock_client import Raised, StockClient
@@ -16,6 +19,46 @@ def test_a_chat_is_answered_at_once_or_word_by_word(openai: StockClient, stack: 
     request = {"endpoint": "llm", "key": stack.key, "model": "tiny"}
     assert openai.ask("chat", **request) == "HELLO"
     assert openai.ask("chat_stream", **request) == ["Good", "morning"]
+
+
+def test_one_base_url_is_of_all_endpoints(openai: StockClient, stack: Stack) -> None:
+    assert {"echo", "llm"} <= set(openai.ask("models", endpoint="", key=stack.key))
+    request = {"endpoint": "", "key": stack.key, "model": "llm/tiny"}
+    assert openai.ask("chat", **request) == "HELLO"
+    assert openai.ask("chat_stream", **request) == ["Good", "morning"]
+    with pytest.raises(Raised, match="no endpoint 'gpt-7'") as raised:
+        openai.ask("chat", **request | {"model": "gpt-7"})
+    assert (raised.value.kind, raised.value.status) == ("NotFoundError", 404)
+
+
+def test_a_generator_that_does_not_aggregate_answers_one_completion(
+    openai: StockClient, stack: Stack
+) -> None:
+    request = {"endpoint": "", "key": stack.key, "model": "words"}
+    assert openai.ask("chat", **request) == "Good morning"
+    assert openai.ask("chat_stream", **request) == ["Good ", "morning"]
+
+
+def test_a_handler_of_ones_own_transcribes(openai: StockClient, stack: Stack, tmp_path: Path) -> None:
+    audio = tmp_path / "said.wav"
+    audio.write_text("good day")
+    request = {"endpoint": "", "key": stack.key, "file": str(audio)}
+    given = {"model": "hears", "language": "en"}
+    assert openai.ask("transcription", **request, given=given) == {"text": "good day, en"}
+    assert openai.ask("transcription", **request, given=given | {"response_format": "text"}) == "good day, en"
+
+
+def test_a_handler_of_ones_own_gets_several_images_and_files(
+    openai: StockClient, stack: Stack, tmp_path: Path
+) -> None:
+    images = [tmp_path / name for name in ("one.png", "two.png")]
+    for image in images:
+        image.write_text(image.stem)
+    to = {"endpoint": "hears", "key": stack.key}
+    given = {"model": "any", "prompt": "together"}
+    [made] = openai.ask("edit", **to, images=[str(image) for image in images], given=given)
+    assert base64.b64decode(made["b64_json"]) == b"one and two"
+    assert openai.ask("file", **to, file=str(images[0])) == "one.png"
 
 
 @pytest.mark.parametrize("how", ["chat", "chat_stream"])

@@ -47,6 +47,10 @@ JOBS: dict[str, tuple[Any, Callable[[LocalJob], bool]]] = {
         {"url": "data:text/plain,hello"},
         lambda done: done.output["size"] == 5 and done.output["type"] == "text/plain",
     ),
+    "handlers/transcribe.py": (
+        {"openai_input": {"file": "data:audio/wav;base64,UklGRiQAAABXQVZFZm10IA==", "language": "en"}},
+        lambda done: done.output == {"text": "16 bytes in en"},
+    ),
     "handlers/many.py": ({"n": 1}, lambda done: done.output == {"n": 1}),
 }
 

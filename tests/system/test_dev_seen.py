@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +13,10 @@ import pytest
 from tests.browser import CHROMIUM, in_browser
 from tests.cli.dev.written_apps import BALANCED, ONE, app
 from tests.system.dev_server import FUNCTIONS, environment, serving
-from tests.system.stack import START_S, Stack, running, until
+from tests.system.stack import START_S, Stack, running
+from tests.tmux_terminal import Terminal, needs_tmux
+
+VARIABLES = ("STOKER_URL", "STOKER_API_KEY", "PYTHONPATH")
 
 LOUD = '''
 import pathlib
@@ -41,49 +41,13 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-class Terminal:
-    """A terminal of tmux's, of a server of its own."""
-
-    def __init__(self, folder: Path, command: list[str], env: dict[str, str]) -> None:
-        self._socket = folder / "tmux"
-        size = ["-x", "100", "-y", "40"]
-        variables = [f"{name}={env[name]}" for name in ("STOKER_URL", "STOKER_API_KEY", "PYTHONPATH")]
-        line = shlex.join(["env", *variables, *command])
-        self._tmux("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder / "app"), line)
-        self._tmux("set-option", "remain-on-exit", "on")
-
-    def _tmux(self, *arguments: str) -> str:
-        command = ["tmux", "-S", str(self._socket), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    def screen(self) -> str:
-        return self._tmux("capture-pane", "-p", "-e")
-
-    def shows(self, text: str) -> None:
-        until(lambda: text in self._plain(), START_S, text, self._plain)
-
-    def _plain(self) -> str:
-        return self._tmux("capture-pane", "-p")
-
-    def ends(self) -> None:
-        """Waits for the end of the command; tmux says so here at once, and on the screen not always."""
-        until(
-            lambda: self._tmux("list-panes", "-F", "#{pane_dead}") == "1\n", START_S, "its end", self._plain
-        )
-
-    def press(self, key: str) -> None:
-        self._tmux("send-keys", key)
-
-    def close(self) -> None:
-        subprocess.run(["tmux", "-S", str(self._socket), "kill-server"], capture_output=True, check=False)
-
-
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux here to see a terminal in")
+@needs_tmux
 def test_a_terminal_shows_the_table_the_progress_and_the_error(platform: Stack, tmp_path: Path) -> None:
     folder = app(tmp_path / "app", loud=LOUD, lb=BALANCED)
     port = 18_950
     command = [sys.executable, "-P", "-m", "stoker.cli", "dev", "-p", str(port)]
-    terminal = Terminal(tmp_path, command, environment(platform))
+    env = {name: value for name, value in environment(platform).items() if name in VARIABLES}
+    terminal = Terminal(tmp_path, folder, command, env)
     try:
         terminal.shows("documentation: ")
         screen = terminal.screen()

@@ -19,11 +19,12 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from stoker.control.http.calls import documented, jobs, openai, welcome
+from stoker.control.http.calls import documented, jobs, welcome
 from stoker.control.http.calls.answers import error_body, json_answer, method_not_allowed, unexpected
 from stoker.control.http.calls.calls import Operations
 from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.front import Front
+from stoker.control.http.calls.openai import routes as openai
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.calls.unserved import unserved
 from stoker.control.http.health.metrics import metrics
@@ -91,7 +92,7 @@ def make_app(
         title="Stoker", version=settings.version, redirect_slashes=False, docs_url=None, redoc_url=None
     )
     # Its middleware and a second search among its routes would cost each job 10 us.
-    app.operations = Operations(plane, settings, [*jobs.ROUTES, *openai.router.routes])
+    app.operations = Operations(plane, settings, [*jobs.ROUTES, *openai.ROUTES])
     app.operations.default = app
     if gateway is not None:
         app.operations.default = app.operations.of_workers = gateway(app)

@@ -27,6 +27,7 @@ from stoker.control.http.calls.answers import Answer, Headers
 from stoker.control.http.calls.ignored import HEADER, header_value, refusal, strict
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.calls.turns import Turns
+from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.jobs.records import Record
 from stoker.control.plane import Plane
 from stoker.control.rules.access import Caller
@@ -54,7 +55,8 @@ COMPRESSED = ("gzip", "x-gzip", "deflate")
 class Call(Request):
     """A request for an operation. `caller` and `endpoint` are set once they were found; `admission` counts it
     as a request in progress. `job`: the job that the path names, or the path below `/openai`. `ignored` is
-    the header of the answer which names what in the request means nothing here."""
+    the header of the answer which names what in the request means nothing here. `sent`: the request of an
+    OpenAI client, once it was read."""
 
     caller: Caller
     endpoint: Endpoint
@@ -69,6 +71,7 @@ class Call(Request):
         self.admission: Admission | None = None
         self.left = False
         self.ignored: Headers = ()
+        self.sent: OpenAIRequest | None = None
 
     async def next_message(self) -> Message:
         """Returns the next message. Once the caller has left, every call returns the disconnect."""
@@ -114,9 +117,10 @@ class Call(Request):
         return await self.shared.bodies.receive(self, limit, size)
 
     def waiter(self) -> Waiter:
-        """Returns the caller, at its address."""
+        """Returns the caller, at its address. A body at `/openai` names the endpoint itself."""
         peer = self.scope.get("client") or ("", 0)
-        return Waiter(self.caller.account, self.caller.key, self.endpoint.id, peer[0])
+        endpoint = self.endpoint.id if "endpoint_id" in self.path_params else ""
+        return Waiter(self.caller.account, self.caller.key, endpoint, peer[0])
 
     async def watched(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
         """Returns what `answer` returns. A caller that leaves ends its admission early, and `hold`, if given.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from email.message import Message
+from functools import partial
 from typing import Any
 
 from pydantic_core import from_json
@@ -13,15 +14,14 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from stoker.control.errors import BadRequest
 from stoker.control.http.calls.calls import BodyReader
-from stoker.control.http.openai.videos import SentFile
+from stoker.control.http.openai.requests import SentFile
 from stoker.control.rules.submissions import abbreviated
 
-FILES, FIELDS = 4, 32
+FILES, FIELDS = 16, 64
 """The most of each in one form."""
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}", re.ASCII)
-_NESTED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")
-
+_NESTED = re.compile(r"([^\[\]]+)\[([^\[\]]*)\]")
 
 MEDIA_TYPE_CHARACTERS = 255
 
@@ -38,21 +38,29 @@ def declared_media_type(header: str | None) -> str:
     return header
 
 
+def is_form(media_type: str) -> bool:
+    return media_type.partition(";")[0].strip().lower() == "multipart/form-data"
+
+
 async def form_fields(media_type: str, body: bytes, reader: BodyReader) -> dict[str, Any]:
-    """Returns the fields of a form or a JSON object. A form's field `a[b]` is the `b` of an object `a`, as
-    the official OpenAI clients write it. Raises BadRequest."""
-    if media_type.partition(";")[0].strip().lower() == "multipart/form-data":
+    """Returns the fields of a form or, whatever the media type, of a JSON object. A form's field `a[b]` is
+    the `b` of an object `a`, and `a[]` one value of a list, as the official OpenAI clients write them. Raises
+    BadRequest."""
+    if is_form(media_type):
         return await _multipart(media_type, body)
-    return await reader.read(_json, body)
+    return await reader.read(partial(_json, media_type), body)
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def _json(media_type: str, body: bytes) -> dict[str, Any]:
     try:
         fields = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise BadRequest(f"the body is neither multipart/form-data nor JSON: {error}") from None
+        declared = f"; it is declared as {media_type[:100]}" if media_type else ""
+        raise BadRequest(
+            f"the body must be JSON (application/json) or a form (multipart/form-data): {error}{declared}"
+        ) from None
     if not isinstance(fields, dict):
-        raise BadRequest("the body must be a form or a JSON object")
+        raise BadRequest("the body must be a JSON object or a form")
     return fields
 
 
@@ -76,24 +84,35 @@ async def _multipart(media_type: str, body: bytes) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = {}
         for name, value in form.multi_items():
-            read = await _read(value)
-            if (nested := _NESTED.fullmatch(name)) is None:
-                fields[name] = read
-                continue
-            group = fields.setdefault(nested[1], {})
-            if not isinstance(group, dict):
-                raise BadRequest(f"{nested[1]} and {name} cannot both be sent")
-            group[nested[2]] = read
+            _add(fields, name, await _read(value))
         return fields
     finally:
         await form.close()
+
+
+def _add(fields: dict[str, Any], name: str, value: str | SentFile) -> None:
+    """Adds a field of a form. Raises BadRequest for a name that was sent in two ways."""
+    if (found := _NESTED.fullmatch(name)) is None:
+        if name in fields:
+            raise BadRequest(f"{name} is sent twice; each value of a list is sent as {name}[]")
+        fields[name] = value
+        return
+    whole, part = found.groups()
+    group = fields.setdefault(whole, {} if part else [])
+    if part and isinstance(group, dict):
+        group[part] = value
+    elif not part and isinstance(group, list):
+        group.append(value)
+    else:
+        raise BadRequest(f"{whole} and {name} cannot both be sent")
 
 
 async def _read(value: UploadFile | str) -> str | SentFile:
     if isinstance(value, str):
         return value
     found = _MEDIA_TYPE.fullmatch(value.content_type or "")
-    return SentFile(await value.read(), found[0] if found else "application/octet-stream")
+    media_type = found[0] if found else "application/octet-stream"
+    return SentFile(await value.read(), media_type, value.filename or "")
 
 
 async def _once(body: bytes) -> AsyncGenerator[bytes, None]:

@@ -49,7 +49,7 @@ class OperationRoute(APIRoute):
     held = False
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        self.operation = path.split("/")[3].partition("{")[0]
+        self.operation = path.removeprefix("/v2/{endpoint_id}").split("/")[1].partition("{")[0]
         super().__init__(
             path, endpoint, **of_operation(self.operation, path, endpoint.__doc__ or "", options)
         )

@@ -10,6 +10,7 @@ FAILED                               500, the handler's message, with a header t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import to_json
@@ -18,6 +19,9 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import JobView
 
 DONE = b"data: [DONE]\n\n"
+
+TEXTS = ("text", "srt", "vtt")
+"""Values of `response_format` of a transcription that are answered with a plain text."""
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 _ENDS = {JobState.FAILED: 500, JobState.TIMED_OUT: 504, JobState.CANCELLED: 503}
@@ -53,6 +57,11 @@ def reported_error(output: Any) -> dict[str, Any] | None:
     if isinstance(error, str):
         return dict(error_body(400, error)["error"])
     return error if isinstance(error, dict) else None
+
+
+def wants_text(body: Mapping[str, Any] | None) -> bool:
+    """Returns whether a text is to be answered as it is."""
+    return body is not None and body.get("response_format") in TEXTS
 
 
 def _status_of(error: dict[str, Any]) -> int:

@@ -19,15 +19,31 @@ _DONE = "[DONE]"
 def joined(chunks: Sequence[Any]) -> Any:
     """Returns what a generator yielded as one answer."""
     values = list(_values(chunks))
-    if values and all(_is(CHAT, value) for value in values):
+    whole = completion(values)
+    if whole is not None:
+        return whole
+    return values[0] if len(values) == 1 else values
+
+
+def completion(chunks: Sequence[Any]) -> dict[str, Any] | None:
+    """Returns the completion that chunks are the parts of; None if they are something else."""
+    values = list(_values(chunks))
+    if values and all(_is_chat(value) for value in values):
         return {**_whole(values, _message), "object": "chat.completion"}
     if len(values) > 1 and all(_is(TEXT, value) for value in values):
         return _whole(values, _text)
-    return values[0] if len(values) == 1 else values
+    return None
 
 
 def _is(kind: str, value: Any) -> bool:
     return isinstance(value, dict) and value.get("object") == kind
+
+
+def _is_chat(value: Any) -> bool:
+    """Returns whether it is a chunk of a chat, as it says, or as its choices have a `delta`."""
+    if not isinstance(value, dict) or "object" in value:
+        return _is(CHAT, value)
+    return any("delta" in choice for choice in _dicts(value.get("choices")))
 
 
 def _values(chunks: Sequence[Any]) -> Iterator[Any]:

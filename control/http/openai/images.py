@@ -1,14 +1,16 @@
-"""`POST /openai/v1/images/generations` at an image model, as jobs and back. Pure.
+"""`/openai/v1/images/generations` and `/edits` at an image model, as jobs and back. Pure.
 
     prompt                          the same
     size "1024x768", "auto"         width, height
     n                               as many jobs; with a seed, each has the next one
     output_format png, jpeg         image_format
     response_format url, b64_json   how each image is answered
+    stream, partial_images          events instead: `image_events`
+    image                           of an edit, the image to start from: a file, a URL or a data URL
 
-`seed`, `negative_prompt`, `num_inference_steps` and `guidance` may be sent, too (`extra_body` of the official
-client). What else the OpenAI API names has no effect here: `model`, `quality`, `style`, `user`, `background`,
-`moderation`.
+`seed`, `negative_prompt`, `num_inference_steps`, `guidance`, `scheduler` and of an edit `strength` may be
+sent, too (`extra_body` of the official client). What else the OpenAI API names has no effect here: `quality`,
+`style`, `user` and others.
 """
 
 from __future__ import annotations
@@ -19,40 +21,98 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.control.errors import BadRequest
+from stoker.control.http.openai.files import file_field
+from stoker.control.http.openai.requests import SentFile
 
-ROUTE = "/v1/images/generations"
-MOST = 10
+ROUTE, EDITS = "/v1/images/generations", "/v1/images/edits"
+MOST, MOST_PARTIAL = 10, 3
 
-_SAME = ("prompt", "seed", "negative_prompt", "num_inference_steps", "guidance")
+_NUMBERS = ("seed", "num_inference_steps", "guidance", "strength", "n", "partial_images")
+_SAME = ("prompt", "seed", "negative_prompt", "num_inference_steps", "guidance", "scheduler")
 _NO_EFFECT = ("model", "quality", "style", "user", "background", "moderation")
-_OWN = ("size", "n", "output_format", "response_format")
+_OWN = ("size", "n", "output_format", "response_format", "stream", "partial_images")
+_OF_EDITS = ("image", "images", "strength", "input_fidelity")
 _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?", re.ASCII)
 _SEEDS = 2**63
+_MISSING = "an edit starts from an image, which is a file, a URL or a data URL"
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesRequest:
-    """`inputs`: one for each image."""
+    """`inputs`: one for each image. `image`: the image that all of them start from. `partial`: how many
+    partial images a stream has; None if no stream is wanted."""
 
     inputs: Sequence[Mapping[str, Any]]
     as_base64: bool
+    image: str | SentFile | None = None
+    partial: int | None = None
 
 
 def parse_images(body: Mapping[str, Any]) -> ImagesRequest:
     """Raises BadRequest, which names the field. The values of the jobs' inputs are checked with the jobs."""
+    return _parse(body, _SAME, (*_SAME, *_OWN, *_NO_EFFECT), None)
+
+
+def parse_edit(body: Mapping[str, Any]) -> ImagesRequest:
+    """Raises BadRequest, which names the field. Forms have numbers as texts."""
+    fields = {name: _number(value) if name in _NUMBERS else value for name, value in body.items()}
+    image = _only_image(fields)
+    return _parse(fields, (*_SAME, "strength"), (*_SAME, *_OWN, *_OF_EDITS, *_NO_EFFECT), image)
+
+
+def _parse(
+    body: Mapping[str, Any], same: Sequence[str], allowed: Sequence[str], image: str | SentFile | None
+) -> ImagesRequest:
     for name in body:
-        if name not in (*_SAME, *_NO_EFFECT, *_OWN):
-            raise BadRequest(f"{name} is not known here; allowed: {', '.join((*_SAME, *_OWN, *_NO_EFFECT))}")
-    one = {name: body[name] for name in _SAME if body.get(name) is not None}
+        if name not in allowed:
+            raise BadRequest(f"{name} is not known here; allowed: {', '.join(allowed)}")
+    one = {name: body[name] for name in same if body.get(name) is not None}
     one |= _sides(body.get("size"))
     if body.get("output_format") is not None:
         one["image_format"] = _one_of(body, "output_format", ("png", "jpeg"))
-    as_base64 = _one_of(body, "response_format", ("url", "b64_json"), "url") == "b64_json"
-    count = body.get("n")
-    count = 1 if count is None else count
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-        raise BadRequest(f"n must be a whole number from 1 to {MOST}; got {count!r:.100}")
-    return ImagesRequest([_with_seed(one, number) for number in range(count)], as_base64)
+    count, partial = _whole(body, "n", 1, MOST, 1), _partial(body)
+    formats = ("url", "b64_json") if partial is None else ("b64_json",)
+    as_base64 = _one_of(body, "response_format", formats, formats[0]) == "b64_json"
+    if partial is not None and count > 1:
+        raise BadRequest(f"n must be 1 with stream, whose events tell of one image; got {count}")
+    return ImagesRequest([_with_seed(one, number) for number in range(count)], as_base64, image, partial)
+
+
+def _partial(body: Mapping[str, Any]) -> int | None:
+    """Returns how many partial images are wanted; None if no stream is."""
+    streams = body.get("stream")
+    if not (streams is None or isinstance(streams, bool) or streams in ("true", "false")):
+        raise BadRequest(f"stream must be true or false; got {streams!r:.100}")
+    partial = _whole(body, "partial_images", 0, MOST_PARTIAL, 0)
+    if streams and streams != "false":
+        return partial
+    if partial:
+        raise BadRequest(f"partial_images are the events of a stream: {partial} needs stream to be true")
+    return None
+
+
+def _only_image(body: Mapping[str, Any]) -> str | SentFile:
+    sent = body.get("image", body.get("images"))
+    if isinstance(sent, list):
+        if len(sent) > 1:
+            raise BadRequest(f"image: the hosted models start from one image; got {len(sent)}")
+        sent = sent[0] if sent else None
+    return file_field("image", sent, _MISSING)
+
+
+def _number(value: Any) -> Any:
+    """Returns the number that a text of a form is; another text is refused with the job."""
+    if not isinstance(value, str) or (found := _NUMBER.fullmatch(value)) is None:
+        return value
+    return float(value) if found[1] else int(value)
+
+
+def _whole(body: Mapping[str, Any], name: str, least: int, most: int, default: int) -> int:
+    value = default if body.get(name) is None else body[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadRequest(f"{name} must be a whole number from {least} to {most}; got {value!r:.100}")
+    return value
 
 
 def _with_seed(one: Mapping[str, Any], number: int) -> Mapping[str, Any]:

@@ -12,8 +12,6 @@ have no effect: a talking video is as long as its audio.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,29 +20,29 @@ from typing import Any
 from pydantic_core import from_json
 
 from stoker.control.errors import BadRequest
+from stoker.control.http.openai.files import file_field
+from stoker.control.http.openai.requests import SentFile
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.types import JobView
+from stoker.control.rules.types import JobView, Page
 
 ROUTE = "/v1/videos"
 
 _FACES = ("find", "assume")
 _ALLOWED = ("prompt", "input_reference", "audio", "size", "enable_safety_checker", "face", "model", "seconds")
+_LIST_QUERY, _PAGE, _MOST_IN_PAGE = ("after", "limit", "order", "model"), 20, 100
 _SIZES = ("480p", "720p")
 _SHORT_SIDE_480P = 480
 _PIXELS = re.compile(r"(\d{2,5})x(\d{2,5})", re.ASCII)
-_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(;[^,;]+)*;base64,", re.ASCII)
+_MISSING = (
+    "a talking video is made from input_reference, an image, and audio, each a file, a URL or a data URL (the"
+    ' official Python client sends audio as extra_body={"audio": URL})'
+)
 _BOOLEANS = {"true": True, "false": False, True: True, False: False}
 _STATUS = {
     JobState.IN_QUEUE: "queued",
     JobState.IN_PROGRESS: "in_progress",
     JobState.COMPLETED: "completed",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class SentFile:
-    data: bytes
-    media_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +71,7 @@ def parse_video(fields: Mapping[str, Any]) -> VideoRequest:
         if face not in _FACES:
             raise BadRequest(f"face must be {' or '.join(_FACES)}; got {face!r:.100}")
         rest["face"] = face
-    reference = fields.get("input_reference")
-    if isinstance(reference, dict):
-        if set(reference) != {"image_url"}:
-            raise BadRequest("input_reference must be a file, or have an image_url and nothing else")
-        reference = reference["image_url"]
-    return VideoRequest(rest, _file("input_reference", reference), _file("audio", fields.get("audio")))
+    return VideoRequest(rest, _file("input_reference", fields), _file("audio", fields))
 
 
 def _size(size: Any) -> str:
@@ -92,26 +85,34 @@ def _size(size: Any) -> str:
     return _SIZES[min(int(found[1]), int(found[2])) > _SHORT_SIDE_480P]
 
 
-def _file(name: str, value: Any) -> str | SentFile:
-    if isinstance(value, SentFile):
-        if not value.data:
-            raise BadRequest(f"{name} is an empty file")
-        return value
-    if not isinstance(value, str) or not value:
-        raise BadRequest(
-            f"{name} is missing: a talking video is made from input_reference, an image, and audio, each a"
-            ' file, a URL or a data URL (the official Python client sends audio as extra_body={"audio": URL})'
-        )
-    if not value.startswith("data:"):
-        return value
-    head = _DATA_URL.match(value)
-    if head is None:
-        raise BadRequest(f"{name} must be a data URL of the form data:<media type>;base64,<data>")
-    try:
-        data = base64.b64decode(value[head.end() :], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRequest(f"{name} is a data URL with wrong base64: {error}") from None
-    return _file(name, SentFile(data, head[1] or "application/octet-stream"))
+def _file(name: str, fields: Mapping[str, Any]) -> str | SentFile:
+    return file_field(name, fields.get(name), _MISSING)
+
+
+def parse_listing(query: Mapping[str, str]) -> tuple[int, str | None]:
+    """Returns how many videos a page of the list has at most, and the id of the video before it. Raises
+    BadRequest."""
+    for name in query:
+        if name not in _LIST_QUERY:
+            raise BadRequest(f"{name} is not known here; allowed: {', '.join(_LIST_QUERY)}")
+    if (order := query.get("order", "desc")) != "desc":
+        raise BadRequest(f"order must be desc: the newest video is first; got {order[:100]!r}")
+    limit = query.get("limit", str(_PAGE))
+    if not re.fullmatch("[0-9]{1,3}", limit) or not 1 <= int(limit) <= _MOST_IN_PAGE:
+        raise BadRequest(f"limit must be a whole number from 1 to {_MOST_IN_PAGE}; got {limit[:100]!r}")
+    return int(limit), query.get("after")
+
+
+def video_list(page: Page) -> dict[str, Any]:
+    """Returns a page of the list."""
+    ids = [view.id for view in page.views]
+    return {
+        "object": "list",
+        "data": [video_object(view) for view in page.views],
+        "first_id": ids[0] if ids else None,
+        "last_id": ids[-1] if ids else None,
+        "has_more": bool(ids) and page.cursor is not None,
+    }
 
 
 def video_object(view: JobView) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """The orders of callers for stored jobs: cancel a job, end a job that took too long, clear the queue, try a
-job again, keep a job no longer than to a time.
+job again, keep a job no longer than to a time, delete a job.
 
 Each is one guarded statement; what it leaves behind goes in the same transaction. An order that comes too
 late changes nothing, and the job is given back as it is.
@@ -205,3 +205,21 @@ def shorten(conn: Conn, account: str, endpoint: str, job: str, until: float, now
     values = {"account": account, "endpoint": endpoint, "job": job, "until": until, "now": now}
     conn.run(_SHORTEN, values)
     return view(conn, account, endpoint, job, now)
+
+
+# ---- deleted --------------------------------------------------------------------------------------
+
+_DROP_ARTIFACTS = "DELETE FROM artifacts WHERE job = :job AND account = :account RETURNING key"
+
+
+def delete(
+    conn: Conn, account: str, endpoint: str, job: str, now: float
+) -> tuple[JobView | None, Changed | None]:
+    """Ends the life of the job, of its record and of its files. Returns its last view, and what changed;
+    (None, None) where there is no such job."""
+    found, changed = cancel(conn, account, endpoint, job, now)
+    if found is None:
+        return None, None
+    shorten(conn, account, endpoint, job, now, now)
+    note_orphans(conn, [key for (key,) in conn.run(_DROP_ARTIFACTS, {"job": job, "account": account})])
+    return found, changed

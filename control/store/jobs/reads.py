@@ -130,6 +130,18 @@ def list_jobs(
     return Page(views, None if late else deepest)
 
 
+_NUMBER = """
+SELECT seq FROM jobs WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now
+"""
+
+
+def number_of(conn: Conn, account: str, endpoint: str, job: str, now: float) -> int | None:
+    """Returns the cursor of a page that ends with this job; None when there is no such job."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    row = conn.run(_NUMBER, values).fetchone()
+    return None if row is None else int(row[0])
+
+
 def _error(conn: Conn, row: Any) -> str | None:
     """Reads the error of a failed job. Not joined: the error lies behind the output, which may be long and is
     not wanted."""

@@ -75,7 +75,7 @@ class _Answer(BaseHTTPRequestHandler):
             self.server.breaks -= 1
             if self.server.breaks < 0:
                 events.append(("end", self.server.record))
-            self._send(200, "".join(_event(kind, value) for kind, value in events).encode())
+            self._send(200, "".join(_events(events)).encode())
         else:
             looks = self.server.looks
             found = (looks.pop(0) if len(looks) > 1 else looks[0]) if looks else self.server.record
@@ -92,9 +92,13 @@ class _Answer(BaseHTTPRequestHandler):
         """Silent."""
 
 
-def _event(kind: str, value: Any) -> str:
-    number = f"id: {value['attempt']}--1\n" if kind == "reset" else ""
-    return f"event: {kind}\n{number}data: {json.dumps(value)}\n\n"
+def _events(events: list[tuple[str, Any]]) -> Iterator[str]:
+    """A chunk's id is its attempt and its place; one that comes again after a break is not shown again."""
+    attempt = 1
+    for n, (kind, value) in enumerate(events):
+        attempt = value["attempt"] if kind == "reset" else attempt
+        number = {"reset": f"id: {attempt}--1\n", "chunk": f"id: {attempt}-{n}\n"}.get(kind, "")
+        yield f"event: {kind}\n{number}data: {json.dumps(value)}\n\n"
 
 
 async def at_once(seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from stoker.cli.access import find_key
 from stoker.cli.data_folder import write_private
@@ -17,9 +19,12 @@ from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call
 from stoker.cli.jobs.image_job import ImageOptions, lora_of, run, step_of
 from stoker.cli.jobs.watch import watch
+from stoker.cli.previews.choice import Choice, Wanted
+from stoker.cli.previews.screen import Screen
 from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed
 from tests.cli.jobs.hosted_service import RESULT, Service, at_once, serving
+from tests.cli.previews.decoders import Grid
 
 
 @pytest.fixture(autouse=True)
@@ -204,6 +209,42 @@ def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_key(tmp_path) == "sk_kept_1"
     (tmp_path / ".env").write_text("STOKER_API_KEY=sk_env_1\n")
     assert find_key(tmp_path) == "sk_env_1"
+
+
+def test_previews_are_drawn_above_the_bar(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    service.events = [
+        event
+        for step, colour in enumerate(("red", "lime", "blue"), 1)
+        for event in (
+            ("progress", {"output": {"step": step, "steps": 3}}),
+            ("chunk", {"output": {"preview": preview_in(colour)}}),
+        )
+    ]
+    service.events.insert(2, ("reset", {"attempt": 2}))
+    printed = io.StringIO()
+    console = plain_console(file=printed, width=80)
+    screen = Screen(console, Choice(Wanted.BLOCKS, "", True))
+    run(ImageOptions("a lighthouse", tmp_path / "out.png", service.url), tmp_path, console, screen)
+    grid = Grid(printed.getvalue())
+    found = grid.blocks()
+    first, last = ({row for (row, _), codes in found.items() if codes[0] == colour} for colour in (RED, BLUE))
+    assert (len(first), len(last)) == (16, 16), "one place before the worker was lost, and one after"
+    assert max(first) < min(last)
+    assert LIME not in {codes[0] for codes in found.values()}, "the next preview is drawn over it"
+    assert "3/3" in grid.line(max(last) + 1), "the bar is below"
+    assert "seed 7" in grid.text()
+
+
+RED, LIME, BLUE = "2;255;0;0", "2;0;255;0", "2;0;0;255"
+
+
+def preview_in(colour: str) -> dict[str, Any]:
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16), colour).save(file, "PNG")
+    return {"step": 1, "format": "png", "data": base64.b64encode(file.getvalue()).decode()}
 
 
 # ---- endpoints of one's own

@@ -1,5 +1,6 @@
 // npm's openai, used as its users use it: only the base URL and the key are ours. One JSON line in
 // ({"do": name, "given": {...}}), one out. Arguments: the folder with node_modules, the base URL, the key.
+import { createReadStream } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -8,8 +9,10 @@ const [folder, url] = process.argv.slice(2);
 const { OpenAI } = await import(pathToFileURL(createRequire(`${folder}/`).resolve("openai")));
 
 const messages = [{ role: "user", content: "hello" }];
+// Without an endpoint, at the base URL of all of them.
+const base = (endpoint) => (endpoint ? `${url}/${endpoint}` : url.replace(/\/v2$/, ""));
 const open = (endpoint, apiKey) =>
-  new OpenAI({ baseURL: `${url}/${endpoint}/openai/v1`, apiKey, timeout: 60_000 });
+  new OpenAI({ baseURL: `${base(endpoint)}/openai/v1`, apiKey, timeout: 60_000 });
 
 const scenarios = {
   async models({ endpoint, key }) {
@@ -27,6 +30,17 @@ const scenarios = {
   },
   async image({ endpoint, key, given }) {
     return (await open(endpoint, key).images.generate(given)).data;
+  },
+  async edit({ endpoint, key, images, given }) {
+    const files = images.map((path) => createReadStream(path));
+    return (await open(endpoint, key).images.edit({ image: files, ...given })).data;
+  },
+  async transcription({ endpoint, key, file, given }) {
+    return open(endpoint, key).audio.transcriptions.create({ file: createReadStream(file), ...given });
+  },
+  async file({ endpoint, key, file }) {
+    const made = open(endpoint, key).files.create({ file: createReadStream(file), purpose: "user_data" });
+    return (await made).filename;
   },
 };
 

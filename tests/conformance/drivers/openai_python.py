@@ -1,5 +1,6 @@
 """The official OpenAI client, used as its users use it: only the base URL and the key are ours."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -30,6 +31,38 @@ def image(endpoint: str, key: str, given: dict[str, Any]) -> list[dict[str, Any]
     return [one.to_dict() for one in _client(endpoint, key).images.generate(**given).data or []]
 
 
+def image_stream(endpoint: str, key: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+    return [event.to_dict() for event in _client(endpoint, key).images.generate(stream=True, **given)]
+
+
+def edit(endpoint: str, key: str, images: list[str], given: dict[str, Any]) -> list[dict[str, Any]]:
+    with contextlib.ExitStack() as opened:
+        files: Any = [opened.enter_context(open(path, "rb")) for path in images]
+        image = files if len(files) > 1 else files[0]
+        made: Any = _client(endpoint, key).images.edit(image=image, **given)
+        return [one.to_dict() for one in (made if given.get("stream") else made.data)]
+
+
+def transcription(endpoint: str, key: str, file: str, given: dict[str, Any]) -> Any:
+    with open(file, "rb") as opened:
+        made: Any = _client(endpoint, key).audio.transcriptions.create(file=opened, **given)
+    return made if isinstance(made, str) else made.to_dict()
+
+
+def file(endpoint: str, key: str, file: str) -> str:
+    with open(file, "rb") as opened:
+        return _client(endpoint, key).files.create(file=opened, purpose="user_data").filename
+
+
+def videos(endpoint: str, key: str, limit: int) -> list[str]:
+    """The ids of all videos, in as many pages as there are."""
+    return [one.id for one in _client(endpoint, key).videos.list(limit=limit)]
+
+
+def delete_video(endpoint: str, key: str, video: str) -> bool:
+    return _client(endpoint, key).videos.delete(video).deleted
+
+
 def video(endpoint: str, key: str, image: str, given: dict[str, Any], to: str) -> dict[str, Any]:
     """Makes a video of an image's file, as the client's users do, and saves it."""
     client = _client(endpoint, key)
@@ -41,11 +74,24 @@ def video(endpoint: str, key: str, image: str, given: dict[str, Any], to: str) -
 
 
 def _client(endpoint: str, key: str) -> openai.OpenAI:
-    url = f"{os.environ['RUNPOD_ENDPOINT_BASE_URL']}/{endpoint}/openai/v1"
-    return openai.OpenAI(base_url=url, api_key=key, timeout=60)
+    """Without an endpoint, at the base URL of all of them."""
+    base = os.environ["RUNPOD_ENDPOINT_BASE_URL"]
+    url = f"{base}/{endpoint}" if endpoint else base.removesuffix("/v2")
+    return openai.OpenAI(base_url=f"{url}/openai/v1", api_key=key, timeout=60)
 
 
 if __name__ == "__main__":
-    conversation.converse(
-        {"models": models, "chat": chat, "chat_stream": chat_stream, "image": image, "video": video}
+    told = (
+        models,
+        chat,
+        chat_stream,
+        image,
+        image_stream,
+        edit,
+        transcription,
+        file,
+        video,
+        videos,
+        delete_video,
     )
+    conversation.converse({scenario.__name__: scenario for scenario in told})

@@ -93,6 +93,20 @@ async def test_asking_for_the_status_with_a_ttl_shortens_it_and_stops_the_work_t
         await gone(w, assign.job)
 
 
+@story
+async def test_a_deleted_job_is_gone_at_once_and_its_work_is_stopped() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent, assign = await running(w, tasks, one())
+        cursor = await w.plane.queries.cursor_of(w.echo, assign.job)
+        await w.plane.commands.delete(w.echo, assign.job)
+        await gone(w, assign.job)
+        assert (await stopped(agent)).job == assign.job
+        assert (await w.plane.queries.requests(w.echo, Listing(before=cursor + 1))).views == ()
+        for of_none in (w.plane.queries.cursor_of, w.plane.commands.delete):
+            with pytest.raises(NotFound):
+                await of_none(w.echo, assign.job)
+
+
 # ---- retention --------------------------------------------------------------------------------------
 
 

@@ -169,3 +169,35 @@ def test_the_official_openai_clients_make_the_same_images(stack: Stack, tmp_path
         made = client.ask("image", **to, given={**job_input, **own})
         assert [fetched(one["url"]).content for one in made] == wanted
         assert [one["seed"] for one in made] == [7, 8]
+
+
+def test_the_official_openai_client_edits_and_streams_at_one_base_url(stack: Stack, tmp_path: Path) -> None:
+    start = tmp_path / "start.png"
+    Image.new("RGB", (256, 256), "navy").save(start)
+    named = {"model": "text-to-image", "prompt": SMALL["prompt"], "size": "256x256"}
+    own = {"seed": 7, "num_inference_steps": 4}
+    to = {"endpoint": "", "key": stack.key}
+    with python_client("openai_python.py", tmp_path / "python", stack.facts["http"], stack.key) as client:
+        assert client.ask("models", **to) == ["text-to-image"]
+        partial = {**named, "partial_images": 1, "output_format": "png", "extra_body": own}
+        *previews, last = client.ask("image_stream", **to, given=partial)
+        assert [(one["type"], one["partial_image_index"]) for one in previews] == [
+            ("image_generation.partial_image", 0)
+        ]
+        assert _opened(previews[0]).size == (128, 128)
+        assert (last["type"], last["size"]) == ("image_generation.completed", "256x256")
+        assert base64.b64decode(last["b64_json"]) == image_of(stack, seed=7, image_format="png")[1]
+        edit = {**named, "extra_body": {**own, "strength": 0.5}}
+        [edited] = client.ask(
+            "edit", **to, images=[str(start)], given={**edit, "response_format": "b64_json"}
+        )
+        assert _opened(edited).size == (256, 256)
+        streamed = client.ask("edit", **to, images=[str(start)], given={**edit, "stream": True})
+        assert [one["type"] for one in streamed] == ["image_edit.completed"]
+        assert streamed[0]["b64_json"] == edited["b64_json"], "the same edit"
+        with pytest.raises(Raised, match="the hosted models start from one image; got 2"):
+            client.ask("edit", **to, images=[str(start)] * 2, given=edit)
+
+
+def _opened(event: dict[str, Any]) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(event["b64_json"])))

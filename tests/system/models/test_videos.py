@@ -177,6 +177,14 @@ def test_the_official_openai_client_makes_a_talking_video(
         with pytest.raises(Raised, match="audio is missing: a talking video is made from") as raised:
             client.ask("video", **to, given={"prompt": "a"}, to="")
         assert raised.value.status == 400
+        every = {"endpoint": "", "key": stack.key}
+        listed = client.ask("videos", **every, limit=2)
+        assert listed == [one["id"] for one in stack.http.get(f"/{ENDPOINT}/requests").json()["requests"]]
+        url = record["output"]["video_url"]
+        assert fetched(url).status_code == 200
+        assert client.ask("delete_video", **every, video=record["id"]) is True
+        assert client.ask("videos", **every, limit=2) == [one for one in listed if one != record["id"]]
+        until(lambda: fetched(url).status_code == 404, 60, "the file of a deleted video gone")
     free(stack)
 
 

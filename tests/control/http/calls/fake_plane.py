@@ -202,6 +202,12 @@ class FakePlane:
         view = self._find(endpoint, job)
         return view if view.ended else await self.change(job, state=JobState.CANCELLED)
 
+    async def delete(self, endpoint: Endpoint, job: str) -> None:
+        del self.jobs[self._find(endpoint, job).id]
+
+    async def cursor_of(self, endpoint: Endpoint, job: str) -> int:
+        return list(self.jobs).index(self._find(endpoint, job).id) + 1
+
     async def retry(self, endpoint: Endpoint, job: str) -> JobView:
         view = self._find(endpoint, job)
         if view.state not in (JobState.FAILED, JobState.TIMED_OUT):

@@ -82,6 +82,18 @@ def test_a_page_shows_no_other_accounts_and_no_expired_jobs(bench: Any) -> None:
     assert ids(page(bench, 20.0, account="someone")) == []
 
 
+def test_a_page_follows_a_job_by_its_id(bench: Any) -> None:
+    for at in (10.0, 20.0, 30.0):
+        bench.submit(at)
+
+    def number(job: str, account: str = store.DEFAULT_ACCOUNT, now: float = 30.0) -> int | None:
+        found: int | None = bench.do(lambda conn: store.number_of(conn, account, "echo", job, now))
+        return found
+
+    assert ids(page(bench, before=number("job-2"))) == ["job-1"]
+    assert (number("job-9"), number("job-2", "someone"), number("job-2", now=1e12)) == (None, None, None)
+
+
 def test_a_page_reads_so_many_rows_and_no_more(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_views, "SCANNED", 4)
     for at in range(10, 20):

@@ -250,6 +250,34 @@ def test_the_shorter_ttl_bounds_a_retry_too(bench: Any) -> None:
     assert bench.view(200.0, job) is None
 
 
+# ---- deleted ----------------------------------------------------------------------------------------
+
+
+def deleted(bench: Any, now: float, job: str, account: str = store.DEFAULT_ACCOUNT) -> Any:
+    return bench.do(lambda conn: store.delete(conn, account, "echo", job, now))
+
+
+def test_a_deleted_job_is_gone_with_its_files(bench: Any) -> None:
+    artifact = Artifact("echo/job-1/1/0-a.png", 10, "ab", "image/png")
+    claimed = bench.running(10.0)
+    bench.report(11.0, bench.done(claimed, artifacts=(artifact,)))
+    assert deleted(bench, 12.0, claimed.job, "other") == (None, None)
+    view, changed = deleted(bench, 12.0, claimed.job)
+    assert (view.state, changed) == (JobState.COMPLETED, None)
+    assert bench.view(12.0, claimed.job) is None
+    assert bench.due_orphans() == ("echo/job-1/1/0-a.png",)
+    assert deleted(bench, 12.0, claimed.job) == (None, None)
+    [gone] = bench.expire(12.0)
+    assert gone.gone
+
+
+def test_the_work_of_a_deleted_job_is_stopped(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    view, changed = deleted(bench, 11.0, claimed.job)
+    assert (view.state, changed.cancel) == (JobState.CANCELLED, ("n1", bench.key(claimed)))
+    assert bench.view(11.0, claimed.job) is None
+
+
 # ---- why it waits -----------------------------------------------------------------------------------
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from stoker.control.errors import BadRequest
 from stoker.control.http.calls.calls import BodyReader
 from stoker.control.http.calls.forms import form_fields
-from stoker.control.http.openai.videos import SentFile, parse_video, video_object
+from stoker.control.http.openai.requests import SentFile
+from stoker.control.http.openai.videos import parse_video, video_object
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
@@ -164,10 +165,64 @@ async def test_a_video_that_was_not_made_says_why(http: httpx2.AsyncClient, plan
     )
 
 
+async def test_videos_are_listed_page_by_page(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    empty = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+    assert (await http.get(VIDEOS)).json() == empty
+    plane.add(endpoint="echo")
+    jobs = [plane.add(endpoint="talking-video", created_at=float(at)).id for at in range(3)]
+    first = (await http.get(f"{VIDEOS}?limit=2&order=desc")).json()
+    assert [one["id"] for one in first["data"]] == [jobs[2], jobs[1]]
+    assert (first["first_id"], first["last_id"], first["has_more"]) == (jobs[2], jobs[1], True)
+    second = (await http.get(f"{VIDEOS}?limit=2&after={first['last_id']}")).json()
+    assert ([one["id"] for one in second["data"]], second["has_more"]) == ([jobs[0]], False)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=0", "limit must be a whole number from 1 to 100; got '0'"),
+        ("limit=" + "9" * 5000, "limit must be a whole number"),
+        ("limit=x", "limit must be a whole number"),
+        ("order=asc", "order must be desc"),
+        ("before=a", "before is not known here"),
+    ],
+)
+async def test_a_list_that_is_refused_names_the_parameter(
+    query: str, message: str, http: httpx2.AsyncClient
+) -> None:
+    answer = await http.get(f"{VIDEOS}?{query}")
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+
+
+async def test_a_deleted_video_is_gone(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add(endpoint="talking-video").id
+    deleted = await http.delete(f"{VIDEOS}/{job}")
+    assert deleted.json() == {"id": job, "object": "video.deleted", "deleted": True}
+    assert (await http.get(f"{VIDEOS}/{job}")).status_code == 404
+
+
+async def test_one_base_url_lists_and_deletes_too(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add(endpoint="talking-video").id
+    assert [one["id"] for one in (await http.get("/openai/v1/videos")).json()["data"]] == [job]
+    plane.endpoints.put(endpoint("talk-mini", hosted=True, schema=SCHEMA))
+    two = await http.get("/openai/v1/videos")
+    assert (two.status_code, "one of talk-mini, talking-video" in two.text) == (400, True)
+    assert (await http.get("/openai/v1/videos?model=talking-video")).json()["first_id"] == job
+    assert (await http.delete(f"/openai/v1/videos/{job}")).json()["deleted"] is True
+    assert (await http.delete(f"/openai/v1/videos/{job}")).status_code == 404
+    for name in ("talk-mini", "talking-video"):
+        plane.endpoints.drop(name)
+    assert (await http.get("/openai/v1/videos")).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", VIDEOS),
+        ("DELETE", "/v2/text-to-image/openai/v1/videos/j"),
+        ("DELETE", "/v2/echo/openai/v1/videos/j"),
+        ("DELETE", f"{VIDEOS}/unknown"),
+        ("GET", f"{VIDEOS}?after=unknown"),
         ("GET", f"{VIDEOS}/j/thumbnail"),
         ("POST", f"{VIDEOS}/edits"),
         ("GET", "/v2/text-to-image/openai/v1/videos/j"),

@@ -16,9 +16,11 @@ from pydantic_core import to_json
 from starlette.types import ASGIApp
 
 from stoker.control.errors import BadRequest
+from stoker.control.http.calls.calls import BodyReader
+from stoker.control.http.calls.forms import form_fields
 from stoker.control.http.openai import answers, completions
 from stoker.control.http.openai.images import parse_images
-from stoker.control.http.openai.requests import parse_request
+from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import parse_submission
@@ -124,6 +126,24 @@ async def test_a_generator_that_does_not_aggregate_answers_one_completion(
     }
 
 
+async def test_the_chunks_in_an_aggregated_output_are_one_completion_too(
+    http: httpx2.AsyncClient, plane: FakePlane
+) -> None:
+    bare = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in ("Good ", "morning")]
+    for chunks, content in (
+        ([delta(content="Good "), delta(content="morning")], "Good morning"),
+        (bare, "Good morning"),
+    ):
+        for n, one in enumerate(chunks):
+            plane.events.put_nowait(chunk(one, n))
+        plane.events.put_nowait(ended(output=chunks))
+        [choice] = (await http.post(CHAT, json=MESSAGES)).json()["choices"]
+        assert choice["message"]["content"] == content
+    plane.events.put_nowait(chunk({"seen": 1}))
+    plane.events.put_nowait(ended(output=[[1], [2]]))
+    assert (await http.post(CHAT, json=MESSAGES)).json() == [[1], [2]], "any other output is as it is"
+
+
 def posting(app: ASGIApp, path: str, body: object) -> tuple[Caller, asyncio.Task[None]]:
     caller = Caller("POST", path, {"content-type": "application/json"})
     caller.inbox.get_nowait()
@@ -217,7 +237,7 @@ async def test_a_caller_that_leaves_cancels_the_job(
             b"x",
             {"content-type": "multipart/form-data; boundary=a"},
             400,
-            "must be JSON (application/json)",
+            "the body is not multipart/form-data",
         ),
         (CHAT, b"{}", {"authorization": "Bearer wrong"}, 401, "invalid api key"),
         (CHAT, b"{}", {"authorization": ""}, 401, "no token provided"),
@@ -394,7 +414,8 @@ def test_every_chunk_is_whole_events(value: Any) -> None:
 )
 def test_any_body_is_a_job_or_a_clear_refusal(body: bytes, media_type: str | None) -> None:
     with suppress(BadRequest):
-        parse_submission(to_json({"input": parse_request("POST", "/v1/x", media_type, body).job_input}))
+        fields = asyncio.run(form_fields(media_type or "", body, BodyReader()))
+        parse_submission(to_json({"input": OpenAIRequest("/v1/x", fields).job_input}))
 
 
 @pytest.mark.parametrize("size", ["512", "512x", "x512", "-1x5", 512, "123456x1"])

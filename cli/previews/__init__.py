@@ -1,0 +1,1 @@
+"""Previews of images in a terminal: which way of drawing it has, and the pictures in each of them."""

@@ -1,0 +1,166 @@
+"""An image model behind the official OpenAI clients.
+
+POST /v1/images/generations   a job for each image; with `stream`, the events of one
+POST /v1/images/edits         the same, from an image; what was sent as a file is kept for it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic_core import from_json, to_json
+from starlette.responses import Response
+
+from stoker.control.errors import BadRequest, ControlError, NotFound
+from stoker.control.http.calls.answers import Answer, json_answer
+from stoker.control.http.calls.calls import Call
+from stoker.control.http.calls.openai.running import (
+    NOT_AGAIN,
+    STOPPING,
+    Events,
+    FinishedJob,
+    failure,
+    finish,
+    is_completed,
+    streamed,
+)
+from stoker.control.http.calls.openai.sent import request_of, url_of
+from stoker.control.http.openai import answers, image_events, images
+from stoker.control.http.openai.requests import OpenAIRequest
+from stoker.control.rules.types import JobView
+from stoker.wire.messages import Ref
+from stoker.wire.names import attempt_prefix
+
+IMAGE_BYTES = 64 * 1024 * 1024
+
+
+async def answer(call: Call) -> Response:
+    """Answers a request for images. Raises ControlError."""
+    request = await request_of(call)
+    schema = (call.endpoint.run.schema or {}).get("properties", {})
+    if (
+        request.body is None
+        or request.route not in (images.ROUTE, images.EDITS)
+        or "image_format" not in schema
+    ):
+        raise NotFound(f"{call.method} {request.route} is not served by {call.endpoint.id}")
+    wanted = await _wanted(call, request, schema)
+    if wanted.partial is None:
+        return await call.while_connected(_made(call, wanted))
+    kind = image_events.EDIT if request.route == images.EDITS else image_events.GENERATION
+    [one] = wanted.inputs
+    return await streamed(call, one, _Streamed(call, kind, wanted.partial, _size(one, schema)).texts)
+
+
+async def _wanted(call: Call, request: OpenAIRequest, schema: Mapping[str, Any]) -> images.ImagesRequest:
+    """Returns the images that are wanted, whose inputs have the URL of the image to start from."""
+    assert request.body is not None  # the caller looked
+    if request.route == images.ROUTE:
+        return images.parse_images(request.body)
+    if "image" not in schema:
+        raise BadRequest(f"image: the pipeline of {call.endpoint.id} starts from no image")
+    wanted = images.parse_edit(request.body)
+    assert wanted.image is not None  # or the request was refused
+    url = await url_of(call, "image", wanted.image)
+    return replace(wanted, inputs=[{**one, "image": url} for one in wanted.inputs])
+
+
+async def _made(call: Call, request: images.ImagesRequest) -> Answer:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(finish(call, one)) for one in request.inputs]
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+    finished = [task.result() for task in running]
+    for one in finished:
+        if not is_completed(one.view):
+            return failure(one.view)
+        if not _has_image(one, of_ours=request.as_base64):
+            return Answer(to_json(answers.error_body(500, _no_image(call))), 500, NOT_AGAIN)
+    data = [await _image(call, one, as_base64=request.as_base64) for one in finished]
+    return json_answer({"created": int(finished[0].view.created_at), "data": data})
+
+
+def _has_image(finished: FinishedJob, *, of_ours: bool) -> bool:
+    """Returns whether the output names an image; `of_ours`: in the object store of the job."""
+    view, output = finished.view, finished.output
+    url = output.get("image_url") if isinstance(output, dict) else None
+    prefix = attempt_prefix(view.endpoint, view.id, view.attempt)
+    return isinstance(url, str) and (not of_ours or prefix in unquote(urlsplit(url).path))
+
+
+def _no_image(call: Call) -> str:
+    return f"the output of {call.endpoint.id} has no image_url of a file that its job made"
+
+
+async def _image(call: Call, finished: FinishedJob, *, as_base64: bool) -> dict[str, Any]:
+    output = finished.output
+    seed = {"seed": output["seed"]} if "seed" in output else {}
+    if not as_base64:
+        return {"url": output["image_url"], **seed}
+    data = await _file(call, _key_of(output["image_url"], finished.view))
+    return {"b64_json": data, **seed}
+
+
+async def _file(call: Call, key: str) -> str:
+    """Returns the file of an image in base64."""
+    return base64.b64encode(await call.plane.artifacts.get(Ref(key, IMAGE_BYTES, ""))).decode()
+
+
+def _key_of(url: str, view: JobView) -> str:
+    """Returns the object's key, which is the end of its URL's path."""
+    path, prefix = unquote(urlsplit(url).path), attempt_prefix(view.endpoint, view.id, view.attempt)
+    return path[path.index(prefix) :]
+
+
+def _size(one: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    width, height = (one.get(side, schema.get(side, {}).get("default")) for side in ("width", "height"))
+    return f"{width}x{height}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Streamed:
+    """An image whose previews are events; `partial` of them are wanted."""
+
+    call: Call
+    kind: str
+    partial: int
+    size: str
+
+    async def texts(self, events: Events) -> AsyncGenerator[bytes, None]:
+        """Yields what a caller is sent. Previews of an attempt that was lost stay: others follow them."""
+        sent = 0
+        async with aclosing(events):
+            async for event in events:
+                if event.view is not None:
+                    yield await self._last_text(event.view)
+                    return
+                preview = image_events.preview_of(from_json(event.value)) if event.kind == "chunk" else None
+                if preview is not None and preview.is_due(sent, self.partial):
+                    yield image_events.partial_image(self.kind, sent, preview, time.time())
+                    sent += 1
+        yield STOPPING
+
+    async def _last_text(self, view: JobView) -> bytes:
+        if not is_completed(view):
+            return answers.event(answers.failed(view)[1])
+        finished = FinishedJob(view, [])
+        if not _has_image(finished, of_ours=True):
+            return answers.event(answers.error_body(500, _no_image(self.call)))
+        output = finished.output
+        key = _key_of(output["image_url"], view)
+        try:
+            data = await _file(self.call, key)
+        except ControlError as error:
+            return answers.event(answers.error_body(error.status, str(error)))
+        image_format = "png" if key.endswith(".png") else "jpeg"
+        return image_events.completed(
+            self.kind, data, image_format, self.size, output.get("seed"), time.time()
+        )

@@ -1,0 +1,74 @@
+"""The events of an image that is streamed, in the shape of the OpenAI API. Pure.
+
+    a preview that is due   image_generation.partial_image, image_edit.partial_image
+    the image               image_generation.completed, image_edit.completed
+
+Previews are small, and there may be many, or few: as many as are wanted are taken at equal distances of the
+steps. `usage`, which counts tokens, is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+GENERATION, EDIT = "image_generation", "image_edit"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A small image in base64 that was made at a step. `steps`, of which there are, may be unknown."""
+
+    data: str
+    image_format: str
+    size: str
+    step: int | None
+    steps: int | None
+
+    def is_due(self, sent: int, wanted: int) -> bool:
+        """Returns whether this preview is sent, after so many others of all that are wanted."""
+        if sent >= wanted:
+            return False
+        if self.step is None or self.steps is None:
+            return True
+        return self.step * (wanted + 1) >= self.steps * (sent + 1)
+
+
+def preview_of(chunk: Any) -> Preview | None:
+    """Returns the preview in a chunk; None if it has none."""
+    match chunk:
+        case {"preview": {"data": str(data), "format": ("png" | "jpeg" | "webp") as kind, **rest}}:
+            size = f"{rest.get('width')}x{rest.get('height')}"
+            return Preview(data, kind, size, _whole(rest.get("step")), _whole(rest.get("steps")))
+    return None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def partial_image(kind: str, index: int, preview: Preview, at: float) -> bytes:
+    fields = _fields(preview.data, preview.image_format, preview.size, at)
+    return _event(f"{kind}.partial_image", {**fields, "partial_image_index": index})
+
+
+def completed(kind: str, data: str, image_format: str, size: str, seed: Any, at: float) -> bytes:
+    known = {} if seed is None else {"seed": seed}
+    return _event(f"{kind}.completed", _fields(data, image_format, size, at) | known)
+
+
+def _fields(data: str, image_format: str, size: str, at: float) -> dict[str, Any]:
+    return {
+        "b64_json": data,
+        "created_at": int(at),
+        "size": size,
+        "quality": "auto",
+        "background": "opaque",
+        "output_format": image_format,
+    }
+
+
+def _event(kind: str, fields: dict[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), to_json({"type": kind, **fields}))
