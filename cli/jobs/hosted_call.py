@@ -132,7 +132,7 @@ async def _watch(stoker: AsyncClient, endpoint: str, job: str, view: _View) -> J
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What shows a job."""
+    """A console, and what it shows of a job."""
 
     console: Console
     read_steps: ReadSteps
