@@ -132,7 +132,7 @@ async def _watch(stoker: AsyncClient, endpoint: str, job: str, view: _View) -> J
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The parts that show a job: the terminal, its steps, and its previews where they can be drawn."""
+    """A console, and what it shows of a job."""
 
     console: Console
     read_steps: ReadSteps

@@ -31,45 +31,43 @@ from stoker.control.http.calls.openai.running import (
     is_completed,
     streamed,
 )
-from stoker.control.http.calls.openai.sent import request_of, url_of
+from stoker.control.http.calls.openai.sent import url_of
 from stoker.control.http.openai import answers, image_events, images
 from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.rules.types import JobView
 from stoker.wire.messages import Ref
 from stoker.wire.names import attempt_prefix
 
+KINDS = {images.ROUTE: image_events.GENERATION, images.EDITS: image_events.EDIT}
 IMAGE_BYTES = 64 * 1024 * 1024
 
 
-async def answer(call: Call) -> Response:
+async def answer(call: Call, request: OpenAIRequest) -> Response:
     """Answers a request for images. Raises ControlError."""
-    request = await request_of(call)
     schema = (call.endpoint.run.schema or {}).get("properties", {})
-    if (
-        request.body is None
-        or request.route not in (images.ROUTE, images.EDITS)
-        or "image_format" not in schema
-    ):
+    if request.body is None or request.route not in KINDS or "image_format" not in schema:
         raise NotFound(f"{call.method} {request.route} is not served by {call.endpoint.id}")
-    wanted = await _wanted(call, request, schema)
+    kind = KINDS[request.route]
+    if kind == image_events.GENERATION:
+        wanted = images.parse_images(request.body)
+    else:
+        wanted = await _from_image(call, images.parse_edit(request.body), schema)
+    del request  # its image need not be kept until the answer
     if wanted.partial is None:
         return await call.while_connected(_made(call, wanted))
-    kind = image_events.EDIT if request.route == images.EDITS else image_events.GENERATION
     [one] = wanted.inputs
     return await streamed(call, one, _Streamed(call, kind, wanted.partial, _size(one, schema)).texts)
 
 
-async def _wanted(call: Call, request: OpenAIRequest, schema: Mapping[str, Any]) -> images.ImagesRequest:
-    """Returns the images that are wanted, whose inputs have the URL of the image to start from."""
-    assert request.body is not None  # the caller looked
-    if request.route == images.ROUTE:
-        return images.parse_images(request.body)
+async def _from_image(
+    call: Call, edit: images.ImagesRequest, schema: Mapping[str, Any]
+) -> images.ImagesRequest:
+    """Returns the request with the URL of the image to start from in its inputs."""
     if "image" not in schema:
         raise BadRequest(f"image: the pipeline of {call.endpoint.id} starts from no image")
-    wanted = images.parse_edit(request.body)
-    assert wanted.image is not None  # or the request was refused
-    url = await url_of(call, "image", wanted.image)
-    return replace(wanted, inputs=[{**one, "image": url} for one in wanted.inputs])
+    assert edit.image is not None  # or the request was refused
+    url = await url_of(call, "image", edit.image)
+    return replace(edit, inputs=[{**one, "image": url} for one in edit.inputs], image=None)
 
 
 async def _made(call: Call, request: images.ImagesRequest) -> Answer:

@@ -23,15 +23,15 @@ from stoker.control.http.calls.openai.running import (
     is_completed,
     streamed,
 )
-from stoker.control.http.calls.openai.sent import request_of, with_urls
+from stoker.control.http.calls.openai.sent import with_urls
 from stoker.control.http.openai import answers
 from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.rules.types import JobView
 
 
-async def answer(call: Call) -> Response:
+async def answer(call: Call, request: OpenAIRequest) -> Response:
     """Answers a request by a job. Raises ControlError."""
-    request = await with_urls(call, await request_of(call))
+    request = await with_urls(call, request)
     if request.streams:
         return await streamed(call, request.job_input, _texts)
     return _whole(request, await call.while_connected(finish(call, request.job_input)))

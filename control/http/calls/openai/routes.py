@@ -112,12 +112,13 @@ def _callable(call: Call) -> list[Endpoint]:
 async def openai(call: Call) -> Response:
     """Answers a request of an OpenAI client."""
     if not _is_model(call.endpoint):
-        return await own.answer(call)
+        return await own.answer(call, await request_of(call))
     if videos.serves(call.endpoint) and videos.is_at(call.job):
-        return await videos.answer(call)
-    if (await request_of(call)).route == MODELS:
-        return json_answer({"object": "list", "data": [model_object(call.endpoint)]})
-    return await images.answer(call)
+        return await videos.answer(call, await request_of(call))
+    if call.job != MODELS:
+        return await images.answer(call, await request_of(call))
+    await request_of(call)
+    return json_answer({"object": "list", "data": [model_object(call.endpoint)]})
 
 
 def _is_model(endpoint: Endpoint) -> bool:

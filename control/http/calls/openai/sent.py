@@ -17,11 +17,10 @@ DATA_URLS = (images.EDITS, videos.ROUTE)
 
 
 async def request_of(call: Call) -> OpenAIRequest:
-    """Returns what the client sent. At the base URL of all endpoints it is read before the endpoint is known.
-    Raises ControlError."""
-    if call.sent is None:
-        call.sent = OpenAIRequest(call.job, await _fields(call))
-    return call.sent
+    """Returns what the client sent, and keeps none of it: files may be large, and answers take long. At the
+    base URL of all endpoints it was read before the endpoint was known. Raises ControlError."""
+    sent, call.sent = call.sent, None
+    return sent or OpenAIRequest(call.job, await _fields(call))
 
 
 async def _fields(call: Call) -> Mapping[str, Any] | None:

@@ -19,6 +19,7 @@ from stoker.control.http.calls.answers import Answer, json_answer
 from stoker.control.http.calls.calls import Call
 from stoker.control.http.calls.openai.sent import request_of, url_of
 from stoker.control.http.openai import videos
+from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.rules.types import Endpoint, Listing
@@ -68,12 +69,11 @@ def _callable(call: Call) -> list[Endpoint]:
     return [one for one in found if caller.access.may(write=True, endpoint=one.id)]
 
 
-async def answer(call: Call) -> Answer:
+async def answer(call: Call, request: OpenAIRequest) -> Answer:
     """Answers a request for a video. Raises ControlError."""
     method, parts = call.method, call.job.removeprefix(videos.ROUTE).split("/")[1:]
     if method == "POST" and not parts:
-        return await _create(call)
-    await request_of(call)
+        return await _create(call, request)
     match parts:
         case [] if method == "GET":
             return await _list(call)
@@ -84,8 +84,8 @@ async def answer(call: Call) -> Answer:
     raise NotFound(f"{method} {call.job} is not served by {call.endpoint.id}")
 
 
-async def _create(call: Call) -> Answer:
-    parsed = videos.parse_video((await request_of(call)).body or {})
+async def _create(call: Call, request: OpenAIRequest) -> Answer:
+    parsed = videos.parse_video(request.body or {})
     files = {"image": parsed.image, "audio": parsed.audio}
     urls = {name: await url_of(call, name, value) for name, value in files.items()}
     submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 from typing import Any
 
 import httpx2
 import pytest
 
+from stoker.control.http.openai.requests import SentFile
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
-from tests.control.http.calls.fake_plane import FakePlane
+from stoker.models.text_to_image.declaration import SCHEMA
+from tests.control.http.calls.fake_plane import FakePlane, endpoint
 
 BASE = "/v2/echo/openai/v1"
 WAV = ("said it.wav", b"RIFF", "audio/wav")
@@ -96,3 +100,16 @@ async def test_a_name_that_is_sent_twice_is_refused(http: httpx2.AsyncClient, pl
     both = await http.post(f"{BASE}/images/edits", files=[("a", (None, "1")), ("a[]", (None, "2"))])
     assert "a and a[] cannot both be sent" in both.text
     assert (plane.submitted, plane.kept) == ([], {})
+
+
+@pytest.mark.parametrize("path", [f"{BASE}/images/edits", "/v2/text-to-image/openai/v1/images/edits"])
+async def test_files_are_not_held_while_their_job_runs(
+    path: str, http: httpx2.AsyncClient, plane: FakePlane
+) -> None:
+    plane.endpoints.put(endpoint("text-to-image", hosted=True, schema=SCHEMA))
+    sending = asyncio.create_task(http.post(path, data={"prompt": "a"}, files={"image": WAV}))
+    await plane.followed(1)
+    assert [one for one in gc.get_objects() if type(one) is SentFile and one.data == b"RIFF"] == []
+    view = JobView("j", "echo", JobState.FAILED, 7.5, attempt=1, error="no")
+    plane.events.put_nowait(StreamEvent("end", 1, 0, b"null", view))
+    assert (await sending).status_code == 500
