@@ -61,7 +61,7 @@ test-models: .set-up
 	env $$(.ci/other-processor) PYTHONHASHSEED=0 $(PYTEST) tests/models -m "not slow" --processes 3
 
 test-slow: .set-up
-	@.ci/packages gcc ffmpeg tmux
+	@.ci/packages gcc ffmpeg tmux prometheus
 	PYTHONHASHSEED=0 STOKER_TESTS_EXECUTE=1 $(PYTEST) tests -m "slow or hypothesis" --hypothesis-profile full \
 		--timeout 600 -o faulthandler_timeout=600 --processes 2 $(if $(WITHIN_S),--begin-within $(WITHIN_S))
 

@@ -172,7 +172,7 @@ class Plane:
             changes,
             self.management.pods.seen,
             self.management.volumes.measured,
-            self.events.started,
+            self.events,
             self._clock,
         )
         return ConnectedNodes(

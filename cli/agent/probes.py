@@ -2,7 +2,8 @@
 
     /healthz   200 while the agent's loop answers
     /ready     200, or 503 with what is wrong: no session with control, a full disk, an agent that leaves
-    /metrics   for Prometheus: workers, jobs, reports that wait, free disk; devices are in control's
+    /metrics   for Prometheus: workers, jobs, failed uploads, reports that wait, free disk; devices are in
+               control's
 
 None needs a key, so the address should be one that only the host, or its monitoring, reaches.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import uvicorn
@@ -54,9 +54,13 @@ def checks_of(agent: Agent) -> dict[str, str]:
 
 def metrics_of(agent: Agent) -> bytes:
     """Returns the agent's metrics in Prometheus's text format."""
-    from prometheus_client import CollectorRegistry, Gauge, generate_latest
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
 
     registry = CollectorRegistry()
+    build = Info("stoker_agent_build", "The version of this agent.", registry=registry)
+    build.info({"version": agent.settings.agent_version})
+    failed = Counter("stoker_agent_upload_failures", "Uploads that failed.", registry=registry)
+    failed.inc(agent.attempts.upload_failures)
 
     def gauge(name: str, about: str, value: float) -> None:
         Gauge(name, about, registry=registry).set(value)
@@ -68,9 +72,8 @@ def metrics_of(agent: Agent) -> bytes:
         if value := agent.settings.facts.get(name):
             gauge(f"stoker_agent_{name}_bytes", "The disk of the data folder.", float(value))
     workers = Gauge("stoker_agent_workers", "Workers here.", ["endpoint", "state"], registry=registry)
-    counted = Counter((held.endpoint, held.state) for held in agent.workers.held())
-    for (endpoint, state), number in counted.items():
-        workers.labels(endpoint, state).set(number)
+    for held in agent.workers.held():
+        workers.labels(held.endpoint, held.state).inc()
     return generate_latest(registry)
 
 

@@ -1,4 +1,4 @@
-"""Counts what happens: jobs that end or wait again, claims, starts of workers, webhooks, the loop's lag.
+"""Counts what happens: jobs that end or wait again, claims, starts, costs, uploads, webhooks, the loop's lag.
 
 Counted from this process's start on, as Prometheus expects of a counter. An endpoint that is deleted takes
 its series along (`forget`), so temporary endpoints do not add up.
@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 
+from stoker.control.rules.billing import NANO
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.types import Changed
+from stoker.control.rules.types import Changed, Cost
 from stoker.wire.messages import StartStage
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -63,6 +64,18 @@ class Events:
             buckets=SECONDS,
             registry=registry,
         )
+        self._costs = Counter(
+            "stoker_cost_usd",
+            "What was billed: time of workers and pods, and outputs.",
+            ["kind", "endpoint"],
+            registry=registry,
+        )
+        self._uploads = Counter(
+            "stoker_upload_failures",
+            "Uploads of jobs' results that failed and are tried again.",
+            ["bucket"],
+            registry=registry,
+        )
         self._webhooks = Counter(
             "stoker_webhook_tries",
             "Tries to deliver webhooks, by their result.",
@@ -82,6 +95,7 @@ class Events:
             self._delay,
             self._execution,
             self._start,
+            self._costs,
         )
         self._seen: set[str] = set()
 
@@ -107,6 +121,17 @@ class Events:
         self._seen.add(endpoint)
         for stage in stages:
             self._start.labels(endpoint, stage.name).observe(stage.took_ms / 1000)
+
+    def billed(self, costs: Iterable[Cost]) -> None:
+        """Counts what was added to bills. Pods are one series, as they come and go."""
+        for cost in costs:
+            endpoint = cost.resource if cost.kind == "endpoint" else ""
+            if endpoint:
+                self._seen.add(endpoint)
+            self._costs.labels(cost.kind, endpoint).inc(cost.nano_usd / NANO)
+
+    def upload_failed(self, own_bucket: bool) -> None:
+        self._uploads.labels("own" if own_bucket else "platform").inc()
 
     def webhook(self, delivered: bool) -> None:
         self._webhooks.labels("delivered" if delivered else "failed").inc()

@@ -19,7 +19,7 @@ from stoker.wire.messages import Device, DeviceSample
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The knowledge of control at one moment. `endpoints` are the ids of all; `queues` has those with living
-    jobs. `read_s`: how long the database took to answer."""
+    jobs. `read_s` and `write_s`: how long the database took to answer, and a commit waited for its turn."""
 
     now: float
     endpoints: Sequence[str]
@@ -28,6 +28,7 @@ class Snapshot:
     nodes: Sequence[NodeState]
     sessions: int
     read_s: float
+    write_s: float
 
 
 class Measures:
@@ -45,6 +46,11 @@ class Measures:
             "stoker_database_read_seconds",
             "How long the database took to answer the read for this scrape.",
             self._of.read_s,
+        )
+        yield GaugeMetricFamily(
+            "stoker_database_write_seconds",
+            "How long a commit waited for those before it, at this scrape.",
+            self._of.write_s,
         )
 
 
@@ -72,11 +78,11 @@ def _workers(of: Snapshot) -> Metric:
     found = GaugeMetricFamily(
         "stoker_workers",
         "Workers, by state: starting, idle, busy, unhealthy, stopping.",
-        labels=["endpoint", "state"],
+        labels=["endpoint", "state", "cause"],
     )
-    counted = Counter((worker.endpoint, state_of(worker)) for worker in of.workers)
-    for (endpoint, state), number in sorted(counted.items()):
-        found.add_metric([endpoint, state], number)
+    counted = Counter((worker.endpoint, state_of(worker), cause_of(worker)) for worker in of.workers)
+    for labels, number in sorted(counted.items()):
+        found.add_metric(labels, number)
     return found
 
 
@@ -85,6 +91,19 @@ def state_of(worker: PlacedWorker) -> str:
     if worker.state != "ready":
         return worker.state
     return "busy" if worker.jobs else "idle"
+
+
+def cause_of(worker: PlacedWorker) -> str:
+    """Returns why the worker is in its state, as one of few words; "" where that needs none. Sentences, which
+    may quote what a worker prints, are in /health."""
+    match worker.state:
+        case "starting":
+            return "node_prepares" if worker.waits_for else ""
+        case "unhealthy":
+            return "became_unhealthy" if worker.was_ready else "does_not_start"
+        case "ready":
+            return "retiring" if worker.retiring else ""
+    return ""
 
 
 _MEASURED = (

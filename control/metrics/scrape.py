@@ -35,6 +35,9 @@ class Scrapes:
         """Returns the text. Raises Unavailable where the database does not answer."""
         begun = time.monotonic()
         queues = await self._commits.read(store.queue_sample)
+        read = time.monotonic()
+        await self._commits.commit(lambda conn: None)
+        written = time.monotonic()
         there = sorted(self._endpoints.by_id)
         self._events.forget(there)
         cluster = self._cluster
@@ -45,7 +48,8 @@ class Scrapes:
             workers=tuple(cluster.workers.values()),
             nodes=tuple(cluster.nodes.values()),
             sessions=len(cluster.nodes),
-            read_s=time.monotonic() - begun,
+            read_s=read - begun,
+            write_s=written - read,
         )
         now = CollectorRegistry()
         now.register(Measures(snapshot))

@@ -15,6 +15,7 @@ from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
+from stoker.control.metrics.events import Events
 from stoker.control.nodes.session import NodeSession
 from stoker.control.rules.nodes import validation
 from stoker.control.rules.nodes.hello import check_facts, sampled
@@ -37,7 +38,6 @@ from stoker.wire.messages import (
     Refused,
     Released,
     Report,
-    StartStage,
     Uploading,
     Usage,
     VolumeUsed,
@@ -58,7 +58,7 @@ class _Committed:
 
 class NodeReports:
     """The committer of nodes' reports. `pods_seen` and `volume_used` take what nodes report of pods and
-    volumes, `started` the endpoint and the stages of a worker that became ready."""
+    volumes, `events` counts."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class NodeReports:
         changes: JobChanges,
         pods_seen: Callable[[Sequence[WantedPod]], None],
         volume_used: Callable[[VolumeUsed], None],
-        started: Callable[[str, Sequence[StartStage]], None],
+        events: Events,
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ class NodeReports:
         self._changes = changes
         self.pods_seen = pods_seen
         self._volume_used = volume_used
-        self._started = started
+        self._events = events
         self._clock = clock
 
     async def receive(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
@@ -200,6 +200,8 @@ class NodeReports:
         for endpoint in backlog.keys() & freed:
             self._dispatch.look(endpoint)
         self._changes.apply(done.reported.changed)
+        if done.reported.costs or done.reported.delayed:
+            self._count(session, done.reported)
         for why in done.unpaid[:1]:
             session.assigned.log_once("Usage", why)
         if done.reported.pods:
@@ -209,6 +211,11 @@ class NodeReports:
         for key in done.reported.stale:
             self._waiters.changed(key.job)  # an end whose commit was uncertain woke no waiter
             session.cancel(Cancel(key.job, key.attempt, "a newer attempt has begun, or the job has ended"))
+
+    def _count(self, session: NodeSession, reported: ReportsApplied) -> None:
+        self._events.billed(reported.costs)
+        for key in reported.delayed:
+            self._events.upload_failed(session.assigned.attempts[key].own_bucket)
 
     async def _commit_one_by_one(self, session: NodeSession, reports: Sequence[Report]) -> None:
         for report in reports:
@@ -264,7 +271,7 @@ class NodeReports:
             if state.state != worker.state:
                 worker.idle_since = self._clock()
             if state.state == "ready" and worker.state == "starting":
-                self._started(worker.endpoint, state.cold_start)
+                self._events.started(worker.endpoint, state.cold_start)
             worker.state, worker.reason = state.state, state.reason
             worker.was_ready = worker.was_ready or state.state == "ready"
             if state.state == "stopping" and worker.spec is not None:

@@ -252,11 +252,21 @@ class EndpointHealth:
 
 
 @record(frozen=True, slots=True)
+class Cost:
+    """An amount that was added to the bill of an endpoint or a pod: `kind` says which."""
+
+    kind: str
+    resource: str
+    nano_usd: int
+
+
+@record(frozen=True, slots=True)
 class ReportsApplied:
     """The effects of a batch of reports: jobs that changed, and attempts that are stale and must stop.
 
     `chunks` are the attempts with something new for stream readers: a chunk, or a progress value. `orphans`
     were uploaded by attempts whose end does not count; they are to be deleted. `pods` are as they are now.
+    `costs` were billed. `delayed`: the attempts whose upload failed and is tried again.
     """
 
     changed: tuple[Changed, ...] = ()
@@ -264,6 +274,8 @@ class ReportsApplied:
     stale: tuple[AttemptKey, ...] = ()
     orphans: tuple[Artifact, ...] = ()
     pods: tuple[WantedPod, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    delayed: tuple[AttemptKey, ...] = ()
 
 
 @record(frozen=True, slots=True)

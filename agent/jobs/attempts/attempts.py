@@ -40,7 +40,7 @@ REMEMBERED = 4096
 
 class Attempts:
     """`workers` are those of this node, by name. `spawn` runs a coroutine in the agent's task group. `moved`
-    is set whenever an attempt changes."""
+    is set whenever an attempt changes. `upload_failures` are counted from the agent's start on."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class Attempts:
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._outcomes: dict[int, AttemptKey] = {}
         self._discarded = False
+        self.upload_failures = 0
         self.closed: str | None = None
         self.logs = LogFollow(self._attempts)
         self.moved = asyncio.Event()
@@ -273,6 +274,8 @@ class Attempts:
             self._step(attempt, event)
 
     def _step(self, attempt: RunningAttempt, event: ev.Event) -> None:
+        if isinstance(event, ev.UploadFailed | ev.ChunkFailed):
+            self.upload_failures += 1
         attempt.state, commands = step(attempt.state, event, self._cancel_s)
         if commands:
             self._perform(attempt, commands)

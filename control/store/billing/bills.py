@@ -9,7 +9,7 @@ billed twice and nothing is left out, whichever process is killed when. What a b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,7 @@ from stoker.control.rules.billing import (
     by_hour,
     space,
 )
+from stoker.control.rules.types import Cost
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.secrets import Encryption
 from stoker.control.store.tables.billing import bills, spaces
@@ -152,10 +153,10 @@ def _image_and_share(secrets: Encryption, sealed: bytes) -> tuple[str, float]:
 
 
 def bill_outputs(
-    conn: Conn, node: str, worker: str, account: str, endpoint: str, spans: Iterable[Span], now: float
-) -> None:
-    """Bills what a job made, in the hour in which its end was stored. Each span at most once: the caller must
-    ensure that."""
+    conn: Conn, node: str, worker: str, account: str, endpoint: str, spans: Sequence[Span], now: float
+) -> Cost:
+    """Bills what a job made, in the hour in which its end was stored, and returns what that costs. Each span
+    at most once: the caller must ensure that."""
     at, sold = node_facts(conn, node), seller(conn, endpoint)
     payer = Payer(
         account,
@@ -169,6 +170,7 @@ def bill_outputs(
     )
     for span in spans:
         add_to_bill(conn, payer, int(now * 1000) // HOUR_MS, Charge(0, span.nano_usd))
+    return Cost("endpoint", endpoint, sum(span.nano_usd for span in spans))
 
 
 # ---- disks and volumes --------------------------------------------------------------------------

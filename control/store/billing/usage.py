@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stoker.control.rules.billing import FREE, Charge, PriceList, by_hour, device_time
+from stoker.control.rules.types import Cost
 from stoker.control.store.billing.bills import Payer, add_to_bill, node_facts, seller
 from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import Usage
@@ -49,21 +50,24 @@ class _Owner:
     free: bool
 
 
-def add_usage(conn: Conn, node: str, span: Usage, prices: PriceList, now: float) -> None:
+def add_usage(conn: Conn, node: str, span: Usage, prices: PriceList, now: float) -> Cost | None:
+    """Stores and bills the time that is new. Returns what it costs; None where nothing is new."""
     life_ms = USAGE_LIFE_S * 1000
     if not (0 < span.ended_ms - span.began_ms <= life_ms):
-        return
+        return None
     if not (now * 1000 - life_ms <= span.ended_ms <= (now + AHEAD_S) * 1000):
-        return
+        return None
     owner = _owner(conn, node, span)
     if owner is None:
-        return
+        return None
     parts = _parts(owner, span, prices)
     if not _stored(conn, owner.payer, span, parts):
         parts = _grown(conn, owner, span, prices)
     for hour, cost in parts:
         if cost.billed_ms:
             add_to_bill(conn, owner.payer, hour, cost)
+    nano_usd = sum(cost.nano_usd for _, cost in parts)
+    return Cost(owner.payer.kind, owner.payer.resource, nano_usd) if nano_usd else None
 
 
 def _owner(conn: Conn, node: str, span: Usage) -> _Owner | None:

@@ -16,7 +16,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import URL_LIFE_S
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.retries import Again, Counts, after_failure, after_refusal, retries
-from stoker.control.rules.types import Changed, JobView, ReportsApplied
+from stoker.control.rules.types import Changed, Cost, JobView, ReportsApplied
 from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
@@ -70,6 +70,8 @@ class _Gathered:
     stale: dict[AttemptKey, None] = field(default_factory=dict)
     orphans: list[Artifact] = field(default_factory=list)
     pods: list[WantedPod] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
+    delayed: list[AttemptKey] = field(default_factory=list)
 
 
 NO_PRICES = PriceList()
@@ -100,7 +102,9 @@ def apply_reports(
                 values = {"job": job, "attempt": attempt, "node": node, "value": value}
                 _apply_streamed(conn, "set_progress", values, done)
             case Uploading(job, attempt, why):
-                conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node, "why": why or None})
+                values = {"job": job, "attempt": attempt, "node": node, "why": why or None}
+                if conn.run("set_uploading", values).rowcount > 0 and why:
+                    done.delayed.append(AttemptKey(job, attempt))
             case Refused() as refused:
                 _refused(conn, node, refused, now, done)
             case PodState() as state:
@@ -109,11 +113,19 @@ def apply_reports(
             case VolumeUsed(volume, used_bytes, gone=False):
                 note_used(conn, volume, used_bytes, now)
             case Usage() as span:
-                add_usage(conn, node, span, prices, now)
+                cost = add_usage(conn, node, span, prices, now)
+                done.costs += [cost] if cost is not None else []
             case _:
                 pass
-    streamed, stale = tuple(done.streamed), tuple(done.stale)
-    return ReportsApplied(tuple(done.changed), streamed, stale, tuple(done.orphans), tuple(done.pods))
+    return ReportsApplied(
+        changed=tuple(done.changed),
+        chunks=tuple(done.streamed),
+        stale=tuple(done.stale),
+        orphans=tuple(done.orphans),
+        pods=tuple(done.pods),
+        costs=tuple(done.costs),
+        delayed=tuple(done.delayed),
+    )
 
 
 def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:
@@ -180,7 +192,7 @@ def _finish(
         where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
         conn.run("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
     if outcome.spans:
-        bill(conn, node, outcome, outcome.spans, _Payer(account, endpoint, *by), now)
+        bill(conn, node, outcome, outcome.spans, _Payer(account, endpoint, *by), now, done.costs)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
     if outcome.log:
@@ -233,9 +245,17 @@ class _Payer:
     metered: int
 
 
-def bill(conn: Conn, node: str, outcome: Outcome, spans: Iterable[Span], payer: _Payer, now: float) -> None:
-    """Stores what the job took, once; where its output has a price, adds that to the bill, and where it is
-    metered, its GPU time to the day."""
+def bill(
+    conn: Conn,
+    node: str,
+    outcome: Outcome,
+    spans: Iterable[Span],
+    payer: _Payer,
+    now: float,
+    costs: list[Cost],
+) -> None:
+    """Stores what the job took, once; where its output has a price, adds that to the bill and to `costs`, and
+    where it is metered, its GPU time to the day."""
     new = []
     for span in spans:
         row = {
@@ -256,7 +276,7 @@ def bill(conn: Conn, node: str, outcome: Outcome, spans: Iterable[Span], payer: 
         elif payer.metered:
             add_gpu_time(conn, payer.api_key, payer.endpoint, span.quantity, now)
     if new:
-        bill_outputs(conn, node, outcome.worker, payer.account, payer.endpoint, new, now)
+        costs.append(bill_outputs(conn, node, outcome.worker, payer.account, payer.endpoint, new, now))
 
 
 def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, now: float) -> None:
@@ -306,7 +326,9 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
     _requeue(conn, values, again, counts, refused, backoffs, low)
     keep_log(conn, seq, outcome)
-    bill(conn, node, outcome, _executed(outcome), _Payer(account, endpoint, api_key, metered), now)
+    bill(
+        conn, node, outcome, _executed(outcome), _Payer(account, endpoint, api_key, metered), now, done.costs
+    )
     if not own_bucket:
         done.orphans += outcome.artifacts
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end))
@@ -365,7 +387,7 @@ def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) 
     if row is not None:
         seq, account, endpoint, *by = row
         keep_log(conn, seq, outcome)
-        bill(conn, node, outcome, _executed(outcome), _Payer(account, endpoint, *by), now)
+        bill(conn, node, outcome, _executed(outcome), _Payer(account, endpoint, *by), now, done.costs)
     _drop_uploads(conn, outcome, done)
 
 

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import stoker
 from stoker.cli.agent.probes import probes_listener
 from stoker.cli.errors import CliError
 from tests.system.stack import START_S, Stack, queue_endpoint, until
@@ -53,6 +54,8 @@ def test_ready_while_there_is_a_session_and_metrics_of_what_is_here(stack: Stack
     }
     assert found["stoker_agent_connected",] == 1
     assert found["stoker_agent_workers", "echo", "ready"] == 1
+    assert found["stoker_agent_upload_failures_total",] == 0
+    assert found["stoker_agent_build_info", stoker.__version__] == 1
     assert found["stoker_agent_disk_free_bytes",] > 0
     stack.kill("control")
     until(lambda: ready() == (503, "there is no session with control"), START_S, "an outage", ready)

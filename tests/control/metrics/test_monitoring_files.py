@@ -1,23 +1,35 @@
-"""The dashboard and the alerts name only what a scrape has, and docs say what to do when each alert rings."""
+"""The dashboard and the alerts name only what a scrape has, and docs explain each metric and each alert."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+from stoker.cli.agent.probes import metrics_of
+from stoker.control.rules.types import Cost
 from stoker.wire.messages import Device, DeviceSample, StartStage
 from tests.control.plane_world import story, world
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "monitoring"
 NAME = re.compile(r"\bstoker_[a-z_]+")
+TYPE = re.compile(r"^# TYPE (stoker_\w+)", re.MULTILINE)
 GPU = Device("GPU-1", "gpu", "H100", memory_total=80 << 30)
 SAMPLE = DeviceSample("GPU-1", 1, 2, 3, 4.0, 5)
+AGENT: Any = SimpleNamespace(
+    settings=SimpleNamespace(agent_version="1", facts={"disk_free": "1", "disk_total": "2"}),
+    connected=True,
+    attempts=SimpleNamespace(held=tuple, upload_failures=1),
+    reports=SimpleNamespace(unsent=0),
+    workers=SimpleNamespace(held=tuple),
+)
+"""An agent without work, as far as its metrics look."""
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -35,8 +47,8 @@ def expressions() -> list[str]:
     ]
 
 
-@story
-async def test_every_name_is_scraped() -> None:
+async def scraped() -> str:
+    """All that control and an agent have, once everything has happened."""
     async with world() as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks, devices=[GPU], samples=[SAMPLE])
@@ -44,15 +56,29 @@ async def test_every_name_is_scraped() -> None:
         events.claimed("echo")
         events.started("echo", [StartStage("setup", 1)])
         events.webhook(True)
+        events.upload_failed(own_bucket=False)
+        events.billed([Cost("endpoint", "echo", 1)])
         events._lag.observe(0.1)
         for labelled in (events._ended, events._again):
             labelled.labels("echo", "x").inc()
         for timed in (events._delay, events._execution):
             timed.labels("echo").observe(1)
-        text = (await w.plane.scrapes.text()).decode()
-        wanted = {name for one in expressions() for name in NAME.findall(one)} - {"stoker_workers"}
-        assert wanted <= set(NAME.findall(text))
-        assert "# TYPE stoker_workers gauge" in text
+        return (await w.plane.scrapes.text() + metrics_of(AGENT)).decode()
+
+
+@story
+async def test_every_name_is_scraped() -> None:
+    text = await scraped()
+    wanted = {name for one in expressions() for name in NAME.findall(one)} - {"stoker_workers"}
+    assert wanted <= set(NAME.findall(text))
+    assert "# TYPE stoker_workers gauge" in text
+
+
+@story
+async def test_every_metric_is_in_the_docs() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    names = {name for name in TYPE.findall(await scraped()) if not name.endswith("_created")}
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
 @pytest.mark.parametrize("expression", expressions())

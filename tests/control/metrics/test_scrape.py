@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoker.wire.messages import DeviceSample, Outcome, StartStage, WorkerState
+from stoker.control.config.settings import PlaneSettings
+from stoker.control.rules.billing import PriceList
+from stoker.control.rules.types import Cost, EndpointVersion
+from stoker.wire.messages import (
+    DeviceSample,
+    Outcome,
+    Price,
+    Released,
+    Span,
+    StartStage,
+    Uploading,
+    Usage,
+    WorkerState,
+)
 from tests.control.http.management.managed import Managed
 from tests.control.plane_world import World, endpoint, one, story, world
 from tests.control.scripted_agent import CPU, ScriptedAgent
@@ -54,8 +69,62 @@ async def test_what_happened_is_counted() -> None:
         assert found["stoker_job_delay_seconds_count", "echo"] == 1
         assert found["stoker_worker_start_seconds_sum", "echo", "setup"] == 1.5
         assert found["stoker_jobs_in_progress", "echo"] == 1
-        assert found["stoker_workers", "echo", "busy"] == 1
+        assert found["stoker_workers", "", "echo", "busy"] == 1
         assert found["stoker_device_utilisation_percent", CPU.uuid, CPU.name, "node-1"] == 40
+
+
+@story
+async def test_what_is_billed_is_counted_once() -> None:
+    """Time of a worker, reported twice and then grown; and what a hosted endpoint's job made."""
+    prices = PlaneSettings(price_list=PriceList(device_second=3_000_000))
+    run = EndpointVersion("/h/echo.py:handler", prices=(Price("image_pixel", 20),))
+    async with world(endpoint(), endpoint("hosted", hosted=True, run=run), settings=prices) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks, devices=[CPU, replace(CPU, uuid="CPU-1")])
+        await w.plane.commands.submit(w.echo, one(), sync=False)
+        await ready(agent)
+        (spec,) = agent.specs.values()
+        began = int(w.now() * 1000)
+        used = Usage(spec.worker, "b", 1, "worker", "running", began, began + 2_000, "echo", 1, spec.devices)
+        await agent.report(used, used, replace(used, ended_ms=began + 3_000))
+        await w.plane.commands.submit(w.plane.endpoints.find("default", "hosted"), one(), sync=False)
+        while len(agent.specs) < 2:
+            await agent.receive()
+        (other,) = (one for one in agent.specs.values() if one.endpoint == "hosted")
+        await agent.report(WorkerState(other.worker, "hosted", 1, "ready"))
+        job = await agent.assigned()
+        while job.worker != other.worker:
+            job = await agent.assigned()
+        made = Outcome(
+            job.job,
+            job.attempt,
+            job.worker,
+            "completed",
+            b"{}",
+            spans=(Span("output", "image_pixel", 1_000, 20_000),),
+        )
+        await agent.report(made, made)
+        await agent.listen(1)
+        found = await scraped(w)
+        assert found["stoker_cost_usd_total", "echo", "endpoint"] == pytest.approx(0.009)
+        assert found["stoker_cost_usd_total", "hosted", "endpoint"] == pytest.approx(0.00002)
+
+
+@story
+async def test_an_upload_that_is_delayed_is_counted() -> None:
+    async with world() as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await w.plane.commands.submit(w.echo, one(), sync=False)
+        await ready(agent)
+        job = await agent.assigned()
+        await agent.report(Released(job.job, job.attempt), Uploading(job.job, job.attempt, ""))
+        await agent.listen(1)
+        assert ("stoker_upload_failures_total", "platform") not in await scraped(w)
+        await agent.report(Uploading(job.job, job.attempt, "the store is down"))
+        await agent.report(Uploading("another", 1, "it is not this node's"))
+        await agent.listen(1)
+        assert (await scraped(w))["stoker_upload_failures_total", "platform"] == 1
 
 
 @story
@@ -63,9 +132,12 @@ async def test_an_endpoint_that_is_deleted_takes_its_series_along() -> None:
     async with world(endpoint(), endpoint("other")) as (w, _):
         w.plane.events.claimed("echo")
         w.plane.events.claimed("gone")
+        w.plane.events.billed([Cost("endpoint", "gone", 1), Cost("pod", "p1", 2), Cost("pod", "p2", 3)])
         found = await scraped(w)
         assert ("stoker_jobs_claimed_total", "echo") in found
         assert ("stoker_jobs_claimed_total", "gone") not in found
+        assert ("stoker_cost_usd_total", "gone", "endpoint") not in found
+        assert found["stoker_cost_usd_total", "", "pod"] == pytest.approx(5e-9)
         assert found["stoker_jobs_waiting", "other", "normal"] == 0
 
 

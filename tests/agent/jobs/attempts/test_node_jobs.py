@@ -266,6 +266,7 @@ def test_while_the_object_store_is_down_the_worker_takes_the_next_job(play, a_wo
         assert (begun.why, len(host.control.about(Released, "j1"))) == ("", 1)
         assert delayed.why.startswith("the result could not be uploaded: ")
         assert [held.phase for held in host.agent.attempts.held()] == ["uploading"]
+        assert host.agent.attempts.upload_failures > 1, "each try, though only the first one is reported"
         host.objects.down = False
         outcome = await host.control.outcome("j1")
         # executionTimeout stopped with the handler
