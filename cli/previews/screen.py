@@ -39,7 +39,8 @@ NEEDS_PILLOW = (Wanted.KITTY, Wanted.SIXEL, Wanted.BLOCKS)
 def screen_of(console: Console, wanted: Wanted, environ: Mapping[str, str]) -> Screen | None:
     """Returns the place of previews, or None where none are drawn. Says why not, unless nobody asked or the
     terminal cannot."""
-    choice = choose(wanted, environ, is_terminal=console.is_terminal and not console.is_dumb_terminal)
+    # Not `console.is_terminal`, which FORCE_COLOR makes true in a pipe, too.
+    choice = choose(wanted, environ, is_terminal=console.file.isatty() and console.is_terminal)
     if choice.way is Wanted.OFF:
         if wanted not in (Wanted.AUTO, Wanted.OFF):
             console.print(f"no previews: {choice.reason}", soft_wrap=True)

@@ -18,8 +18,15 @@ from tests.cli.previews import decoders
 XTERM = {"TERM": "xterm-256color"}
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def console(*, terminal: bool = True) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=80, height=30, color_system=None)
+    """A console that takes its file for a terminal, as with FORCE_COLOR, whether or not it is one."""
+    file = Terminal() if terminal else io.StringIO()
+    return Console(file=file, force_terminal=True, width=80, height=30, color_system=None)
 
 
 def written(on: Console) -> str:

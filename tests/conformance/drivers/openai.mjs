@@ -31,6 +31,12 @@ const scenarios = {
   async image({ endpoint, key, given }) {
     return (await open(endpoint, key).images.generate(given)).data;
   },
+  async image_stream({ endpoint, key, given }) {
+    const events = [];
+    for await (const event of await open(endpoint, key).images.generate({ ...given, stream: true }))
+      events.push(event);
+    return events;
+  },
   async edit({ endpoint, key, images, given }) {
     const files = images.map((path) => createReadStream(path));
     return (await open(endpoint, key).images.edit({ image: files, ...given })).data;

@@ -197,6 +197,10 @@ def test_the_official_openai_client_edits_and_streams_at_one_base_url(stack: Sta
         assert streamed[0]["b64_json"] == edited["b64_json"], "the same edit"
         with pytest.raises(Raised, match="the hosted models start from one image; got 2"):
             client.ask("edit", **to, images=[str(start)] * 2, given=edit)
+    with javascript_client("openai.mjs", tmp_path / "js", stack.facts["http"], stack.key) as client:
+        given = {**named, **own, "partial_images": 1, "output_format": "png"}
+        *_, again = client.ask("image_stream", **to, given=given)
+        assert (again["type"], again["b64_json"]) == (last["type"], last["b64_json"])
 
 
 def _opened(event: dict[str, Any]) -> Image.Image:
