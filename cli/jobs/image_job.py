@@ -60,7 +60,7 @@ class ImageOptions:
             "num_inference_steps": self.steps,
             "guidance": self.guidance,
             "seed": self.seed,
-            "image_format": None if self.out is None else FORMATS.get(self.out.suffix.lower()),
+            "image_format": "png" if self.out is None else FORMATS.get(self.out.suffix.lower()),
             "num_images": self.number,
             "scheduler": self.scheduler,
             "loras": list(self.loras) or None,

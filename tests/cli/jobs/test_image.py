@@ -122,6 +122,8 @@ def test_without_a_name_the_prompts_words_are_the_name(
         run(request, tmp_path, plain_console(file=io.StringIO(), width=1000))
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"a-lighthouse-in-a-storm.png", "a-lighthouse-in-a-storm-2.png"}
+    bodies = service.posted("/v2/text-to-image/run")
+    assert {body["input"]["image_format"] for body in bodies} == {"png"}, "whatever the endpoint's default is"
     run(ImageOptions("!?", url=service.url), tmp_path, plain_console(file=io.StringIO(), width=1000))
     assert (tmp_path / "image.png").exists()
 
