@@ -17,6 +17,7 @@ from typing import BinaryIO, TypeVar
 import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -56,7 +57,7 @@ class Call(Request):
     """A request for an operation. `caller` and `endpoint` are set once they were found; `admission` counts it
     as a request in progress. `job`: the job that the path names, or the path below `/openai`. `ignored` is
     the header of the answer which names what in the request means nothing here. `sent`: the request of an
-    OpenAI client, once it was read."""
+    OpenAI client, once it was read; `passed`: the answer of a worker, if it is one's to give."""
 
     caller: Caller
     endpoint: Endpoint
@@ -72,6 +73,7 @@ class Call(Request):
         self.left = False
         self.ignored: Headers = ()
         self.sent: OpenAIRequest | None = None
+        self.passed: Response | None = None
 
     async def next_message(self) -> Message:
         """Returns the next message. Once the caller has left, every call returns the disconnect."""

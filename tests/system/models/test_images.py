@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from stoker.models.text_to_image import metadata
-from tests.conformance.stock_client import Raised, javascript_client, python_client
+from tests.conformance.stock_client import Raised, StockClient, javascript_client, python_client
 from tests.system.faults.test_killed_at_random import children
 from tests.system.stack import Stack, fetched, running
 
@@ -29,6 +29,20 @@ def stack(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-
             folder = tmp_path_factory.mktemp("pictures")
             made = living.enter_context(running(folder, hosted=("text-to-image",), executed=True))
         yield made
+
+
+@pytest.fixture(scope="module")
+def python(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockClient]:
+    folder = tmp_path_factory.mktemp("clients") / "python"
+    with python_client("openai_python.py", folder, stack.facts["http"], stack.key) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def javascript(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockClient]:
+    folder = tmp_path_factory.mktemp("clients") / "javascript"
+    with javascript_client("openai.mjs", folder, stack.facts["http"], stack.key) as client:
+        yield client
 
 
 @contextlib.contextmanager
@@ -147,60 +161,57 @@ def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
     assert image_of(stack, seed=3)[0]["status"] == "COMPLETED"
 
 
-def test_the_official_openai_clients_make_the_same_images(stack: Stack, tmp_path: Path) -> None:
+def test_the_official_openai_clients_make_the_same_images(
+    stack: Stack, python: StockClient, javascript: StockClient
+) -> None:
     """`seed` and `num_inference_steps` are ours; the Python client sends such fields as `extra_body`."""
     wanted = [image_of(stack, seed=seed)[1] for seed in (7, 8)]
     job_input = {"model": "any", "prompt": SMALL["prompt"], "size": "256x256", "n": 2}
     own = {"seed": 7, "num_inference_steps": 4}
     to = {"endpoint": "text-to-image", "key": stack.key}
-    with python_client("openai_python.py", tmp_path / "python", stack.facts["http"], stack.key) as client:
-        assert client.ask("models", **to) == ["text-to-image"]
-        made = client.ask(
-            "image", **to, given={**job_input, "response_format": "b64_json", "extra_body": own}
-        )
-        assert [Image.open(io.BytesIO(base64.b64decode(one["b64_json"]))).size for one in made] == [
-            (256, 256)
-        ] * 2
-        assert [base64.b64decode(one["b64_json"]) for one in made] == wanted
-        with pytest.raises(Raised, match="width must be at least 256, got 200") as raised:
-            client.ask("image", **to, given={**job_input, "size": "200x256"})
-        assert raised.value.status == 400
-    with javascript_client("openai.mjs", tmp_path / "js", stack.facts["http"], stack.key) as client:
-        made = client.ask("image", **to, given={**job_input, **own})
-        assert [fetched(one["url"]).content for one in made] == wanted
-        assert [one["seed"] for one in made] == [7, 8]
+    assert python.ask("models", **to) == ["text-to-image"]
+    made = python.ask("image", **to, given={**job_input, "response_format": "b64_json", "extra_body": own})
+    assert [_opened(one).size for one in made] == [(256, 256)] * 2
+    assert [base64.b64decode(one["b64_json"]) for one in made] == wanted
+    with pytest.raises(Raised, match="width must be at least 256, got 200") as raised:
+        python.ask("image", **to, given={**job_input, "size": "200x256"})
+    assert raised.value.status == 400
+    made = javascript.ask("image", **to, given={**job_input, **own})
+    assert [fetched(one["url"]).content for one in made] == wanted
+    assert [one["seed"] for one in made] == [7, 8]
 
 
-def test_the_official_openai_client_edits_and_streams_at_one_base_url(stack: Stack, tmp_path: Path) -> None:
+NAMED = {"model": "text-to-image", "prompt": SMALL["prompt"], "size": "256x256"}
+SEEDED = {"seed": 7, "num_inference_steps": 4}
+
+
+def test_the_official_openai_clients_stream_partial_images_at_one_base_url(
+    stack: Stack, python: StockClient, javascript: StockClient
+) -> None:
+    to = {"endpoint": "", "key": stack.key}
+    given = {**NAMED, "partial_images": 1, "output_format": "png"}
+    assert python.ask("models", **to) == ["text-to-image"]
+    [partial, last] = python.ask("image_stream", **to, given={**given, "extra_body": SEEDED})
+    assert (partial["type"], partial["partial_image_index"]) == ("image_generation.partial_image", 0)
+    assert _opened(partial).size == (128, 128)
+    assert (last["type"], last["size"]) == ("image_generation.completed", "256x256")
+    assert base64.b64decode(last["b64_json"]) == image_of(stack, seed=7, image_format="png")[1]
+    *_, again = javascript.ask("image_stream", **to, given={**given, **SEEDED})
+    assert (again["type"], again["b64_json"]) == (last["type"], last["b64_json"])
+
+
+def test_the_official_openai_client_edits_an_image(stack: Stack, python: StockClient, tmp_path: Path) -> None:
     start = tmp_path / "start.png"
     Image.new("RGB", (256, 256), "navy").save(start)
-    named = {"model": "text-to-image", "prompt": SMALL["prompt"], "size": "256x256"}
-    own = {"seed": 7, "num_inference_steps": 4}
-    to = {"endpoint": "", "key": stack.key}
-    with python_client("openai_python.py", tmp_path / "python", stack.facts["http"], stack.key) as client:
-        assert client.ask("models", **to) == ["text-to-image"]
-        partial = {**named, "partial_images": 1, "output_format": "png", "extra_body": own}
-        *previews, last = client.ask("image_stream", **to, given=partial)
-        assert [(one["type"], one["partial_image_index"]) for one in previews] == [
-            ("image_generation.partial_image", 0)
-        ]
-        assert _opened(previews[0]).size == (128, 128)
-        assert (last["type"], last["size"]) == ("image_generation.completed", "256x256")
-        assert base64.b64decode(last["b64_json"]) == image_of(stack, seed=7, image_format="png")[1]
-        edit = {**named, "extra_body": {**own, "strength": 0.5}}
-        [edited] = client.ask(
-            "edit", **to, images=[str(start)], given={**edit, "response_format": "b64_json"}
-        )
-        assert _opened(edited).size == (256, 256)
-        streamed = client.ask("edit", **to, images=[str(start)], given={**edit, "stream": True})
-        assert [one["type"] for one in streamed] == ["image_edit.completed"]
-        assert streamed[0]["b64_json"] == edited["b64_json"], "the same edit"
-        with pytest.raises(Raised, match="the hosted models start from one image; got 2"):
-            client.ask("edit", **to, images=[str(start)] * 2, given=edit)
-    with javascript_client("openai.mjs", tmp_path / "js", stack.facts["http"], stack.key) as client:
-        given = {**named, **own, "partial_images": 1, "output_format": "png"}
-        *_, again = client.ask("image_stream", **to, given=given)
-        assert (again["type"], again["b64_json"]) == (last["type"], last["b64_json"])
+    to = {"endpoint": "", "key": stack.key, "images": [str(start)]}
+    edit = {**NAMED, "extra_body": {**SEEDED, "strength": 0.5}}
+    [edited] = python.ask("edit", **to, given={**edit, "response_format": "b64_json"})
+    assert _opened(edited).size == (256, 256)
+    [streamed] = python.ask("edit", **to, given={**edit, "stream": True})
+    assert streamed["type"] == "image_edit.completed"
+    assert streamed["b64_json"] == edited["b64_json"], "the same edit"
+    with pytest.raises(Raised, match="the hosted models start from one image; got 2"):
+        python.ask("edit", **to | {"images": [str(start)] * 2}, given=edit)
 
 
 def _opened(event: dict[str, Any]) -> Image.Image:

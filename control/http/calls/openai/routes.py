@@ -3,6 +3,7 @@
     queue endpoint      any path    ─> `own`
     image model         /v1/images  ─> `images`        hosted video model  /v1/videos  ─> `videos`
     any model           /v1/models  ─> the model
+    load-balancing endpoint, at `/openai`: any path  ─> `to_workers`
 
 An image model is a hosted one, or an endpoint whose schema has the inputs of one and refuses others.
 
@@ -23,7 +24,8 @@ from stoker.control.http.calls.answers import Answer, json_answer
 from stoker.control.http.calls.calls import Call
 from stoker.control.http.calls.jobs import PREFIX
 from stoker.control.http.calls.openai import images, own, videos
-from stoker.control.http.calls.openai.sent import request_of
+from stoker.control.http.calls.openai.sent import body_of, media_type_of, request_in, request_of
+from stoker.control.http.calls.openai.to_workers import to_workers
 from stoker.control.http.calls.route import OperationRoute
 from stoker.control.http.openai import answers
 from stoker.control.http.openai.requests import MODELS, at_endpoint, model_object
@@ -46,8 +48,12 @@ class SharedRoute(OpenAIRoute):
 
     async def _admit(self, call: Call) -> None:
         call.caller = await call.plane.callers.find(call.header(b"authorization"))
-        call.path_params["endpoint_id"] = await _endpoint_named(call)
-        await super()._admit(call)
+        named = await (_by_model(call) if call.method == "POST" else _by_path(call))
+        call.path_params["endpoint_id"] = named
+        if call.passed is None:
+            await super()._admit(call)
+        else:  # the gateway admits it
+            call.endpoint = call.plane.endpoints.find(call.caller.account, named, of_queue=False)
 
 
 class ListRoute(OpenAIRoute):
@@ -59,11 +65,20 @@ class ListRoute(OpenAIRoute):
         call.caller = await call.plane.callers.find(call.header(b"authorization"))
 
 
-async def _endpoint_named(call: Call) -> str:
-    """Returns the endpoint that the request is for. Raises ControlError."""
-    if call.method == "POST":
-        endpoint, call.sent = at_endpoint(await request_of(call))
-        return endpoint
+async def _by_model(call: Call) -> str:
+    """Returns the endpoint that the model of the body names. Raises ControlError."""
+    body = await body_of(call)
+    sent = await request_in(call, body)
+    endpoint, call.sent = at_endpoint(sent)
+    found, gateway = call.plane.endpoints.named(endpoint), call.shared.of_workers
+    if found is not None and found.type == LOAD_BALANCER and gateway is not None:
+        given, call.sent = call.sent, None
+        call.passed = to_workers(gateway, found.id, sent, given, body, media_type_of(call))
+    return endpoint
+
+
+async def _by_path(call: Call) -> str:
+    """Returns the endpoint of the videos or the video that the path names. Raises ControlError."""
     if call.method == "DELETE":
         return await videos.endpoint_of(call, call.job)
     match call.job.removeprefix(VIDEOS).split("/") if videos.is_at(call.job) else None:
@@ -99,9 +114,9 @@ async def model(call: Call) -> Answer:
 
 
 def _callable(call: Call) -> list[Endpoint]:
-    """Returns the endpoints of jobs that the caller may call."""
+    """Returns the endpoints that the caller may call."""
     every, caller = call.plane.endpoints.by_id.values(), call.caller
-    own_ = [one for one in every if one.account == caller.account and one.type != LOAD_BALANCER]
+    own_ = [one for one in every if one.account == caller.account]
     return [one for one in own_ if caller.access.may(write=True, endpoint=one.id)]
 
 
@@ -111,6 +126,8 @@ def _callable(call: Call) -> list[Endpoint]:
 @router.post("/openai{job_id:path}")
 async def openai(call: Call) -> Response:
     """Answers a request of an OpenAI client."""
+    if call.passed is not None:
+        return call.passed
     if not _is_model(call.endpoint):
         return await own.answer(call, await request_of(call))
     if videos.serves(call.endpoint) and videos.is_at(call.job):

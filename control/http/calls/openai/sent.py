@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -20,17 +19,26 @@ async def request_of(call: Call) -> OpenAIRequest:
     """Returns what the client sent, and keeps none of it: files may be large, and answers take long. At the
     base URL of all endpoints it was read before the endpoint was known. Raises ControlError."""
     sent, call.sent = call.sent, None
-    return sent or OpenAIRequest(call.job, await _fields(call))
+    return sent or await request_in(call, await body_of(call))
 
 
-async def _fields(call: Call) -> Mapping[str, Any] | None:
+async def body_of(call: Call) -> bytes:
+    """Returns the body of a request. Raises ControlError."""
     if call.method != "POST":
-        await call.read(IGNORED_BODY_BYTES)
-        return None
-    media_type, settings = call.header(b"content-type") or "", call.settings
-    large = is_form(media_type) or call.job in DATA_URLS
-    body = await call.read(settings.file_bytes if large else settings.run_body_bytes)
-    return await form_fields(media_type, body, call.shared.reader)
+        return await call.read(IGNORED_BODY_BYTES)
+    large = is_form(media_type_of(call)) or call.job in DATA_URLS
+    return await call.read(call.settings.file_bytes if large else call.settings.run_body_bytes)
+
+
+async def request_in(call: Call, body: bytes) -> OpenAIRequest:
+    """Returns the request in a body. Raises BadRequest."""
+    if call.method != "POST":
+        return OpenAIRequest(call.job, None)
+    return OpenAIRequest(call.job, await form_fields(media_type_of(call), body, call.shared.reader))
+
+
+def media_type_of(call: Call) -> str:
+    return call.header(b"content-type") or ""
 
 
 async def url_of(call: Call, name: str, value: str | SentFile) -> str:

@@ -55,7 +55,7 @@ async def test_the_list_is_what_the_key_may_call(http: httpx2.AsyncClient, plane
     listed = (await http.get("/openai/v1/models")).json()
     assert (listed["object"], [one["id"] for one in listed["data"]]) == (
         "list",
-        ["echo", "sized", "text-to-image"],
+        ["echo", "sized", "text-to-image", "web"],
     )
     plane.access["some"] = Access("restricted", endpoints={"echo": "write", "sized": "read"})
     some = {"authorization": "Bearer some"}
