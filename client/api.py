@@ -160,9 +160,10 @@ class Client:
     ) -> tuple[AttemptLog, ...] | Iterator[Event]:
         """Returns the last lines that the handler wrote, for each attempt.
 
-        With `follow`, returns an iterator of events: log (`{"line"}`), skipped (`{"lines"}` were lost), reset
-        (`{"attempt"}` begins) and end (`{"id", "status"}`). The iterator begins with the stored lines and
-        goes on with each new line. `after` is the id of the last event that was seen.
+        With `follow`, returns an iterator of events: log (`{"line", "printedAt"}`), skipped (`{"lines"}` were
+        lost), reset (`{"attempt"}` begins) and end (`{"id", "status"}`). `printedAt` is in milliseconds since
+        the epoch. The iterator begins with the stored lines and goes on with each new line. `after` is the id
+        of the last event that was seen.
         """
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))

@@ -241,7 +241,10 @@ def _page(body: Mapping[str, Any]) -> JobPage:
 
 
 def _logs(body: Mapping[str, Any]) -> tuple[AttemptLog, ...]:
-    return tuple(AttemptLog(log["attempt"], log["worker"], tuple(log["lines"])) for log in body["logs"])
+    return tuple(
+        AttemptLog(log["attempt"], log["worker"], tuple(log["lines"]), tuple(log.get("printedAt", ())))
+        for log in body["logs"]
+    )
 
 
 def _poll(body: Mapping[str, Any]) -> Poll:

@@ -65,11 +65,13 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLog:
-    """The last lines that a handler wrote during one attempt at a job."""
+    """The last lines that a handler wrote during one attempt at a job. `printed_at`: when each was printed,
+    in milliseconds since the epoch; empty where that is not known."""
 
     attempt: int
     worker: str
     lines: tuple[str, ...]
+    printed_at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

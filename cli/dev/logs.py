@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,9 @@ async def _show_jobs(stoker: AsyncClient, endpoint: str, name: str, display: Dis
     for job in reversed(page.jobs):
         with suppress(NotFound):  # its record has expired meanwhile
             for attempt in await stoker.logs(endpoint, job.id):
-                for line in attempt.lines:
+                for line, at_ms in zip_longest(attempt.lines, attempt.printed_at):
                     printed = True
-                    display.line(name, line)
+                    display.line(name, line, at_ms=at_ms)
     if not printed:
         display.line(name, "its newest jobs printed nothing" if page.jobs else "it has no jobs yet", "dim")
 
@@ -108,7 +109,4 @@ async def _follow_job(
     with suppress(NotFound):
         async with aclosing(stoker.logs(endpoint, job.id, follow=True)) as events:
             async for event in events:
-                if event.kind == "log":
-                    display.line(name, event.value["line"])
-                elif event.kind == "skipped":
-                    display.line(name, f"… {event.value['lines']} lines left out", "dim")
+                display.printed(name, event)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from stoker.control.rules.nodes.validation import InvalidReport, printed
+from stoker.control.rules.streams import LogLine, numbered
 from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello
 from stoker.wire.streams import ControlLogs, StreamEnded
 
@@ -33,7 +34,7 @@ class Ring:
     """The last lines of one attempt, numbered. `over`: nothing follows."""
 
     def __init__(self) -> None:
-        self._lines: deque[tuple[int, str]] = deque()
+        self._lines: deque[LogLine] = deque()
         self._characters = 0
         self.next = 0
         self.over = False
@@ -43,14 +44,14 @@ class Ring:
 
     def feed(self, report: LogLines) -> None:
         """Takes in lines. Lines that came before, on a stream that broke, are not taken twice."""
-        for number, line in enumerate(report.lines, report.first):
-            if number >= self.next:
-                self._lines.append((number, line))
-                self._characters += len(line)
-                self.next = number + 1
+        for line in numbered(report.first, report.lines, report.at_ms):
+            if line.n >= self.next:
+                self._lines.append(line)
+                self._characters += len(line.text)
+                self.next = line.n + 1
         self.next = max(self.next, report.first)
         while len(self._lines) > RING_LINES or self._characters > RING_CHARACTERS:
-            self._characters -= len(self._lines.popleft()[1])
+            self._characters -= len(self._lines.popleft().text)
         self.fed = True
         self.over = self.over or report.over
         self.ring()
@@ -59,9 +60,9 @@ class Ring:
         for reader in self.readers:
             reader.set()
 
-    def after(self, number: int) -> list[tuple[int, str]]:
+    def after(self, number: int) -> list[LogLine]:
         """Returns the lines that are kept and come after this one, oldest first."""
-        return [(n, line) for n, line in self._lines if n > number]
+        return [line for line in self._lines if line.n > number]
 
 
 class LiveLogs:

@@ -101,12 +101,17 @@ def page(found: Page) -> Record:
 
 def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
     """Returns the answer to `/logs`."""
-    return {
-        "id": job,
-        "logs": [
-            {"attempt": log.attempt, "worker": log.worker, "lines": list(log.lines)} for log in attempts
-        ],
-    }
+    return {"id": job, "logs": [_log(attempt) for attempt in attempts]}
+
+
+def _log(attempt: AttemptLog) -> Record:
+    fields: Record = {"attempt": attempt.attempt, "worker": attempt.worker, "lines": list(attempt.lines)}
+    return fields | ({"printedAt": list(attempt.times)} if attempt.times else {})
+
+
+def log_line(line: str, at_ms: int | None) -> Record:
+    """Returns the data of an event of one line of a log."""
+    return {"line": line} if at_ms is None else {"line": line, "printedAt": at_ms}
 
 
 def webhook_body(view: JobView, input_json: bytes) -> bytes:

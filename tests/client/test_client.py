@@ -188,9 +188,13 @@ def test_cancel_retry_purge_and_health(connect: Connect) -> None:
 
 
 def test_logs_are_reported_attempt_by_attempt(connect: Connect) -> None:
-    body = {"id": "j", "logs": [{"attempt": 1, "worker": "w", "lines": ["a", "b"]}]}
-    client, service = connect(ok(body))
-    assert client.logs("echo", "j") == (AttemptLog(1, "w", ("a", "b")),)
+    first = {"attempt": 1, "worker": "w", "lines": ["a", "b"]}
+    second = first | {"attempt": 2, "printedAt": [5, 6]}
+    client, service = connect(ok({"id": "j", "logs": [first, second]}))
+    assert client.logs("echo", "j") == (
+        AttemptLog(1, "w", ("a", "b")),
+        AttemptLog(2, "w", ("a", "b"), (5, 6)),
+    )
     assert service.request_lines() == ["GET /v2/echo/logs/j"]
 
 

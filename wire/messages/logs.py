@@ -18,7 +18,8 @@ class StreamHello:
 @dataclass(frozen=True, slots=True)
 class LogLines:
     """Lines of one attempt, counted from 0. `first` is the number of the first line; a gap before it means
-    lines were left out. `over`: no more lines follow."""
+    lines were left out. `over`: no more lines follow. `at_ms`: when each line was printed, since the epoch;
+    empty where that is not known."""
 
     hello: StreamHello | None = None
     job: str = ""
@@ -26,6 +27,7 @@ class LogLines:
     first: int = 0
     lines: tuple[str, ...] = ()
     over: bool = False
+    at_ms: tuple[int, ...] = ()
 
     @property
     def key(self) -> AttemptKey:

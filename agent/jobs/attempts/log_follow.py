@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stoker.agent.host.logs import attempt_log
-from stoker.agent.host.logs.tail import TailListener
+from stoker.agent.host.logs.tail import Line, TailListener
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.wire.messages import AttemptKey, LogLines, StreamHello
 from stoker.wire.streams import AgentLogs, HasLogs, NoLogs, StreamEnded
@@ -106,9 +106,11 @@ class LogFollow:
             return None
         number = followed.number + first - followed.position
         attempt = followed.attempt
-        own = attempt_log.cleaned(attempt.own_lines(batch), attempt.worker.secrets)
+        own = attempt.own_lines(batch)
+        texts = attempt_log.cleaned([line.text for line in own], attempt.worker.secrets)
         followed.position, followed.number = first + len(batch), number + len(own)
-        return LogLines(None, *_about(followed), number, own)
+        times = tuple(line.at_ms for line in own)
+        return LogLines(None, *_about(followed), number, texts, at_ms=times)
 
     # -- the stream
 
@@ -155,11 +157,11 @@ class LogFollow:
                 await asyncio.sleep(0)  # others first: reports, frames
 
 
-def _fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
+def _fitting(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     """Returns the first lines that fit in one message, at least one."""
     size = 0
     for n, line in enumerate(lines):
-        size += 4 * min(len(line), attempt_log.LINE_MAX) + 8
+        size += 4 * min(len(line.text), attempt_log.LINE_MAX) + 16
         if n and size > BATCH_BYTES:
             return lines[:n]
     return lines

@@ -77,7 +77,7 @@ def render_log(event: LogEvent) -> bytes:
     number = f"{event.attempt}-{event.n}"
     match event.kind:
         case "log":
-            return _lines("log", orjson.dumps({"line": event.line}), number)
+            return _lines("log", orjson.dumps(records.log_line(event.line, event.at_ms)), number)
         case "skipped":
             return _lines("skipped", b'{"lines":%d}' % event.lines, number)
         case "reset":

@@ -1,6 +1,6 @@
 """Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
 
-    version 8 ── jobs.backoffs ──> version 9 ── the key of jobs and webhooks ──> version 10
+    8 ── jobs.backoffs ──> 9 ── the key of jobs and webhooks ──> 10 ── the times of logs' lines ──> 11
 
 Columns are added, each with a default that is true of the rows that are there: no row is written, and a
 process of the earlier version that has the tables open works on. There is no way back, and none from a
@@ -15,12 +15,13 @@ import sqlalchemy
 from sqlalchemy import Column
 from sqlalchemy.schema import CreateColumn
 
-from stoker.control.store.tables.jobs import jobs, webhooks
+from stoker.control.store.tables.jobs import jobs, logs, webhooks
 from stoker.control.store.tables.schema import SCHEMA_VERSION
 
 ADDED: dict[int, tuple[Column[Any], ...]] = {
     8: (jobs.c.backoffs,),
     9: (jobs.c.api_key, webhooks.c.api_key, webhooks.c.endpoint),
+    10: (logs.c.times,),
 }
 """The columns that the tables of each version lack, compared with the next version."""
 

@@ -34,12 +34,17 @@ def test_lines_come_as_they_are_printed_and_the_last_says_so(play, a_worker, a_j
         await host.control.ready(a_worker())
         stream = await follow(host, KEY)
         await host.control.assign(a_job("j1", script(log=["one", "two"])))
-        assert await stream.receive() == LogLines(None, "j1", 1, 0, ("one", "two"))
+        first = await stream.receive()
+        began = first.at_ms[0]
+        assert first == LogLines(None, "j1", 1, 0, ("one", "two"), at_ms=(began, began))
+        await asyncio.sleep(1.5)
         host.spawner.of("w1").print_lines("three")
-        assert await stream.receive() == LogLines(None, "j1", 1, 2, ("three",))
+        later = (await stream.receive()).at_ms[0]
+        assert 1500 <= later - began <= 1600
         outcome = await host.control.outcome("j1")
         assert await stream.receive() == LogLines(None, "j1", 1, 3, (), over=True)
         assert (outcome.log, outcome.log_first) == (("one", "two", "three"), 0)
+        assert outcome.log_at_ms == (began, began, later)
 
     play(story)
 

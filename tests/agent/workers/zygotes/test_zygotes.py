@@ -272,7 +272,7 @@ async def test_what_it_prints_is_its_own_log(host: Host) -> None:
     )
     listener = process.tail.listen()
     await host.answer(process, watcher)
-    assert listener.after(0, whole=False) == (0, ("hello",))
+    assert [line.text for line in listener.after(0, whole=False)[1]] == ["hello"]
     process.send(Frame("stop"))
     ended = await watcher.exit
     assert (ended.reason, ended.log_tail) == ("exited with code 0", ("hello",))
