@@ -836,7 +836,7 @@ class Cancel(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LogLines(_message.Message):
-    __slots__ = ("hello", "job", "attempt", "first", "lines", "over", "at_ms")
+    __slots__ = ("hello", "job", "attempt", "first", "lines", "over", "at_ms", "more")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -844,6 +844,7 @@ class LogLines(_message.Message):
     LINES_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     hello: StreamHello
     job: str
     attempt: int
@@ -851,7 +852,8 @@ class LogLines(_message.Message):
     lines: _containers.RepeatedScalarFieldContainer[str]
     over: bool
     at_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, hello: _Optional[_Union[StreamHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    more: bool
+    def __init__(self, hello: _Optional[_Union[StreamHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ..., at_ms: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class StreamHello(_message.Message):
     __slots__ = ("node", "session")

@@ -149,6 +149,10 @@ class LogPipe:
         loop.add_reader(fd, self._read)
         tail.drain = self.drain
 
+    def feed_to(self, tail: LogTail) -> None:
+        """Feeds this tail from now on, in place of the one before."""
+        self._tail, tail.drain = tail, self.drain
+
     def _read(self) -> None:
         self.drain(1)
 

@@ -71,7 +71,7 @@ class Attempts:
         self._outcomes: dict[int, AttemptKey] = {}
         self._discarded = False
         self.closed: str | None = None
-        self.logs = LogFollow(self._attempts)
+        self.logs = LogFollow(self._attempts, workers)
         self.moved = asyncio.Event()
 
     # -- what control sends
