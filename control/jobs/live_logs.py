@@ -1,10 +1,10 @@
-"""The output of followed attempts, as their agents send it: bounded, in memory, for readers that follow.
+"""The output of followed attempts and workers, as their agents send it: bounded, in memory, for readers.
 
     first reader ──> its node receives: wanted ──LogLines──> Ring ──> readers
     last reader goes ──LINGER_S without another──> no longer wanted, forgotten
 
-Nothing is stored here: what is kept of an attempt comes with its outcome. A node without a stream of logs (an
-older agent) receives no request, and its attempts' rings stay empty.
+Nothing is stored here: what is kept of an attempt comes with its outcome, and nothing is of a worker. A node
+without a stream of logs (an older agent) receives no request, and its rings stay empty.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ HELLO_S = 10.0
 
 
 class Ring:
-    """The last lines of one attempt, numbered. `over`: nothing follows."""
+    """The last lines of one attempt or worker, numbered. `over`: nothing follows. `caught_up`: what its agent
+    remembered when it was asked is here."""
 
     def __init__(self) -> None:
         self._lines: deque[LogLine] = deque()
         self._characters = 0
         self.next = 0
         self.over = False
-        self.fed = False
+        self.fed = self.caught_up = False
         self.readers: list[asyncio.Event] = []
         self.forgetting: asyncio.TimerHandle | None = None
 
@@ -53,6 +54,7 @@ class Ring:
         while len(self._lines) > RING_LINES or self._characters > RING_CHARACTERS:
             self._characters -= len(self._lines.popleft().text)
         self.fed = True
+        self.caught_up = self.caught_up or not report.more
         self.over = self.over or report.over
         self.ring()
 
@@ -66,7 +68,7 @@ class Ring:
 
 
 class LiveLogs:
-    """The rings of all followed attempts, and the streams that fill them. `accept` returns why the holder of
+    """The rings of all that is followed, and the streams that fill them. `accept` returns why the holder of
     a token may not send the logs of the node that its Hello names."""
 
     def __init__(self, accept: Callable[[StreamHello, str], Awaitable[str | None]]) -> None:
@@ -81,7 +83,7 @@ class LiveLogs:
 
     @contextmanager
     def reading(self, key: AttemptKey, node: str, changed: asyncio.Event) -> Iterator[Ring]:
-        """Yields the attempt's ring; `changed` is set when something is new in it."""
+        """Yields the ring of an attempt or a worker; `changed` is set when something is new in it."""
         _, ring = self._rings.setdefault(key, (node, Ring()))
         if ring.forgetting is not None:
             ring.forgetting.cancel()

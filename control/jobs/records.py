@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.streams import AttemptLog, StoredChunk
+from stoker.control.rules.streams import AttemptLog, LogLine, StoredChunk
 from stoker.control.rules.types import EndpointHealth, JobView, Page
 
 Record = dict[str, Any]
@@ -107,6 +107,13 @@ def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
 def _log(attempt: AttemptLog) -> Record:
     fields: Record = {"attempt": attempt.attempt, "worker": attempt.worker, "lines": list(attempt.lines)}
     return fields | ({"printedAt": list(attempt.times)} if attempt.times else {})
+
+
+def worker_log(worker: str, lines: Sequence[LogLine]) -> Record:
+    """Returns what a worker printed last; `printedAt` only where all times are known."""
+    fields: Record = {"id": worker, "lines": [line.text for line in lines]}
+    times = [line.at_ms for line in lines]
+    return fields if None in times else fields | {"printedAt": times}
 
 
 def log_line(line: str, at_ms: int | None) -> Record:

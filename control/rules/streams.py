@@ -88,8 +88,9 @@ class AttemptLog:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A server-sent event of a job's logs. Ids read `attempt-n`. `reset`: a new attempt begins; `skipped`:
-    this many `lines` up to this one were deleted. `at_ms`: when the line was printed, if that is known."""
+    """A server-sent event of the log of a job or a worker. Ids read `attempt-n`, with 0 for a worker.
+    `reset`: a new attempt begins; `skipped`: this many `lines` up to this one were deleted. `at_ms`: when the
+    line was printed, if that is known. The `end` has the job's `view`, or the name of the `worker`."""
 
     kind: str  # log, skipped, reset, end
     attempt: int
@@ -98,3 +99,4 @@ class LogEvent:
     lines: int = 0
     view: JobView | None = None
     at_ms: int | None = None
+    worker: str = ""

@@ -1,4 +1,4 @@
-"""What a worker printed, through all of its processes: the last lines, numbered from its first.
+"""The log of a worker, through all of its processes: the last lines, numbered from its first.
 
     begin(tail) ── a process prints ── end() ── begin(tail) ── the next one prints ...
 

@@ -212,6 +212,13 @@ class Logs(TypedDict):
     logs: list[AttemptLines]
 
 
+@_answers({"id": WORKER, "lines": ["loading", "listening on port 8000"], "printedAt": PRINTED_AT})
+class WorkerLog(TypedDict):
+    id: str
+    lines: list[str]
+    printedAt: NotRequired[PrintedAt]
+
+
 @_answers()
 class GivenFile(TypedDict):
     url: Annotated[
