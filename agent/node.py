@@ -207,6 +207,7 @@ class Agent:
         self.workers.by_name.pop(worker.name, None)
         self._parts.weights.release(worker.name)
         worker.source.release()
+        self.attempts.logs.worker_gone(worker.name)
         self.attempts.moved.set()
 
     def _pod_metering(self, spec: PodSpec) -> Metering:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from stoker.client.httpx2_adapter import KeyInTheClear
-    from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
+    from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord, WorkerLog
 
 _HOMES = {
     "api": ("Client",),
@@ -37,7 +37,7 @@ _HOMES = {
     "apps.declaration": ("endpoint",),
     "apps.remote": ("Remote",),
     "httpx2_adapter": ("KeyInTheClear",),
-    "records": ("AttemptLog", "Event", "Health", "JobPage", "JobRecord"),
+    "records": ("AttemptLog", "Event", "Health", "JobPage", "JobRecord", "WorkerLog"),
 }
 """The modules of the names; all others are in `errors`."""
 
@@ -63,6 +63,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "WorkerLog",
     "endpoint",
 ]
 

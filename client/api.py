@@ -27,7 +27,7 @@ from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
-from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
+from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord, WorkerLog
 from stoker.client.steps import Pause, Steps
 
 T = TypeVar("T")
@@ -160,13 +160,34 @@ class Client:
     ) -> tuple[AttemptLog, ...] | Iterator[Event]:
         """Returns the last lines that the handler wrote, for each attempt.
 
-        With `follow`, returns an iterator of events: log (`{"line"}`), skipped (`{"lines"}` were lost), reset
-        (`{"attempt"}` begins) and end (`{"id", "status"}`). The iterator begins with the stored lines and
-        goes on with each new line. `after` is the id of the last event that was seen.
+        With `follow`, returns an iterator of events: log (`{"line", "printedAt"}`), skipped (`{"lines"}` were
+        lost), reset (`{"attempt"}` begins) and end (`{"id", "status"}`). `printedAt` is in milliseconds since
+        the epoch. The iterator begins with the stored lines and goes on with each new line. `after` is the id
+        of the last event that was seen.
         """
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
         return self._call(calls.logs(endpoint, job))
+
+    @overload
+    def worker_log(self, endpoint: str, worker: str, *, follow: Literal[False] = False) -> WorkerLog: ...
+
+    @overload
+    def worker_log(
+        self, endpoint: str, worker: str, *, follow: Literal[True], after: str | None = None
+    ) -> Iterator[Event]: ...
+
+    def worker_log(
+        self, endpoint: str, worker: str, *, follow: bool = False, after: str | None = None
+    ) -> WorkerLog | Iterator[Event]:
+        """Returns the last lines that a worker of any kind of endpoint printed.
+
+        With `follow`, returns an iterator of events as that of `logs`, until the worker is gone: `end` is
+        `{"id"}` then, and there is no reset, as the worker's processes go on in one log.
+        """
+        if follow:
+            return self._follow(Following(endpoint, worker, after, self._resends, calls.worker_log_events))
+        return self._call(calls.worker_log(endpoint, worker))
 
     def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
         """Uploads a file and returns a URL for job inputs, valid for 24 hours."""

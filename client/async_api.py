@@ -25,7 +25,7 @@ from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
-from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
+from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord, WorkerLog
 from stoker.client.steps import Pause, Steps
 
 T = TypeVar("T")
@@ -139,6 +139,24 @@ class AsyncClient:
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
         return self._call(calls.logs(endpoint, job))
+
+    @overload
+    def worker_log(
+        self, endpoint: str, worker: str, *, follow: Literal[False] = False
+    ) -> Awaitable[WorkerLog]: ...
+
+    @overload
+    def worker_log(
+        self, endpoint: str, worker: str, *, follow: Literal[True], after: str | None = None
+    ) -> AsyncGenerator[Event, None]: ...
+
+    def worker_log(
+        self, endpoint: str, worker: str, *, follow: bool = False, after: str | None = None
+    ) -> Awaitable[WorkerLog] | AsyncGenerator[Event, None]:
+        """Returns an awaitable; with `follow`, an asynchronous iterator."""
+        if follow:
+            return self._follow(Following(endpoint, worker, after, self._resends, calls.worker_log_events))
+        return self._call(calls.worker_log(endpoint, worker))
 
     async def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
         data = await asyncio.to_thread(path.read_bytes)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
 from stoker.client.errors import BY_STATUS, ApiError, ClientError
-from stoker.client.records import AttemptLog, Health, JobPage, JobRecord, Poll
+from stoker.client.records import AttemptLog, Health, JobPage, JobRecord, Poll, WorkerLog
 
 T = TypeVar("T")
 
@@ -119,7 +119,15 @@ def logs(endpoint: str, job: str) -> Call[tuple[AttemptLog, ...]]:
 
 
 def log_events(endpoint: str, job: str, after: str | None) -> Call[None]:
-    return _event_stream("logs", endpoint, job, after)
+    return _event_stream(_path(endpoint, "logs", job), after)
+
+
+def worker_log(endpoint: str, worker: str) -> Call[WorkerLog]:
+    return Call("GET", _path_of_log(endpoint, worker), _worker_log, idempotent=True, under="v1")
+
+
+def worker_log_events(endpoint: str, worker: str, after: str | None) -> Call[None]:
+    return _event_stream(_path_of_log(endpoint, worker), after, under="v1")
 
 
 def upload(endpoint: str, name: str, data: bytes, media_type: str) -> Call[str]:
@@ -161,14 +169,14 @@ def poll(endpoint: str, job: str, wait_ms: int) -> Call[Poll]:
 
 
 def events(endpoint: str, job: str, after: str | None) -> Call[None]:
-    return _event_stream("stream", endpoint, job, after)
+    return _event_stream(_path(endpoint, "stream", job), after)
 
 
-def _event_stream(operation: str, endpoint: str, job: str, after: str | None) -> Call[None]:
+def _event_stream(path: str, after: str | None, under: str = "v2") -> Call[None]:
     headers = {"Accept": "text/event-stream"}
     if after:
         headers["Last-Event-ID"] = after
-    return Call("GET", _path(endpoint, operation, job), lambda body: None, headers=headers, idempotent=True)
+    return Call("GET", path, lambda body: None, headers=headers, idempotent=True, under=under)
 
 
 def result(call: Call[T], reply: Reply) -> T:
@@ -211,6 +219,10 @@ def _path(endpoint: str, operation: str, job: str | None = None) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
+def _path_of_log(endpoint: str, worker: str) -> str:
+    return f"endpoints/{_path(endpoint, 'workers', worker)}/logs"
+
+
 def _params(**params: str | int | None) -> dict[str, str | int]:
     return {name: value for name, value in params.items() if value is not None}
 
@@ -241,7 +253,14 @@ def _page(body: Mapping[str, Any]) -> JobPage:
 
 
 def _logs(body: Mapping[str, Any]) -> tuple[AttemptLog, ...]:
-    return tuple(AttemptLog(log["attempt"], log["worker"], tuple(log["lines"])) for log in body["logs"])
+    return tuple(
+        AttemptLog(log["attempt"], log["worker"], tuple(log["lines"]), tuple(log.get("printedAt", ())))
+        for log in body["logs"]
+    )
+
+
+def _worker_log(body: Mapping[str, Any]) -> WorkerLog:
+    return WorkerLog(body["id"], tuple(body["lines"]), tuple(body.get("printedAt", ())))
 
 
 def _poll(body: Mapping[str, Any]) -> Poll:

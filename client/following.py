@@ -29,7 +29,8 @@ _ID = re.compile(r"(\d+)-(-?\d+)", re.ASCII)
 
 
 class Following:
-    """The state of following one job. `make_call` is `calls.events` or `calls.log_events`."""
+    """The state of following one job, or the log of a worker, whose name is the `job` then. `make_call` makes
+    a call of `calls` that is answered with events."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Following:
         if self._opened_at is not None and now - self._opened_at >= STEADY_S:
             self._breaks = 0
         self._opened_at = None
-        problem = error or Unreachable(f"the events of job {self._job} broke off before its end")
+        problem = error or Unreachable(f"the events of {self._job} broke off before its end")
         pause = pause_before_resend(problem, self._breaks, self._allowed)
         if pause is None:
             raise problem

@@ -65,11 +65,23 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLog:
-    """The last lines that a handler wrote during one attempt at a job."""
+    """The last lines that a handler wrote during one attempt at a job. `printed_at`: when each was printed,
+    in milliseconds since the epoch; empty where that is not known."""
 
     attempt: int
     worker: str
     lines: tuple[str, ...]
+    printed_at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLog:
+    """The last lines that a worker printed, through its processes, whatever it runs. `printed_at` is as of an
+    AttemptLog."""
+
+    worker: str
+    lines: tuple[str, ...]
+    printed_at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ class Poll:
 @dataclass(frozen=True, slots=True)
 class Event:
     """A server-sent event. Its `kind` is chunk, progress, reset or end for a job, and log, skipped, reset or
-    end for the job's logs. `value` is its JSON value.
+    end for the log of a job or a worker. `value` is its JSON value.
 
     A reset means that an attempt was lost: discard the chunks before it.
     """

@@ -34,6 +34,7 @@ from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.jobs.webhooks import Post, Webhooks
+from stoker.control.jobs.worker_logs import WorkerLogs
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.connected_nodes import ConnectedNodes
@@ -140,6 +141,7 @@ class Plane:
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
         )
+        self.worker_logs = WorkerLogs(cluster, self.live_logs, lambda: waiters.closed)
         self.webhooks = Webhooks(
             commits, self.queries, post, changes.webhook_due, clock, events.webhook, settings.spool
         )

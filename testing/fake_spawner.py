@@ -31,6 +31,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.agent.alarm import loop_time
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogTail
 from stoker.agent.interfaces import WorkerExit, WorkerWatcher
@@ -133,7 +134,7 @@ class FakeProcess:
         self._on_gone = on_gone
         self._jobs: dict[AttemptKey, _Job] = {}
         self._unread: deque[Frame] = deque()
-        self.tail = LogTail()
+        self.tail = LogTail(loop_time)
         self._ahead: deque[Frame] = deque()
         self._permissions: int | None = None
         self._timers: set[asyncio.TimerHandle] = set()

@@ -269,7 +269,7 @@ class Released(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log", "log_first")
+    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log", "log_first", "log_at_ms")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +284,7 @@ class Outcome(_message.Message):
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     LOG_FIRST_FIELD_NUMBER: _ClassVar[int]
+    LOG_AT_MS_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -298,7 +299,8 @@ class Outcome(_message.Message):
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     log: _containers.RepeatedScalarFieldContainer[str]
     log_first: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ..., log_first: _Optional[int] = ...) -> None: ...
+    log_at_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ..., log_first: _Optional[int] = ..., log_at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("kind", "unit", "quantity", "nano_usd")
@@ -834,20 +836,24 @@ class Cancel(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LogLines(_message.Message):
-    __slots__ = ("hello", "job", "attempt", "first", "lines", "over")
+    __slots__ = ("hello", "job", "attempt", "first", "lines", "over", "at_ms", "more")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     hello: StreamHello
     job: str
     attempt: int
     first: int
     lines: _containers.RepeatedScalarFieldContainer[str]
     over: bool
-    def __init__(self, hello: _Optional[_Union[StreamHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ...) -> None: ...
+    at_ms: _containers.RepeatedScalarFieldContainer[int]
+    more: bool
+    def __init__(self, hello: _Optional[_Union[StreamHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ..., at_ms: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class StreamHello(_message.Message):
     __slots__ = ("node", "session")

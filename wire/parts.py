@@ -2,15 +2,16 @@
 
 A limit in bytes does not bound the memory of a parsed message: a part may have two bytes and become an object
 of a hundred. Every field of the message and of its inner messages is one part; a payload is one part, however
-long. Counting stops at a limit, so that its cost is bounded, too. Bytes that are not a message are counted as
-far as they can be read; the parser refuses them.
+long. Numbers that a sender packs into one field are a part for each byte. Counting stops at a limit, so that
+its cost is bounded, too. Bytes that are not a message are counted as far as they can be read; the parser
+refuses them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 PARTS_MAX = 64 * 1024
 """No message of the protocol has more parts."""
@@ -22,6 +23,7 @@ UNCOUNTED_BYTES = SMALLEST * PARTS_MAX
 """So few bytes cannot have too many parts: most of the time nothing is counted."""
 
 _LENGTH, _FIXED64, _FIXED32, _VARINT = 2, 1, 5, 0
+_TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 class PartCounter:
@@ -44,7 +46,9 @@ class PartCounter:
                     if shape == _LENGTH:
                         length, at = _varint(data, at)
                         nested = inner.get(tag >> 3)
-                        if nested is not None and length:
+                        if nested is NUMBERS:
+                            found = min(found + min(length, end - at), most + 1)
+                        elif nested is not None and length:
                             inside.append((at, min(at + length, end), nested))
                         at += length
                     elif shape == _VARINT:
@@ -59,7 +63,10 @@ class PartCounter:
 
 
 _Inner = dict[int, Any]
-"""The fields of a message that are messages themselves: their inner fields by field number."""
+"""By field number: the inner fields of those fields that are messages themselves, and NUMBERS for lists of
+numbers."""
+
+NUMBERS: _Inner = {}
 
 
 def _inner(kind: Descriptor, known: dict[str, _Inner]) -> _Inner:
@@ -68,6 +75,8 @@ def _inner(kind: Descriptor, known: dict[str, _Inner]) -> _Inner:
         for field in kind.fields:
             if field.message_type is not None:
                 inner[field.number] = _inner(field.message_type, known)
+            elif field.is_repeated and field.type not in _TEXTS:
+                inner[field.number] = NUMBERS
     return known[kind.full_name]
 
 

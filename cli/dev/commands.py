@@ -102,13 +102,17 @@ def logs(
         str | None, typer.Argument(help="Its name or id; all endpoints of the app by default.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
+    worker: Annotated[
+        str | None, typer.Option(help="All that this worker prints, whatever it runs; its id.")
+    ] = None,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Prints what the functions of the app's endpoints print."""
+    """Prints what jobs of queue endpoints and workers of load-balancing ones print, with the time of each
+    line."""
     from stoker.cli.dev.logs import show_logs
 
-    show_logs(url, data_dir, endpoint, follow=follow)
+    show_logs(url, data_dir, endpoint, worker, follow=follow)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -117,4 +121,4 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=examples("stoker init caption"))(init)
     app.command(epilog=examples("stoker deploy", "stoker deploy caption"))(deploy)
     app.command(epilog=examples("stoker undeploy caption --yes"))(undeploy)
-    app.command(epilog=examples("stoker logs caption --follow"))(logs)
+    app.command(epilog=examples("stoker logs caption --follow", "stoker logs caption --worker oqk7ao1"))(logs)

@@ -1,10 +1,10 @@
-"""The output of followed attempts, as their agents send it: bounded, in memory, for readers that follow.
+"""The output of followed attempts and workers, as their agents send it: bounded, in memory, for readers.
 
     first reader ──> its node receives: wanted ──LogLines──> Ring ──> readers
     last reader goes ──LINGER_S without another──> no longer wanted, forgotten
 
-Nothing is stored here: what is kept of an attempt comes with its outcome. A node without a stream of logs (an
-older agent) receives no request, and its attempts' rings stay empty.
+Nothing is stored here: what is kept of an attempt comes with its outcome, and nothing is of a worker. A node
+without a stream of logs (an older agent) receives no request, and its rings stay empty.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from stoker.control.rules.nodes.validation import InvalidReport, printed
+from stoker.control.rules.streams import LogLine, numbered
 from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello
 from stoker.wire.streams import ControlLogs, StreamEnded
 
@@ -30,28 +31,30 @@ HELLO_S = 10.0
 
 
 class Ring:
-    """The last lines of one attempt, numbered. `over`: nothing follows."""
+    """The last lines of one attempt or worker, numbered. `over`: nothing follows. `caught_up`: what its agent
+    remembered when it was asked is here."""
 
     def __init__(self) -> None:
-        self._lines: deque[tuple[int, str]] = deque()
+        self._lines: deque[LogLine] = deque()
         self._characters = 0
         self.next = 0
         self.over = False
-        self.fed = False
+        self.fed = self.caught_up = False
         self.readers: list[asyncio.Event] = []
         self.forgetting: asyncio.TimerHandle | None = None
 
     def feed(self, report: LogLines) -> None:
         """Takes in lines. Lines that came before, on a stream that broke, are not taken twice."""
-        for number, line in enumerate(report.lines, report.first):
-            if number >= self.next:
-                self._lines.append((number, line))
-                self._characters += len(line)
-                self.next = number + 1
+        for line in numbered(report.first, report.lines, report.at_ms):
+            if line.n >= self.next:
+                self._lines.append(line)
+                self._characters += len(line.text)
+                self.next = line.n + 1
         self.next = max(self.next, report.first)
         while len(self._lines) > RING_LINES or self._characters > RING_CHARACTERS:
-            self._characters -= len(self._lines.popleft()[1])
+            self._characters -= len(self._lines.popleft().text)
         self.fed = True
+        self.caught_up = self.caught_up or not report.more
         self.over = self.over or report.over
         self.ring()
 
@@ -59,13 +62,13 @@ class Ring:
         for reader in self.readers:
             reader.set()
 
-    def after(self, number: int) -> list[tuple[int, str]]:
+    def after(self, number: int) -> list[LogLine]:
         """Returns the lines that are kept and come after this one, oldest first."""
-        return [(n, line) for n, line in self._lines if n > number]
+        return [line for line in self._lines if line.n > number]
 
 
 class LiveLogs:
-    """The rings of all followed attempts, and the streams that fill them. `accept` returns why the holder of
+    """The rings of all that is followed, and the streams that fill them. `accept` returns why the holder of
     a token may not send the logs of the node that its Hello names."""
 
     def __init__(self, accept: Callable[[StreamHello, str], Awaitable[str | None]]) -> None:
@@ -80,7 +83,7 @@ class LiveLogs:
 
     @contextmanager
     def reading(self, key: AttemptKey, node: str, changed: asyncio.Event) -> Iterator[Ring]:
-        """Yields the attempt's ring; `changed` is set when something is new in it."""
+        """Yields the ring of an attempt or a worker; `changed` is set when something is new in it."""
         _, ring = self._rings.setdefault(key, (node, Ring()))
         if ring.forgetting is not None:
             ring.forgetting.cancel()

@@ -8,14 +8,14 @@ lost in between. Of an attempt on a node that sends no lines, the tail comes whe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from stoker.control import store
 from stoker.control.errors import NotFound
 from stoker.control.jobs.live_logs import LiveLogs, Ring
-from stoker.control.rules.streams import AttemptLog, LogEvent
+from stoker.control.rules.streams import AttemptLog, LogEvent, LogLine
 from stoker.control.rules.types import Endpoint, JobView
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
@@ -39,14 +39,14 @@ class LogPosition:
             yield LogEvent("reset", attempt)
         self.attempt, self.n = attempt, -1
 
-    def give(self, lines: list[tuple[int, str]]) -> Iterator[LogEvent]:
-        for n, line in lines:
+    def give(self, lines: Iterable[LogLine]) -> Iterator[LogEvent]:
+        for n, line, at_ms in lines:
             if n <= self.n:
                 continue
             if n > self.n + 1:
                 yield LogEvent("skipped", self.attempt, n - 1, lines=n - self.n - 1)
             self.n = n
-            yield LogEvent("log", self.attempt, n, line)
+            yield LogEvent("log", self.attempt, n, line, at_ms=at_ms)
 
 
 async def follow_logs(
@@ -103,7 +103,7 @@ def _ended(position: LogPosition, log: AttemptLog, ring: Ring | None) -> Iterato
     if ring is not None:
         yield from position.give(ring.after(position.n))
     if ring is None or not ring.over:
-        yield from position.give(list(enumerate(log.lines, log.first)))
+        yield from position.give(log.numbered())
 
 
 async def _along(

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.streams import AttemptLog, StoredChunk
+from stoker.control.rules.streams import AttemptLog, LogLine, StoredChunk
 from stoker.control.rules.types import EndpointHealth, JobView, Page
 
 Record = dict[str, Any]
@@ -101,12 +101,24 @@ def page(found: Page) -> Record:
 
 def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
     """Returns the answer to `/logs`."""
-    return {
-        "id": job,
-        "logs": [
-            {"attempt": log.attempt, "worker": log.worker, "lines": list(log.lines)} for log in attempts
-        ],
-    }
+    return {"id": job, "logs": [_log(attempt) for attempt in attempts]}
+
+
+def _log(attempt: AttemptLog) -> Record:
+    fields: Record = {"attempt": attempt.attempt, "worker": attempt.worker, "lines": list(attempt.lines)}
+    return fields | ({"printedAt": list(attempt.times)} if attempt.times else {})
+
+
+def worker_log(worker: str, lines: Sequence[LogLine]) -> Record:
+    """Returns what a worker printed last; `printedAt` only where all times are known."""
+    fields: Record = {"id": worker, "lines": [line.text for line in lines]}
+    times = [line.at_ms for line in lines]
+    return fields if None in times else fields | {"printedAt": times}
+
+
+def log_line(line: str, at_ms: int | None) -> Record:
+    """Returns the data of an event of one line of a log."""
+    return {"line": line} if at_ms is None else {"line": line, "printedAt": at_ms}
 
 
 def webhook_body(view: JobView, input_json: bytes) -> bytes:

@@ -5,7 +5,10 @@ Plain frozen data, as in `control.rules.types`; `control.http.calls.event_stream
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 
 from stoker.control.rules.types import JobView
 from stoker.wire.messages import Ref
@@ -53,20 +56,41 @@ class StreamEvent:
     ref: Ref | None = None
 
 
+class LogLine(NamedTuple):
+    """A line of a log, with its number. `at_ms`: when it was printed, since the epoch; None if that is not
+    known."""
+
+    n: int
+    text: str
+    at_ms: int | None = None
+
+
+def numbered(first: int, lines: Sequence[str], times: Sequence[int]) -> list[LogLine]:
+    """Returns the lines, the first with this number; `times` has a time for each line, or is empty."""
+    return [LogLine(n, *both) for n, both in enumerate(zip_longest(lines, times), first)]
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptLog:
-    """The last lines that a handler wrote during one attempt; `first` counts those that came before."""
+    """The last lines that a handler wrote during one attempt; `first` counts those that came before. `times`:
+    when each was printed, in milliseconds since the epoch; empty where the node did not say."""
 
     attempt: int
     worker: str
     lines: tuple[str, ...]
     first: int = 0
+    times: tuple[int, ...] = ()
+
+    def numbered(self) -> list[LogLine]:
+        """Returns the lines with their numbers and times."""
+        return numbered(self.first, self.lines, self.times)
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A server-sent event of a job's logs. Ids read `attempt-n`. `reset`: a new attempt begins; `skipped`:
-    this many `lines` up to this one were deleted."""
+    """A server-sent event of the log of a job or a worker. Ids read `attempt-n`, with 0 for a worker.
+    `reset`: a new attempt begins; `skipped`: this many `lines` up to this one were deleted. `at_ms`: when the
+    line was printed, if that is known. The `end` has the job's `view`, or the name of the `worker`."""
 
     kind: str  # log, skipped, reset, end
     attempt: int
@@ -74,3 +98,5 @@ class LogEvent:
     line: str = ""
     lines: int = 0
     view: JobView | None = None
+    at_ms: int | None = None
+    worker: str = ""

@@ -54,6 +54,11 @@ def moment(milliseconds: int | None) -> str:
         return "–"
 
 
+def log_line(line: str, printed_at: int | None = None) -> str:
+    """Returns a line of a log after its time, in UTC to the second, if that is known."""
+    return line if printed_at is None else f"{moment(printed_at).rpartition(' ')[2]} {line}"
+
+
 def cost_of(output: Any) -> str:
     """Returns the cost that an output names, in US dollars, or an empty text."""
     cost = output.get("cost") if isinstance(output, Mapping) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from itertools import zip_longest
 from typing import Any
 
 from nicegui import events, ui
@@ -149,8 +150,9 @@ class JobView:
         self._log = ui.log(max_lines=LOG_LINES_MOST).classes("w-full h-64")
         await self._show()
         if self._record.ended:
-            for lines in await self._attempts():
-                self._push(lines.lines)
+            for one in await self._attempts():
+                for line, printed_at in zip_longest(one.lines, one.printed_at):
+                    self._log.push(words.log_line(line, printed_at))
         else:
             ui.timer(0.1, self._follow, once=True)
             ui.timer(0.1, self._follow_logs, once=True)
@@ -158,10 +160,6 @@ class JobView:
 
     async def _attempts(self) -> Any:
         return await attempt(lambda: self._connection.client.logs(self._endpoint, self._record.id)) or ()
-
-    def _push(self, lines: Any) -> None:
-        for line in lines:
-            self._log.push(line)
 
     async def _show(self) -> None:
         record, runs = self._record, self._connection.rights.runs(self._endpoint)
@@ -216,7 +214,8 @@ class JobView:
             async with aclosing(lines) as happened:
                 async for event in happened:
                     if event.kind == "log":
-                        self._log.push(str(event.value["line"]))
+                        line = words.log_line(str(event.value["line"]), event.value.get("printedAt"))
+                        self._log.push(line)
         except ClientError as error:
             self._log.push(f"the log cannot be followed: {error}")
 

@@ -31,6 +31,7 @@ from stoker.client import (
     TooLarge,
     Unauthorized,
     Unavailable,
+    WorkerLog,
 )
 from tests.certificates import make_certificate
 from tests.client.service import Service, ok, refused, waiting
@@ -188,10 +189,20 @@ def test_cancel_retry_purge_and_health(connect: Connect) -> None:
 
 
 def test_logs_are_reported_attempt_by_attempt(connect: Connect) -> None:
-    body = {"id": "j", "logs": [{"attempt": 1, "worker": "w", "lines": ["a", "b"]}]}
-    client, service = connect(ok(body))
-    assert client.logs("echo", "j") == (AttemptLog(1, "w", ("a", "b")),)
+    first = {"attempt": 1, "worker": "w", "lines": ["a", "b"]}
+    second = first | {"attempt": 2, "printedAt": [5, 6]}
+    client, service = connect(ok({"id": "j", "logs": [first, second]}))
+    assert client.logs("echo", "j") == (
+        AttemptLog(1, "w", ("a", "b")),
+        AttemptLog(2, "w", ("a", "b"), (5, 6)),
+    )
     assert service.request_lines() == ["GET /v2/echo/logs/j"]
+
+
+def test_the_last_lines_of_a_worker(connect: Connect) -> None:
+    client, service = connect(ok({"id": "w/1", "lines": ["a", "b"], "printedAt": [5, 6]}))
+    assert client.worker_log("my app", "w/1") == WorkerLog("w/1", ("a", "b"), (5, 6))
+    assert service.request_lines() == ["GET /v1/endpoints/my%20app/workers/w%2F1/logs"]
 
 
 def test_one_page_of_requests(connect: Connect) -> None:

@@ -115,7 +115,7 @@ def test_the_tries_are_bounded_and_the_pauses_grow(connect: Connect) -> None:
 
 def test_connections_that_bring_nothing_new_do_not_go_on_for_ever(connect: Connect) -> None:
     client, service = connect(*[says(progress(1), progress(2)) for _ in range(6)])
-    with pytest.raises(Unreachable, match="the events of job j broke off before its end"):
+    with pytest.raises(Unreachable, match="the events of j broke off before its end"):
         list(client.events("echo", "j"))
     assert service.all_used()
 
@@ -189,6 +189,16 @@ def test_events_of_another_shape_are_reported(connect: Connect, text: str) -> No
 
 def line(number: str, text: str) -> str:
     return f'event: log\nid: {number}\ndata: {{"line": "{text}"}}\n\n'
+
+
+def test_the_log_of_a_worker_is_followed_over_a_break_too(connect: Connect) -> None:
+    gone = 'event: end\ndata: {"id": "w"}\n\n'
+    client, service = connect(
+        says(line("0-0", "a"), error=CUT), says(line("0-0", "a"), line("0-1", "b"), gone)
+    )
+    assert values_of(list(client.worker_log("echo", "w", follow=True))) == [("log", "a"), ("log", "b"), "end"]
+    assert last_ids(service) == [None, "0-0"]
+    assert [request.url.path for request in service.requests] == ["/v1/endpoints/echo/workers/w/logs"] * 2
 
 
 def test_logs_are_followed_over_a_break_to_their_end(connect: Connect) -> None:

@@ -111,6 +111,7 @@ def test_what_a_second_time_would_change_is_sent_once(
         ("status", ("echo", "j"), QUEUED),
         ("cancel", ("echo", "j"), QUEUED),
         ("logs", ("echo", "j"), {"id": "j", "logs": []}),
+        ("worker_log", ("echo", "w"), {"id": "w", "lines": []}),
         ("requests", ("echo",), {"requests": [], "cursor": None}),
         ("health", ("echo",), {"jobs": {}, "workers": {}}),
     ],

@@ -47,6 +47,9 @@ def test_sizes_costs_and_counts() -> None:
     assert words.cost_of({"cost": "free"}) == ""
     assert words.counted({"idle": 1, "running": 2, "other": 3}, "running", "idle") == "2 running, 1 idle"
     assert words.counted({"idle": 0}) == "none"
+    assert words.log_line("loading") == "loading"
+    assert words.log_line("loading", 1_764_292_471_207) == "01:14:31 loading"
+    assert words.log_line("loading", 1 << 70) == "– loading"
 
 
 def test_a_timeline_tells_lost_attempts_before_the_last_one() -> None:

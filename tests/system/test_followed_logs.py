@@ -26,13 +26,15 @@ def test_lines_arrive_as_they_are_printed_and_stay_when_the_job_has_ended(tmp_pa
             if event.kind == "log":
                 printed, _, text = event.value["line"].partition(" ")
                 waits.append(time.time() - float(printed))
+                assert -0.01 < event.value["printedAt"] / 1000 - float(printed) < 5
                 seen.append((event.id, text))
         assert seen == [(f"1-{n}", f"line {n}") for n in range(100)]
         assert event.value == {"id": job, "status": "COMPLETED"}
         late = [e.id for e in stoker.logs("prints", job, follow=True, after="1-97")]
         assert late[:2] == ["1-98", "1-99"]
         kept = stoker.logs("prints", job)
-        assert len(kept[0].lines) == 100
+        assert len(kept[0].lines) == len(kept[0].printed_at) == 100
+        assert abs(kept[0].printed_at[0] / 1000 - float(kept[0].lines[0].split()[0])) < 5
         _flooded(stack, stoker)
     # The first lines may have been printed before the reader came.
     quantiles = statistics.quantiles(waits[20:], n=100)

@@ -61,6 +61,13 @@ def test_no_field_packs_numbers(kind: type[Any]) -> None:
         todo += [one for one in inner if one.full_name not in seen]
 
 
+def test_numbers_that_a_sender_packs_are_many_parts() -> None:
+    packed = bytes((7 << 3 | 2, 100)) + bytes(100)
+    assert len(agent_pb2.LogLines.FromString(packed).at_ms) == 100
+    counter = PartCounter(agent_pb2.LogLines.DESCRIPTOR)
+    assert [counter.count(packed, most) for most in (1000, 50)] == [101, 51]
+
+
 def test_a_message_of_too_many_parts_is_not_parsed() -> None:
     decoder = codec.Decoder(FromAgent)
     tiny = agent_pb2.FromAgent(reports=[agent_pb2.Report()] * (PARTS_MAX + 1)).SerializeToString()

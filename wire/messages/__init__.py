@@ -19,8 +19,8 @@ caller and the handler parses what it need not read.
              <------------------------------  stopping  this control process ends: reconnect soon
 
     on a second stream, per session
-      LogLines  --------------------------->            first the sender, then lines of followed attempts
-             <------------------------------  LogWanted which attempts are followed now
+      LogLines  --------------------------->            first the sender, then lines of what is followed
+             <------------------------------  LogWanted which attempts and workers are followed now
 
     on a third stream, if Welcome asks for one
       TunnelPieces  <---------------------->            first the sender, then connections to http workers
@@ -80,6 +80,7 @@ from stoker.wire.messages.logs import (
     LogLines,
     LogWanted,
     StreamHello,
+    log_of_worker,
 )
 from stoker.wire.messages.shared import (
     PROTOCOL,

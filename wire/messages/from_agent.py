@@ -180,6 +180,7 @@ class Outcome:
     artifacts: tuple[Artifact, ...] = ()
     log: tuple[str, ...] = ()
     log_first: int = 0
+    log_at_ms: tuple[int, ...] = ()
 
 
 @record(frozen=True, slots=True)

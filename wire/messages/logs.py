@@ -15,10 +15,16 @@ class StreamHello:
     session: int
 
 
+def log_of_worker(worker: str) -> AttemptKey:
+    """Returns the key under which all that a worker prints is followed: attempts count from 1."""
+    return AttemptKey(worker, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """Lines of one attempt, counted from 0. `first` is the number of the first line; a gap before it means
-    lines were left out. `over`: no more lines follow."""
+    """Lines of one attempt or worker, counted from 0. `first` is the number of the first line; a gap before
+    it means lines were left out. `over`: no more lines follow; `more`: others wait to be sent. `at_ms`: when
+    each line was printed, since the epoch; empty where that is not known."""
 
     hello: StreamHello | None = None
     job: str = ""
@@ -26,6 +32,8 @@ class LogLines:
     first: int = 0
     lines: tuple[str, ...] = ()
     over: bool = False
+    at_ms: tuple[int, ...] = ()
+    more: bool = False
 
     @property
     def key(self) -> AttemptKey:

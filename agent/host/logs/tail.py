@@ -1,16 +1,18 @@
 """The tail of a worker's log: its pipe, read on the loop, and the last lines, however much the worker prints.
 
 A line is cut at LINE_MAX bytes. Of a line that was overwritten with carriage returns (a progress bar) the
-last version counts. KEPT lines are remembered, WATCHED lines while there is a watcher. What an attempt
-printed is what came after it began to listen.
+last version counts. Its time is that at which its end was read. KEPT lines are remembered, WATCHED lines
+while there is a watcher. What an attempt printed is what came after it began to listen.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from stoker.wire.records import record
 
@@ -25,18 +27,29 @@ READS_MAX = 4
 WRITABLE = 0o622
 
 
-class LogTail:
-    """`kept` are the last of `count` lines; `open` is the line that has no end yet, cut. Lines that will not
-    be kept are not processed. `drain` reads what waits in the worker's pipe, once there is one."""
+class Line(NamedTuple):
+    """A line, and when it was printed: milliseconds since the epoch."""
 
-    def __init__(self) -> None:
-        self.kept: deque[bytes] = deque(maxlen=KEPT)
+    at_ms: int
+    text: str
+
+
+class LogTail:
+    """`kept` are the last of `count` lines, each with its time; `open` is the line that has no end yet, cut.
+    Lines that will not be kept are not processed. `drain` reads what waits in the worker's pipe, once there
+    is one. `wall` returns seconds since the epoch."""
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self.kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self.open = b""
         self.count = 0
+        self._wall = wall
+        self._read_ms = 0
         self.drain: Callable[[], object] = lambda: None
         self._watchers: list[Callable[[], None]] = []
 
     def feed(self, data: bytes) -> None:
+        self._read_ms = int(self._wall() * 1000)
         *whole, rest = data.split(b"\n")
         if not whole:
             self.open = _last_writing(self.open + rest)[:LINE_MAX]
@@ -51,7 +64,7 @@ class LogTail:
             on_lines()
 
     def close(self) -> None:
-        """Keeps the last line, which may have no end."""
+        """Keeps the last line, which may have no end; it was printed when its last part was."""
         if self.open:
             self._keep(self.open)
         self.open = b""
@@ -81,11 +94,16 @@ class LogTail:
 
     def _keep(self, line: bytes) -> None:
         self.count += 1
-        self.kept.append(line)
+        self.kept.append((self._read_ms, line))
+
+    @property
+    def open_line(self) -> tuple[int, bytes]:
+        """The line that has no end yet, with the time of its last part."""
+        return self._read_ms, self.open
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(map(_text, self.kept))[-KEPT:]
+        return tuple(_text(line) for _, line in self.kept)[-KEPT:]
 
 
 @record(frozen=True, slots=True)
@@ -96,7 +114,7 @@ class TailListener:
     tail: LogTail
     begin: int
 
-    def after(self, position: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
+    def after(self, position: int, *, whole: bool = True) -> tuple[int, tuple[Line, ...]]:
         """Returns the lines from `position` on, counted from 0, that are remembered, and the position of the
         first of them: a later one where some lines are lost. With `whole`, a line that has no end yet is left
         out."""
@@ -104,9 +122,10 @@ class TailListener:
         tail.drain()
         end, lines = tail.count, [*tail.kept]
         if tail.open and not whole:
-            end, lines = end + 1, [*lines, tail.open]
+            end, lines = end + 1, [*lines, tail.open_line]
         new = min(end - self.begin - position, len(lines))
-        return end - new - self.begin, tuple(map(_text, lines[-new:])) if new else ()
+        found = lines[-new:] if new else []
+        return end - new - self.begin, tuple([Line(at_ms, _text(line)) for at_ms, line in found])
 
     def watch(self, on_lines: Callable[[], None]) -> Callable[[], None]:
         return self.tail.watch(on_lines)
@@ -129,6 +148,10 @@ class LogPipe:
         os.set_blocking(fd, False)
         loop.add_reader(fd, self._read)
         tail.drain = self.drain
+
+    def feed_to(self, tail: LogTail) -> None:
+        """Feeds this tail from now on, in place of the one before."""
+        self._tail, tail.drain = tail, self.drain
 
     def _read(self) -> None:
         self.drain(1)

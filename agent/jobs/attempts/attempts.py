@@ -15,7 +15,7 @@ from typing import Any
 from stoker.agent import worker_frames
 from stoker.agent.alarm import Alarm
 from stoker.agent.host.devices.watch import DeviceWatch
-from stoker.agent.host.logs.tail import TailListener
+from stoker.agent.host.logs.tail import Line, TailListener
 from stoker.agent.interfaces import Inputs, Objects, Scratch
 from stoker.agent.jobs.attempts import events as ev
 from stoker.agent.jobs.attempts.attempt_machine import begin, phase, step, wake_at
@@ -72,7 +72,7 @@ class Attempts:
         self._discarded = False
         self.upload_failures = 0
         self.closed: str | None = None
-        self.logs = LogFollow(self._attempts)
+        self.logs = LogFollow(self._attempts, workers)
         self.moved = asyncio.Event()
 
     # -- what control sends
@@ -373,7 +373,7 @@ class Attempts:
         now, worker, printed = self._time(), attempt.worker, attempt.printed
         job_ended = attempt.ended is not None
         attempt.ended, attempt.input, attempt.printed = attempt.ended or now, None, None
-        lines: Sequence[str] = ()
+        lines: Sequence[Line] = ()
         if printed is not None:
             first, lines = printed.after(0, whole=False)
         if lines:

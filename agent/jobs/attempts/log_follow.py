@@ -1,7 +1,10 @@
-"""Sends what followed attempts print, as it is printed, on a stream of its own.
+"""Sends what followed attempts and workers print, as it is printed, on a stream of its own.
 
     wanted ──> it runs here: watched ──new lines──> LogLines ... ──it leaves its worker──> the last, `over`
        └──> not yet: watched once it begins           └── no longer wanted: forgotten
+
+A worker is followed from its first process to its last, and the first message about it comes at once, with no
+lines if there are none.
 
 Nothing is queued here: lines are taken from the worker's log tail when the stream has room. A worker that
 prints faster than that loses lines, and the line numbers show how many.
@@ -12,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stoker.agent.host.logs import attempt_log
-from stoker.agent.host.logs.tail import TailListener
+from stoker.agent.host.logs.tail import Line, TailListener
+from stoker.agent.host.logs.worker_log import WorkerLog
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
-from stoker.wire.messages import AttemptKey, LogLines, StreamHello
+from stoker.agent.workers.lifecycle.worker import Worker
+from stoker.wire.messages import AttemptKey, LogLines, StreamHello, log_of_worker
 from stoker.wire.streams import AgentLogs, HasLogs, NoLogs, StreamEnded
 
 log = logging.getLogger(__name__)
@@ -27,25 +32,32 @@ BATCH_BYTES = 64 * 1024
 AGAIN_S = 1.0
 
 
+Lines = Sequence[Line]
+
+
 @dataclass(slots=True)
 class _Followed:
-    """`position` is the next line's in the worker's log tail, `number` the one that it is sent with. They
-    differ where lines of other jobs are left out."""
+    """`own` leaves out the lines of other jobs. `position` is the next line's in `printed`, `number` the one
+    that it is sent with; they differ where lines were left out. `awaited`: the next message is sent even
+    without lines."""
 
-    attempt: RunningAttempt
-    printed: TailListener
-    stop: Callable[[], None]
+    key: AttemptKey
+    printed: TailListener | WorkerLog
+    own: Callable[[Lines], Lines]
+    secrets: Iterable[str]
+    awaited: bool = False
+    stop: Callable[[], None] = lambda: None
     position: int = 0
     number: int = 0
     more: bool = True
 
 
 class LogFollow:
-    """Lives as long as the agent; `run` for one session. `attempts` are those of this node. `wanted` are the
-    keys that control follows, `followed` those of them that run here."""
+    """Lives as long as the agent; `run` for one session. `attempts` and `workers` are those of this node.
+    `wanted` are the keys that control follows, `followed` those of them that run here."""
 
-    def __init__(self, attempts: Mapping[AttemptKey, RunningAttempt]) -> None:
-        self._attempts = attempts
+    def __init__(self, attempts: Mapping[AttemptKey, RunningAttempt], workers: Mapping[str, Worker]) -> None:
+        self._attempts, self._workers = attempts, workers
         self.wanted: frozenset[AttemptKey] = frozenset()
         self.followed: dict[AttemptKey, _Followed] = {}
         self._last: deque[LogLines] = deque()
@@ -60,26 +72,38 @@ class LogFollow:
         for key in self.wanted - self.followed.keys():
             if (attempt := self._attempts.get(key)) is not None:
                 self.begin(attempt)
+        self.begin_workers()
 
-    # -- what attempts do
+    # -- what attempts and workers do
 
     def begin(self, attempt: RunningAttempt) -> None:
-        printed = attempt.printed
-        if attempt.key in self.followed or printed is None:
-            return
-        followed = _Followed(attempt, printed, lambda: None)
-        followed.stop = printed.watch(lambda: self._on_lines(followed))
-        self.followed[attempt.key] = followed
+        if attempt.key not in self.followed and (printed := attempt.printed) is not None:
+            self._follow(_Followed(attempt.key, printed, attempt.own_lines, attempt.worker.secrets))
+
+    def begin_workers(self) -> None:
+        """Follows the workers that are wanted and here. To be called after workers have come."""
+        for key in self.wanted - self.followed.keys():
+            worker = self._workers.get(key.job)
+            if worker is not None and key == log_of_worker(worker.name):
+                self._follow(_Followed(key, worker.log, lambda lines: lines, worker.secrets, awaited=True))
+
+    def _follow(self, followed: _Followed) -> None:
+        followed.stop = followed.printed.watch(lambda: self._on_lines(followed))
+        self.followed[followed.key] = followed
         self._wake.set()
 
     def end(self, key: AttemptKey) -> None:
-        """Ends following an attempt. To be called before the attempt leaves its worker."""
+        """Ends following an attempt or a worker. To be called before an attempt leaves its worker."""
         followed = self.followed.pop(key)
         followed.stop()
         while (lines := self._next(followed, whole=False)) is not None:
             self._last.append(lines)
-        self._last.append(LogLines(None, *_about(followed), followed.number, (), over=True))
+        self._last.append(LogLines(None, key.job, key.attempt, followed.number, (), over=True))
         self._wake.set()
+
+    def worker_gone(self, worker: str) -> None:
+        if (key := log_of_worker(worker)) in self.followed:
+            self.end(key)
 
     def _on_lines(self, followed: _Followed) -> None:
         followed.more = True
@@ -88,8 +112,8 @@ class LogFollow:
     # -- what is sent
 
     def take(self) -> LogLines | None:
-        """Returns the next message. Attempts take turns, so one that prints much does not delay the
-        others."""
+        """Returns the next message. Those that are followed take turns, so one that prints much does not
+        delay the others."""
         if self._last:
             return self._last.popleft()
         for key, followed in list(self.followed.items()):
@@ -102,13 +126,15 @@ class LogFollow:
         first, printed = followed.printed.after(followed.position, whole=whole)
         batch = _fitting(printed)
         followed.more = len(printed) > len(batch)
-        if not batch:
+        if not batch and not followed.awaited:
             return None
-        number = followed.number + first - followed.position
-        attempt = followed.attempt
-        own = attempt_log.cleaned(attempt.own_lines(batch), attempt.worker.secrets)
+        followed.awaited = False
+        key, number = followed.key, followed.number + first - followed.position
+        own = followed.own(batch)
+        texts = attempt_log.cleaned([line.text for line in own], followed.secrets)
         followed.position, followed.number = first + len(batch), number + len(own)
-        return LogLines(None, *_about(followed), number, own)
+        times = tuple(line.at_ms for line in own)
+        return LogLines(None, key.job, key.attempt, number, texts, at_ms=times, more=followed.more)
 
     # -- the stream
 
@@ -155,15 +181,11 @@ class LogFollow:
                 await asyncio.sleep(0)  # others first: reports, frames
 
 
-def _fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
+def _fitting(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     """Returns the first lines that fit in one message, at least one."""
     size = 0
     for n, line in enumerate(lines):
-        size += 4 * min(len(line), attempt_log.LINE_MAX) + 8
+        size += 4 * min(len(line.text), attempt_log.LINE_MAX) + 16
         if n and size > BATCH_BYTES:
             return lines[:n]
     return lines
-
-
-def _about(followed: _Followed) -> tuple[str, int]:
-    return followed.attempt.key.job, followed.attempt.key.attempt

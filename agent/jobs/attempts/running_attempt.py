@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from stoker.agent.alarm import Alarm
 from stoker.agent.host.logs import attempt_log
-from stoker.agent.host.logs.tail import TailListener
+from stoker.agent.host.logs.tail import Line, TailListener
 from stoker.agent.jobs.attempts.chunk_stream import ChunkStream
 from stoker.agent.jobs.attempts.events import Verdict
 from stoker.agent.jobs.attempts.states import State, Waiting
@@ -56,7 +56,7 @@ class RunningAttempt:
     stream: ChunkStream | None = None
     fetches: Fetches | None = None
     printed: TailListener | None = None
-    log: tuple[str, ...] = ()
+    log: tuple[Line, ...] = ()
     log_first: int = 0
     output_with_error: bytes | None = None
     ran_with_others: bool = False
@@ -95,16 +95,19 @@ class RunningAttempt:
             bucket["objectPath"] = folder
         return {"s3Config": bucket}
 
-    def keep_log(self, first: int, lines: Sequence[str]) -> None:
+    def keep_log(self, first: int, lines: Sequence[Line]) -> None:
         """Keeps what it printed, from the line `first` on, for its outcome."""
-        self.log = attempt_log.last_lines(self.own_lines(lines), self.worker.secrets)
+        own = self.own_lines(lines)
+        last = attempt_log.last_lines([line.text for line in own], self.worker.secrets)
+        times = [line.at_ms for line in own[len(own) - len(last) :]]
+        self.log = tuple(map(Line, times, last))
         self.log_first = first + len(lines) - len(self.log)
 
-    def own_lines(self, lines: Sequence[str]) -> Sequence[str]:
+    def own_lines(self, lines: Sequence[Line]) -> Sequence[Line]:
         """Returns the lines without those that a protocol worker marks as another job's."""
         if self.worker.spec.kind != "protocol":
             return lines
-        return [line for line in lines if attempt_log.job_of(line) in (None, self.assign.job)]
+        return [line for line in lines if attempt_log.job_of(line.text) in (None, self.assign.job)]
 
     def close(self) -> None:
         """Stops its transfers, and closes its files."""
@@ -174,8 +177,9 @@ class RunningAttempt:
             execution_ms=execution_ms,
             spans=spans,
             artifacts=tuple(payload.uploaded[n] for n in sorted(payload.uploaded)) if completed else (),
-            log=self.log,
+            log=tuple(line.text for line in self.log),
             log_first=self.log_first,
+            log_at_ms=tuple(line.at_ms for line in self.log),
         )
 
 

@@ -124,7 +124,7 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
             size += len(value)
         case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log):
             size += _OVERHEAD * (len(spans) + 2 * len(artifacts)) + len(output or b"")
-            size += 4 * (len(error or "") + sum(map(len, log)))
+            size += 4 * (len(error or "") + sum(map(len, log))) + 8 * len(log)
         case WorkerState(reason=reason, log_tail=tail) | PodState(reason=reason, log_tail=tail):
             size += 4 * (len(reason) + sum(map(len, tail)))
         case Refused(reason=reason):

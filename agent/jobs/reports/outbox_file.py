@@ -137,6 +137,7 @@ def _unpacked(fields: dict[str, Any]) -> ReportBody:
     fields["output"] = None if output is None else base64.b64decode(output)
     fields["output_ref"] = _ref(fields["output_ref"])
     fields["log"] = tuple(fields.get("log", ()))
+    fields["log_at_ms"] = tuple(fields.get("log_at_ms", ()))
     fields["spans"] = tuple(Span(**span) for span in fields["spans"])
     fields["artifacts"] = tuple(Artifact(**artifact) for artifact in fields["artifacts"])
     return Outcome(**fields)

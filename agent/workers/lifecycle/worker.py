@@ -14,6 +14,7 @@ from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs import attempt_log, redaction
 from stoker.agent.host.logs.tail import TailListener
+from stoker.agent.host.logs.worker_log import WorkerLog
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.lifecycle import process_machine, restarts, usage
 from stoker.agent.workers.lifecycle.metering import Metering
@@ -48,6 +49,7 @@ class Worker:
         self.waiting: dict[AttemptKey, None] = {}
         self.occupied_at = 0.0
         self.wanted = True
+        self.log = WorkerLog()
         self.secrets = KnownSecrets(redaction.secrets_of(spec.env, spec.hidden))
         self._context = context
         self._reported = ReportedState(spec, context.report)
@@ -249,6 +251,7 @@ class Worker:
         context.devices.started(self.name, names)
         self._metering.began()
         self._life, commands = begin(self.spec, process, devices, context, self._replace)
+        self.log.begin(process.tail)
         if context.paused():
             process.pause()
         try:
@@ -385,6 +388,7 @@ class Worker:
         assert isinstance(exited, process_machine.Exited)
         self._context.devices.ended(self.name, self.spec.devices)
         self._metering.ended()
+        self.log.end()
         self._life = None
         self._alarm.set(None)
         unbegun = life.withdraw()

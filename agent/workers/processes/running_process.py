@@ -97,6 +97,11 @@ class LocalProcess:
     def pid(self) -> int:
         return self._child.pid
 
+    def print_to(self, tail: LogTail) -> None:
+        """Uses this tail from now on. To be called before it has printed."""
+        self.tail = tail
+        self._log.feed_to(tail)
+
     def pause(self) -> None:
         if self._frames is not None:
             self._frames.pause()

@@ -49,7 +49,7 @@ class PendingWorker:
         """Starts its process and returns True, or calls the watcher's `on_exit` and returns False."""
         try:
             self._process = make(*self._arguments)
-            self.tail = self._process.tail
+            self._process.print_to(self.tail)
         except SpawnFailed as error:
             self._end(WorkerExit(1, str(error)))
             return False

@@ -140,10 +140,7 @@ class Calls:
         try:
             async with aclosing(self._stoker.logs(endpoint, job, follow=True)) as events:
                 async for event in events:
-                    if event.kind == "log":
-                        self._display.line(name, event.value["line"])
-                    elif event.kind == "skipped":
-                        self._display.line(name, f"… {event.value['lines']} lines left out", "dim")
+                    self._display.printed(name, event)
         except ClientError as error:
             self._display.line(name, f"its lines cannot be followed: {error}", "yellow")
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from stoker.cli.dev.local_server.routing import LocalRoute
 from stoker.cli.tables import print_table
 from stoker.cli.terminal import json_text
+from stoker.client import Event
 from stoker.client.apps.definition import Definition
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.client.apps.scanned import Problem
@@ -51,13 +52,21 @@ class Display:
         for one in problems:
             self._console.print(Text(str(one), "red"), soft_wrap=True)
 
-    def line(self, name: str, text: str, style: str = "") -> None:
-        """Prints a line of a call, or about it."""
-        at = time.strftime("%H:%M:%S", time.localtime(self._clock()))
+    def line(self, name: str, text: str, style: str = "", at_ms: int | None = None) -> None:
+        """Prints a line of a call, or about it. `at_ms`: when the line was printed, since the epoch; now,
+        where that is not known."""
+        at = time.strftime("%H:%M:%S", time.localtime(self._clock() if at_ms is None else at_ms / 1000))
         color = self._colors.setdefault(name, COLORS[len(self._colors) % len(COLORS)])
         self._console.print(
             Text.assemble((f"{at} ", "dim"), (f"{name} ", color), (text, style)), soft_wrap=True
         )
+
+    def printed(self, name: str, event: Event) -> None:
+        """Prints what an event of a log says: a line, or that some were left out."""
+        if event.kind == "log":
+            self.line(name, event.value["line"], at_ms=event.value.get("printedAt"))
+        elif event.kind == "skipped":
+            self.line(name, f"… {event.value['lines']} lines left out", "dim")
 
     def value(self, name: str, kind: str, value: Any) -> None:
         """Prints a progress value or a partial output."""

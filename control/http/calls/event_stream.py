@@ -15,13 +15,13 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
 import orjson
 from starlette.types import Message, Receive, Scope, Send
 
-from stoker.control.errors import BadRequest
+from stoker.control.errors import BadRequest, Unauthorized
 from stoker.control.http.calls.answers import OwnResponse
 from stoker.control.jobs import records
 from stoker.control.rules.streams import LogEvent, StreamEvent
@@ -39,6 +39,7 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _KEEPALIVE = b": still here\n\n"
+CLOSE_S = 1.0
 
 
 def parse_event_id(text: str | None) -> tuple[int, int] | None:
@@ -77,13 +78,15 @@ def render_log(event: LogEvent) -> bytes:
     number = f"{event.attempt}-{event.n}"
     match event.kind:
         case "log":
-            return _lines("log", orjson.dumps({"line": event.line}), number)
+            return _lines("log", orjson.dumps(records.log_line(event.line, event.at_ms)), number)
         case "skipped":
             return _lines("skipped", b'{"lines":%d}' % event.lines, number)
         case "reset":
             return _lines("reset", b'{"attempt":%d}' % event.attempt, number)
         case "end" if event.view is not None:
             return _lines("end", orjson.dumps({"id": event.view.id, "status": event.view.state.value}))
+        case "end":
+            return _lines("end", orjson.dumps({"id": event.worker}))
     raise ValueError(f"no such event: {event.kind}")
 
 
@@ -97,8 +100,11 @@ class EventAnswer(OwnResponse, Generic[E]):
     while_valid: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self.while_valid():
-            await self._stream(receive, send)
+        try:
+            async with self.while_valid():
+                await self._stream(receive, send)
+        except Unauthorized:  # a stream whose key has ended is closed as one whose job has not
+            await _close(send)
 
     async def _stream(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -142,6 +148,13 @@ class EventAnswer(OwnResponse, Generic[E]):
         close = getattr(self.events, "aclose", None)
         if close is not None:
             await close()
+
+
+async def _close(send: Send) -> None:
+    """Ends a response that has begun; a reader that takes nothing is not waited for."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            await send({"type": "http.response.body", "body": b""})
 
 
 def _part(body: bytes) -> Message:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -29,14 +29,13 @@ from starlette.types import Receive, Scope, Send
 
 from stoker.control.auth.while_valid import while_valid
 from stoker.control.bodies import CallerLeft
-from stoker.control.errors import BadRequest, ControlError, Unauthorized
+from stoker.control.errors import BadRequest, ControlError
 from stoker.control.http.calls.answers import Answer, error_answer, method_not_allowed, stopping, unexpected
 from stoker.control.http.calls.calls import Call, may_not
 from stoker.control.http.calls.documented import of_operation
 from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.rules.access import Caller
 
-CLOSE_S = 1.0
 CALL = "stoker.call"
 Runs: TypeAlias = Callable[[Any], Coroutine[Any, Any, Response]]
 
@@ -80,8 +79,6 @@ class OperationRoute(APIRoute):
                 await self._searched(scope, call.next_message, send)
         except CallerLeft:
             return
-        except Unauthorized:  # a stream whose key has ended is closed as one whose job has not
-            await _close(send)
         except Exception as error:
             unexpected(error)
         finally:
@@ -146,10 +143,3 @@ class Writing(OperationRoute):
 
 class Held(OperationRoute):
     held = True
-
-
-async def _close(send: Send) -> None:
-    """Ends a response that has begun; a reader that takes nothing is not waited for."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(CLOSE_S):
-            await send({"type": "http.response.body", "body": b""})

@@ -17,6 +17,9 @@ from stoker.control.rules.limits import (
     STREAM_WAIT_MS,
 )
 
+KEEPALIVE_S = 15.0
+"""After so long without an event, a stream of events has a comment."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
@@ -33,7 +36,7 @@ class ApiSettings:
     wait_ms: int = DEFAULT_WAIT_MS
     hosted_wait_ms: int = HOSTED_WAIT_MS
     stream_wait_ms: int = STREAM_WAIT_MS
-    keepalive_s: float = 15.0
+    keepalive_s: float = KEEPALIVE_S
     rate_limits: bool = True
     requests_per_worker: int = REQUESTS_PER_WORKER
     now_ns: Callable[[], int] = time.monotonic_ns

@@ -16,6 +16,7 @@ from stoker.control.rules.limits import EXECUTION_TIMEOUT_MS, INLINE_BYTES, MIB,
 URL_PATTERN = r"^https?://([A-Za-z][A-Za-z0-9]*\.)+[A-Za-z]{2,}(:[1-9][0-9]{0,3})?(/[!-[\]-~]*)?$"
 JOB = "d3b0a1c2-5f64-4e0e-9c7b-0d9a7d1f2b63-u1"
 WORKER = "oqk7ao1uomckye"
+PRINTED_AT = [1_764_292_471_207, 1_764_292_474_018]
 
 _BUCKET = ["accessId", "accessSecret", "bucketName", "endpointUrl"]
 _REGION = "The bucket's region; learnt from the endpoint or the store where it is left out."
@@ -36,6 +37,9 @@ Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[int, Field(ge=0, description="Milliseconds.")]
 Epoch = Annotated[int, Field(description="Milliseconds since the epoch.")]
+PrintedAt = Annotated[
+    list[int], Field(description="When each line was printed, in milliseconds since the epoch.")
+]
 
 # -- what is sent
 
@@ -194,17 +198,25 @@ class Purged(TypedDict):
     status: Literal["completed"]
 
 
-@_answers({"attempt": 1, "worker": WORKER, "lines": ["loading", "step 1 of 8"]})
+@_answers({"attempt": 1, "worker": WORKER, "lines": ["loading", "step 1 of 8"], "printedAt": PRINTED_AT})
 class AttemptLines(TypedDict):
     attempt: Annotated[int, Field(ge=1)]
     worker: str
     lines: list[str]
+    printedAt: NotRequired[PrintedAt]
 
 
 @_answers()
 class Logs(TypedDict):
     id: str
     logs: list[AttemptLines]
+
+
+@_answers({"id": WORKER, "lines": ["loading", "listening on port 8000"], "printedAt": PRINTED_AT})
+class WorkerLog(TypedDict):
+    id: str
+    lines: list[str]
+    printedAt: NotRequired[PrintedAt]
 
 
 @_answers()

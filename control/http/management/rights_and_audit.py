@@ -32,8 +32,8 @@ OWN = "/self"
 """The path that every key may read: its own rights."""
 
 
-_HEALTH = re.compile(r"/endpoints/([^/]+)/health")
-"""The path that keys may read that may look at the endpoint."""
+_OF_ENDPOINT = re.compile(r"/endpoints/([^/]+)/(?:health|workers/[^/]+/logs)")
+"""The paths that keys may read that may look at the endpoint."""
 
 
 class Audited:
@@ -59,7 +59,7 @@ class Audited:
 
     def _check_right(self, caller: Caller, method: str, path: str) -> None:
         writes = method not in READING
-        if not writes and (path == OWN or self._is_own_health(caller, path)):
+        if not writes and (path == OWN or self._is_of_endpoint(caller, path)):
             return
         if caller.access.scope == "pod":
             if not caller.access.is_own_pod(method, path):
@@ -70,9 +70,10 @@ class Audited:
             what = "change anything" if writes else "look at anything"
             raise Unauthorized(f"this key may not {what} here; `stoker key create` makes one that may")
 
-    def _is_own_health(self, caller: Caller, path: str) -> bool:
-        """Returns whether the path is the health of an endpoint that the key may look at."""
-        named = _HEALTH.fullmatch(path)
+    def _is_of_endpoint(self, caller: Caller, path: str) -> bool:
+        """Returns whether the path is the health, or the log of a worker, of an endpoint that the key may
+        look at."""
+        named = _OF_ENDPOINT.fullmatch(path)
         endpoint = self._plane.endpoints.named(named[1]) if named else None
         if endpoint is None or caller.access.scope == "pod":
             return False

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import orjson
 
-from stoker.control.rules.nodes.field_limits import ANY, FIELDS, NAME, NAME_MAX, STAGES_MAX
+from stoker.control.rules.nodes.field_limits import AMOUNT_MAX, ANY, FIELDS, NAME, NAME_MAX, STAGES_MAX
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,
@@ -156,6 +156,8 @@ def _outcome(report: Outcome, assigned: Assignments) -> Outcome:
         _artifacts(report.artifacts, attempt)
     if report.spans:
         _spans(report.spans, attempt.prices)
+    if report.log_at_ms:
+        _times("log_at_ms", report.log_at_ms, report.log)
     if report.output is None:
         return report
     if len(report.output) > INLINE_MAX:
@@ -278,6 +280,15 @@ def printed(report: LogLines, node: str, runs_at: str) -> None:
         which = f"attempt {report.attempt} of job {short_repr(report.job)}"
         raise InvalidReport(f"{which} is not one that control gave to this node")
     checked(report)
+    if report.at_ms:
+        _times("at_ms", report.at_ms, report.lines)
+
+
+def _times(name: str, times: tuple[int, ...], lines: tuple[str, ...]) -> None:
+    if len(times) != len(lines):
+        raise InvalidReport(f"{name} must have a time for each of {len(lines)} lines, not {len(times)}")
+    if not 0 <= min(times) <= max(times) <= AMOUNT_MAX:
+        raise InvalidReport(f"{name} must be from 0 to {AMOUNT_MAX}, not {min(times)} to {max(times)}")
 
 
 # ---- fields -------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 ON CONFLICT DO NOTHING
 
 -- name: insert_log
-INSERT INTO logs (seq, attempt, worker, text, first_line)
-VALUES (:seq, :attempt, :worker, :text, :first_line)
+INSERT INTO logs (seq, attempt, worker, text, first_line, times)
+VALUES (:seq, :attempt, :worker, :text, :first_line, :times)
 ON CONFLICT DO NOTHING
 
 -- name: set_progress

@@ -1,7 +1,7 @@
 """Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
 
-    version 8 ── jobs.backoffs ──> version 9 ── the key of jobs and webhooks ──> version 10
-    version 10 ── quotas ──> version 11
+    8 ── jobs.backoffs ──> 9 ── the key of jobs and webhooks ──> 10
+    10 ── quotas, and the times of logs' lines ──> 11
 
 Columns are added, each with a default that is true of the rows that are there, and tables and indexes: no
 row is written, and a process of the earlier version that has the tables open works on. There is no way back,
@@ -18,7 +18,7 @@ from sqlalchemy.schema import CreateColumn
 
 from stoker.control.store.tables.accounts import keys
 from stoker.control.store.tables.billing import gpu_days
-from stoker.control.store.tables.jobs import jobs, webhooks
+from stoker.control.store.tables.jobs import jobs, logs, webhooks
 from stoker.control.store.tables.resources import endpoints
 from stoker.control.store.tables.schema import SCHEMA_VERSION
 
@@ -26,7 +26,7 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
     8: (jobs.c.backoffs,),
     9: (jobs.c.api_key, webhooks.c.api_key, webhooks.c.endpoint),
     10: (
-        *(keys.c.quota, endpoints.c.quota, jobs.c.metered),
+        *(keys.c.quota, endpoints.c.quota, jobs.c.metered, logs.c.times),
         *(index for index in jobs.indexes if index.name == "jobs_metered"),
         gpu_days,
     ),

@@ -188,7 +188,8 @@ def advance(conn: Conn, job: str, cursor: Cursor) -> None:
 # ---- logs ---------------------------------------------------------------------------------------
 
 _LOGS = """
-SELECT logs.attempt, logs.worker, logs.text, logs.first_line FROM jobs LEFT JOIN logs ON logs.seq = jobs.seq
+SELECT logs.attempt, logs.worker, logs.text, logs.first_line, logs.times
+FROM jobs LEFT JOIN logs ON logs.seq = jobs.seq
 WHERE jobs.id = :job AND jobs.account = :account AND jobs.endpoint = :endpoint AND jobs.expires_at > :now
 ORDER BY logs.attempt
 """
@@ -213,7 +214,7 @@ def job_logs(conn: Conn, account: str, endpoint: str, job: str, now: float) -> t
     if not rows:
         return None
     return tuple(
-        AttemptLog(attempt, worker, tuple(text.split("\n")), first)
-        for attempt, worker, text, first in rows
+        AttemptLog(attempt, worker, tuple(text.split("\n")), first, tuple(map(int, (times or "").split())))
+        for attempt, worker, text, first, times in rows
         if attempt is not None
     )

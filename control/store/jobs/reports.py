@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from stoker.control.rules.billing import PriceList
@@ -222,17 +223,19 @@ def _finish(
 
 
 def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
-    """Stores the last lines of the attempt's log, as many as fit."""
-    lines = [line for text in outcome.log[-LOG_LINES:] for line in text.split("\n")][-LOG_LINES:]
-    kept = "\n".join(lines).encode("utf-8", "replace")
+    """Stores the last lines of the attempt's log, as many as fit, with their times."""
+    split = [text.split("\n") for text in outcome.log[-LOG_LINES:]]
+    times = [at for lines, at in zip(split, outcome.log_at_ms[-LOG_LINES:], strict=False) for _ in lines]
+    kept = "\n".join(list(chain.from_iterable(split))[-LOG_LINES:]).encode("utf-8", "replace")
     if len(kept) > LOG_BYTES:
         kept = kept[-LOG_BYTES:]
         kept = kept[kept.find(b"\n") + 1 :]
     if kept:
         text = kept.decode("utf-8", "ignore")
         first = max(outcome.log_first + len(outcome.log) - text.count("\n") - 1, 0)
+        kept_times = " ".join(map(str, times[-text.count("\n") - 1 :])) or None
         values = {"seq": seq, "attempt": outcome.attempt, "worker": outcome.worker, "text": text}
-        conn.run("insert_log", values | {"first_line": first})
+        conn.run("insert_log", values | {"first_line": first, "times": kept_times})
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ logs = table(
     string("worker"),
     string("text"),
     integer("first_line", 0),  # how many lines of the attempt came before
+    Column("times", Text),  # of each line: milliseconds since the epoch, with blanks between; null: not known
     PrimaryKeyConstraint("seq", "attempt"),
 )
 

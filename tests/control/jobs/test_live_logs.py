@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -197,6 +198,36 @@ async def test_of_a_job_that_has_ended_there_is_its_tail(s: Scene) -> None:
     await again.until("end", "COMPLETED")
     assert reader.seen == [("skipped", 3), (1, 3, "four"), (1, 4, "five"), ("end", "COMPLETED")]
     assert again.seen == [(1, 4, "five"), ("end", "COMPLETED")]
+
+
+@live
+async def test_lines_have_the_times_at_which_they_were_printed_if_their_node_says_them(s: Scene) -> None:
+    key = await s.job()
+    events: list[LogEvent] = []
+    lines = s.w.plane.queries.follow_logs(s.w.echo, key.job, None)
+    reading = s.tasks.create_task(_collected(lines, events))
+    await s.lines.wanted()
+    await s.lines.stream.send(LogLines(None, key.job, key.attempt, 0, ("one", "two"), at_ms=(10, 20)))
+    await s.lines.print(key, 2, "untold")
+    await s.agent.report(
+        Outcome(
+            key.job, key.attempt, s.worker, "completed", log=("two", "last"), log_first=3, log_at_ms=(20, 30)
+        )
+    )
+    await reading
+    assert [(e.n, e.at_ms) for e in events if e.kind == "log"] == [
+        (0, 10),
+        (1, 20),
+        (2, None),
+        (3, 20),
+        (4, 30),
+    ]
+    (kept,) = await s.w.plane.queries.logs(s.w.echo, key.job)
+    assert (kept.lines, kept.times) == (("two", "last"), (20, 30))
+
+
+async def _collected(lines: AsyncGenerator[LogEvent, None], events: list[LogEvent]) -> None:
+    events.extend([event async for event in lines])
 
 
 @live

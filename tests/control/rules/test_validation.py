@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.control.rules.nodes import validation
+from stoker.control.rules.nodes.field_limits import AMOUNT_MAX
 from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, sampled
 from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorker, InvalidReport, json_flaw
 from stoker.wire import codec
@@ -25,6 +26,7 @@ from stoker.wire.messages import (
     DeviceSample,
     HeldWorker,
     Hello,
+    LogLines,
     Outcome,
     PodState,
     PortMapping,
@@ -270,6 +272,21 @@ def test_nul_in_texts_is_shown_and_not_stored() -> None:
     good = believed(replace(DONE, end="failed", error="a\x00b", log=("c\x00",)), OWN)
     assert isinstance(good, Outcome)
     assert (good.error, good.log) == ("a\ufffdb", ("c\ufffd",))
+
+
+def test_lines_have_a_time_each_or_none_has() -> None:
+    lines = LogLines(None, "job", 1, 0, ("a", "b"), at_ms=(5, AMOUNT_MAX))
+    believed(replace(DONE, log=("a", "b"), log_at_ms=(0, 7)), OWN)
+    validation.printed(lines, "node", "node")
+    with pytest.raises(InvalidReport, match="log_at_ms must have a time for each of 1 lines, not 2"):
+        believed(replace(DONE, log_at_ms=(5, 6)), OWN)
+    for wrong in ((5,), (5, 6, 7)):
+        with pytest.raises(
+            InvalidReport, match=f"^at_ms must have a time for each of 2 lines, not {len(wrong)}"
+        ):
+            validation.printed(replace(lines, at_ms=wrong), "node", "node")
+    with pytest.raises(InvalidReport, match="log_at_ms must be from 0 to"):
+        believed(replace(DONE, log_at_ms=(AMOUNT_MAX + 1,)), OWN)
 
 
 def test_of_a_job_that_is_forgotten_no_key_may_be_named() -> None:

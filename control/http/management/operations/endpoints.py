@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from stoker.control.http.calls.shapes import Health
+from stoker.control.auth.while_valid import while_valid
+from stoker.control.errors import Unauthorized
+from stoker.control.http.calls.event_stream import EventAnswer, parse_event_id, render_log
+from stoker.control.http.calls.parameters import LastEvent
+from stoker.control.http.calls.settings import KEEPALIVE_S
+from stoker.control.http.calls.shapes import Health, WorkerLog
 from stoker.control.http.management.operations.caller import By, Managed, ThePlane
 from stoker.control.http.management.operations.pod_answers import PodResponse, env_response, worker_responses
 from stoker.control.http.management.operations.shapes import (
@@ -24,12 +32,14 @@ from stoker.control.http.management.operations.shapes import (
     RequestBody,
     ResponseBody,
     id_in_path,
+    refusals,
 )
 from stoker.control.http.management.operations.templates import TemplateResponse, template_response
 from stoker.control.jobs import records
 from stoker.control.jobs.records import Record
 from stoker.control.resources import ManagedResources, blueprint
 from stoker.control.resources.blueprint import INT
+from stoker.control.rules.access import Caller
 from stoker.control.rules.limits import (
     DEFAULT_EXECUTION_TIMEOUT_MS,
     DEFAULT_TTL_MS,
@@ -334,6 +344,40 @@ async def get_endpoint_health(by: By, plane: ThePlane, endpointId: EndpointId) -
     if endpoint.type == LOAD_BALANCER:
         found = plane.requests.counted(endpoint.id, found)
     return records.health(found)
+
+
+_EVENT = 'event: log\nid: 0-17\ndata: {"line":"listening on port 8000","printedAt":1764292474018}\n\n'
+_EVENTS = {"text/event-stream": {"schema": {"type": "string", "examples": [_EVENT]}}}
+_OF_LOG: dict[int | str, dict[str, Any]] = {**refusals(400, 404), 200: {"content": _EVENTS}}
+
+
+@router.get("/{endpointId}/workers/{workerId}/logs", responses=_OF_LOG, response_model=WorkerLog)
+async def get_worker_logs(
+    by: By,
+    plane: ThePlane,
+    request: Request,
+    endpointId: EndpointId,
+    workerId: Annotated[str, id_in_path("worker")],
+    follow: Annotated[bool, Query(description="Lines as they are printed, as events.")] = False,
+    last: LastEvent = None,
+) -> Response | Record:
+    """Returns the last lines, at most 100, that a worker of any kind of endpoint printed through all of its
+    processes. With `follow=true`, or with `Accept: text/event-stream`, the answer is a stream of events log,
+    skipped and end: what its node remembers first, then lines as they are printed, until the worker is gone;
+    `Last-Event-ID` takes it up where it broke off. A key that may look at the endpoint may call this, too."""
+    endpoint = plane.endpoints.find(by.account, endpointId, of_queue=False)
+
+    def may(caller: Caller) -> bool:
+        return caller.access.may(write=False, endpoint=endpoint.id)
+
+    if not may(by):
+        raise Unauthorized(f"this key may not look at endpoint {endpoint.id}, nor at what its workers print")
+    after, lines = parse_event_id(last), await plane.worker_logs.last(endpoint, workerId)
+    if not follow and "text/event-stream" not in request.headers.get("accept", ""):
+        return records.worker_log(workerId, lines)
+    events = plane.worker_logs.follow(endpoint, workerId, after)
+    valid = partial(while_valid, plane.callers, request.headers.get("authorization"), may)
+    return EventAnswer(events, KEEPALIVE_S, render_log, valid)
 
 
 @router.patch("/{endpointId}", responses=CHANGES, response_model_exclude_none=True)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.host.logs.tail import KEPT, LINE_MAX, LogTail
+from stoker.agent.host.logs.tail import KEPT, LINE_MAX, Line, LogTail, TailListener
+
+
+def texts(listener: TailListener) -> tuple[str, ...]:
+    return tuple(line.text for line in listener.after(0, whole=False)[1])
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30))
@@ -42,9 +46,9 @@ def test_of_a_line_that_is_written_over_it_is_the_last_writing() -> None:
     tail.feed(b"before\n")
     for step in range(2000):
         tail.feed(b"\r%3d%%|######    |" % (step // 20))
-    assert listener.after(0, whole=False)[1] == ("before", " 99%|######    |")
+    assert texts(listener) == ("before", " 99%|######    |")
     tail.feed(b"\r100%|##########|\r")
-    assert listener.after(0, whole=False)[1] == ("before", "100%|##########|")
+    assert texts(listener) == ("before", "100%|##########|")
     tail.feed(b"\nafter\r\n")
     assert tail.lines == ("before", "100%|##########|", "after")
 
@@ -59,12 +63,27 @@ def test_a_listener_has_what_a_new_one_would_have_kept(chunks: list[bytes], data
     for chunk in chunks[:cut]:
         tail.feed(chunk)
     listener = tail.listen()
-    assert listener.after(0, whole=False)[1] == ()
+    assert texts(listener) == ()
     for chunk in chunks[cut:]:
         tail.feed(chunk)
         fresh.feed(chunk)
-    reported = listener.after(0, whole=False)[1]
+    reported = texts(listener)
     fresh.close()
     assert reported[-KEPT:] == fresh.lines
     tail.close()
-    assert listener.after(0, whole=False)[1] == fresh.lines
+    assert texts(listener) == fresh.lines
+
+
+def test_a_lines_time_is_that_at_which_its_last_part_was_read() -> None:
+    now = 1000.0
+    tail = LogTail(lambda: now)
+    listener = tail.listen()
+    tail.feed(b"one\ntw")
+    now = 1002.5
+    tail.feed(b"o\nthr")
+    open_line = Line(1_002_500, "thr")
+    assert listener.after(0) == (0, (Line(1_000_000, "one"), Line(1_002_500, "two")))
+    assert listener.after(2, whole=False) == (2, (open_line,))
+    now = 1004.0
+    tail.close()
+    assert listener.after(2) == (2, (open_line,))

@@ -7,7 +7,7 @@ import json
 
 from stoker.agent.host.logs.attempt_log import job_of
 from stoker.agent.host.logs.tail import WATCHED
-from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello
+from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello, log_of_worker
 
 KEY = AttemptKey("j1", 1)
 
@@ -34,12 +34,17 @@ def test_lines_come_as_they_are_printed_and_the_last_says_so(play, a_worker, a_j
         await host.control.ready(a_worker())
         stream = await follow(host, KEY)
         await host.control.assign(a_job("j1", script(log=["one", "two"])))
-        assert await stream.receive() == LogLines(None, "j1", 1, 0, ("one", "two"))
+        first = await stream.receive()
+        began = first.at_ms[0]
+        assert first == LogLines(None, "j1", 1, 0, ("one", "two"), at_ms=(began, began))
+        await asyncio.sleep(1.5)
         host.spawner.of("w1").print_lines("three")
-        assert await stream.receive() == LogLines(None, "j1", 1, 2, ("three",))
+        later = (await stream.receive()).at_ms[0]
+        assert 1500 <= later - began <= 1600
         outcome = await host.control.outcome("j1")
         assert await stream.receive() == LogLines(None, "j1", 1, 3, (), over=True)
         assert (outcome.log, outcome.log_first) == (("one", "two", "three"), 0)
+        assert outcome.log_at_ms == (began, began, later)
 
     play(story)
 
@@ -165,5 +170,80 @@ def test_a_log_that_nobody_reads_holds_no_report_up(play, a_worker, a_job):
         stream.peer.send = lambda _: never.wait()
         await host.control.assign(a_job("j1", script(log=["one"], progress=[1, 2])))
         assert (await host.control.outcome("j1")).end == "completed"
+
+    play(story)
+
+
+# ---- workers
+
+WORKER = log_of_worker("w1")
+
+
+async def started_again(host, process):
+    await host.until(lambda: any(one is not process for one in host.spawner.processes))
+
+
+def test_a_worker_is_followed_through_its_processes_whatever_it_runs(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.of("w1").print_lines("loading", "serving")
+        stream = await follow(host, WORKER)
+        first = await stream.receive()
+        assert (first.key, first.first, first.lines) == (WORKER, 0, ("loading", "serving"))
+        assert len(first.at_ms) == 2
+        await host.control.assign(a_job("j1", script(log=["one"])))
+        assert (await stream.receive()).lines == ("one",)
+        process = host.spawner.of("w1")
+        process.print_lines("it is broken")
+        process.exit(1)
+        assert (await stream.receive()).lines == ("it is broken",)
+        await started_again(host, process)
+        host.spawner.of("w1").print_lines("loading again")
+        again = await stream.receive()
+        assert (again.first, again.lines) == (4, ("loading again",))
+        await host.control.desire()
+        last = await stream.receive()
+        assert (last.first, last.lines, last.over) == (5, (), True)
+
+    play(story)
+
+
+def test_whoever_follows_a_worker_late_gets_what_all_its_processes_printed_last(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker())
+        process = host.spawner.of("w1")
+        process.print_lines(*map(str, range(150)))
+        process.exit(1)
+        await started_again(host, process)
+        host.spawner.of("w1").print_lines("again")
+        stream = await follow(host, WORKER)
+        lines = await stream.receive()
+        assert (lines.first, lines.lines) == (50, (*map(str, range(50, 150)), "again"))
+
+    play(story)
+
+
+def test_a_worker_that_has_printed_nothing_or_is_not_there_yet_is_answered_for(play, a_worker):
+    async def story(host):
+        stream = await follow(host, WORKER, log_of_worker("w2"))
+        await host.control.ready(a_worker(env={"API_KEY": "hidden-value"}))
+        assert await stream.receive() == LogLines(None, "w1", 0, 0)
+        host.spawner.of("w1").print_lines("my key is hidden-value")
+        assert (await stream.receive()).lines == ("my key is ***",)
+        assert stream._inbox.empty()
+
+    play(story)
+
+
+def test_more_says_that_the_first_answer_is_not_all(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.of("w1").print_lines(*(f"{n} {'x' * 4000}" for n in range(100)))
+        stream = await follow(host, WORKER)
+        answers = [await stream.receive()]
+        while answers[-1].more:
+            answers.append(await stream.receive())
+        assert len(answers) > 1
+        assert [line.split()[0] for one in answers for line in one.lines] == [str(n) for n in range(100)]
 
     play(story)

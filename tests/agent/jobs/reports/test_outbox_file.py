@@ -31,6 +31,7 @@ BODIES = [
         spans=(Span("execution", "device_ms", 10, 20),),
         artifacts=(Artifact("k", 1, "def", "image/png"),),
         log=("one", "tw\u00f6"),
+        log_at_ms=(1_764_292_471_207, 1_764_292_471_208),
     ),
     Usage("w1", "b1", 7, "worker", "running", 1_000, 61_000, "echo", 2, ("gpu-0",)),
     Refused("j3", 1, "the agent is shutting down", at_once=True),

@@ -80,7 +80,7 @@ class Host:
 
     @property
     def lines(self) -> list[str]:
-        return [line for worker in self._workers for line in worker.printed.after(0)[1]]
+        return [line.text for worker in self._workers for line in worker.printed.after(0)[1]]
 
     def start(self, device: Device | None = None, **fields: Any) -> RecordedWorker:
         worker = RecordedWorker()

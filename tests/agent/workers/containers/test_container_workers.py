@@ -84,7 +84,7 @@ async def test_all_that_a_job_printed_is_there_at_its_end(host: Any) -> None:
     for n in range(10):
         printed = worker.process.tail.listen()
         await output(worker, job=f"j{n}")
-        assert set(printed.after(0)[1]) == {"to stdout", "to stderr"}
+        assert {line.text for line in printed.after(0)[1]} == {"to stdout", "to stderr"}
         worker.frames.pop()
     worker.process.send(Frame("stop"))
     assert (await worker.exited()).reason == "exited with code 0"

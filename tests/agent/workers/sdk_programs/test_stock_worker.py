@@ -131,7 +131,7 @@ async def test_the_environment_of_a_worker(many: Any, monkeypatch: pytest.Monkey
 async def test_what_it_prints_is_received(many: Any) -> None:
     listen = many.process.tail.listen()
     assert await many.output({"do": "print"}) is None
-    assert "a line of the handler" in listen.after(0)[1]
+    assert "a line of the handler" in [line.text for line in listen.after(0)[1]]
 
 
 async def test_pings_are_recorded(many: Any) -> None:

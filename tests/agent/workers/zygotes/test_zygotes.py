@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.errors import SpawnFailed
+from stoker.agent.host.logs.tail import LogTail
 from stoker.agent.host.process_tree.tree import become_subreaper, marked, process_table
 from stoker.agent.host.sandbox.users import WorkerUsers
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
@@ -272,10 +273,20 @@ async def test_what_it_prints_is_its_own_log(host: Host) -> None:
     )
     listener = process.tail.listen()
     await host.answer(process, watcher)
-    assert listener.after(0, whole=False) == (0, ("hello",))
+    assert [line.text for line in listener.after(0, whole=False)[1]] == ["hello"]
     process.send(Frame("stop"))
     ended = await watcher.exit
     assert (ended.reason, ended.log_tail) == ("exited with code 0", ("hello",))
+
+
+async def test_who_listens_to_a_worker_that_waits_for_its_zygote_hears_its_process(host: Host) -> None:
+    process, watcher = host.spawn(host.write("print('imported')\ndef handler(job):\n    return 1\n"), "json")
+    assert process.pid == 0, "it waits"
+    tail = process.tail
+    listener = tail.listen()
+    await watcher.next("ready")
+    assert process.tail is tail
+    assert [line.text for line in listener.after(0, whole=False)[1]] == ["imported"]
 
 
 async def test_seeds_are_its_own(host: Host) -> None:
@@ -854,7 +865,10 @@ async def test_a_spare_that_was_reaped_as_a_leftover_holds_nothing_up(host: Host
 
 async def test_a_pending_worker_that_cannot_be_sent_its_frames_is_killed(new_watcher: Any) -> None:
     class Process:
-        tail, killed = None, False
+        killed = False
+
+        def print_to(self, tail: LogTail) -> None:
+            pass
 
         def send(self, frame: Frame) -> None:
             raise OSError("no descriptor is left")

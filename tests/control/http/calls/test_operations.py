@@ -213,11 +213,12 @@ async def test_what_a_listing_asks_for(
 
 async def test_logs_of_each_attempt(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     job, silent = plane.add().id, plane.add().id
-    plane.written[job] = (AttemptLog(1, "w1", ("a", "b")), AttemptLog(2, "w2", ()))
+    timed = AttemptLog(1, "w1", ("a", "b"), times=(1_764_292_471_207, 1_764_292_474_018))
+    plane.written[job] = (timed, AttemptLog(2, "w2", ()))
     assert (await http.get(f"/v2/echo/logs/{job}")).json() == {
         "id": job,
         "logs": [
-            {"attempt": 1, "worker": "w1", "lines": ["a", "b"]},
+            {"attempt": 1, "worker": "w1", "lines": ["a", "b"], "printedAt": [*timed.times]},
             {"attempt": 2, "worker": "w2", "lines": []},
         ],
     }

@@ -362,6 +362,7 @@ async def test_logs_are_events_for_whoever_follows(
     for event in (
         LogEvent("skipped", 1, 6, lines=2),
         LogEvent("log", 1, 7, "x\ry: ü"),
+        LogEvent("log", 1, 8, "z", at_ms=1_764_292_471_207),
         LogEvent("reset", 2),
         LogEvent("end", 2, view=JobView(job.id, "echo", JobState.FAILED, 0.0, error="long")),
     ):
@@ -372,6 +373,7 @@ async def test_logs_are_events_for_whoever_follows(
     assert answer.text == (
         'event: skipped\nid: 1-6\ndata: {"lines":2}\n\n'
         'event: log\nid: 1-7\ndata: {"line":"x\\ry: ü"}\n\n'
+        'event: log\nid: 1-8\ndata: {"line":"z","printedAt":1764292471207}\n\n'
         'event: reset\nid: 2--1\ndata: {"attempt":2}\n\n'
         f'event: end\ndata: {{"id":"{job.id}","status":"FAILED"}}\n\n'
     )

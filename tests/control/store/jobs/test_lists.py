@@ -204,10 +204,10 @@ def test_each_attempt_keeps_what_it_wrote_last(bench: Any) -> None:
     lost = bench.done(claimed, end="lost", error="worker died", log=("one", "two"))
     bench.report(11.0, lost, lost)
     (claimed,) = bench.claim(12.0, bench.slot(worker="w2"))
-    bench.report(13.0, bench.done(claimed, log=("three\nand a half", "")))
+    bench.report(13.0, bench.done(claimed, log=("three\nand a half", ""), log_at_ms=(5, 7)))
     assert logs(bench, claimed.job) == (
         AttemptLog(1, "w1", ("one", "two")),
-        AttemptLog(2, "w2", ("three", "and a half", "")),
+        AttemptLog(2, "w2", ("three", "and a half", ""), times=(5, 5, 7)),
     )
 
 
@@ -224,14 +224,16 @@ def test_a_cancelled_attempt_keeps_its_log_and_a_stale_one_does_not(bench: Any) 
 
 def test_logs_are_bounded_and_their_end_is_kept(bench: Any) -> None:
     claimed = bench.running(10.0)
-    bench.report(11.0, bench.done(claimed, log=tuple(f"line {number}" for number in range(150))))
-    ((_, _, lines),) = [(one.attempt, one.worker, one.lines) for one in logs(bench, claimed.job)]
-    assert (len(lines), lines[0], lines[-1]) == (100, "line 50", "line 149")
+    many = tuple(f"line {number}" for number in range(150))
+    bench.report(11.0, bench.done(claimed, log=many, log_at_ms=tuple(range(150))))
+    (log,) = logs(bench, claimed.job)
+    assert (len(log.lines), log.lines[0], log.lines[-1]) == (100, "line 50", "line 149")
+    assert log.times == tuple(range(50, 150))
     claimed = bench.running(12.0)
     long = ("é" * 9_000, "a" * 9_000, "b" * 7_000)
-    bench.report(13.0, bench.done(claimed, log=long))
+    bench.report(13.0, bench.done(claimed, log=long, log_at_ms=(1, 2, 3)))
     (log,) = logs(bench, claimed.job)
-    assert log.lines == long[1:]
+    assert (log.lines, log.times) == (long[1:], (2, 3))
     claimed = bench.running(14.0)
     bench.report(15.0, bench.done(claimed, log=("é" * 9_000,)))
     (log,) = logs(bench, claimed.job)
