@@ -1,12 +1,12 @@
 """`talk-mini`: makes the caller's picture speak, on a CPU, faster than it is played.
 
-    image ──> face mesh ──> measures ──────────────────────────┐
+    image ──> face mesh ──> measures ────────────────────────────┐
     audio ──> visemes, where a voice is ──> mouth in each frame ─┼──> one frame after the other
-    seed  ──> blinks, small turns of the head ──────────────────┘
+    seed  ──> blinks, small turns of the head ───────────────────┘
 
-Nothing is generated but the inside of the mouth: all else is the caller's image, moved. The prompt has no
-effect. The video is of the interface's size, and the same image, audio and seed give the same bytes.
-Nothing heavy is imported until it is needed.
+Nothing is drawn but the inside of the mouth and closed lids: all else is the caller's image, moved. The
+prompt has no effect. The video is of the interface's size, and the same image, audio and seed give the same
+bytes. Nothing heavy is imported until it is needed.
 """
 
 from __future__ import annotations
