@@ -1,11 +1,12 @@
 """The drawing of a frame: the image, with its mouth, its eyes and its head as they are requested.
 
-    pixel of the frame ──head──> pixel of the still face ──lids, lips, jaw──> pixel of the image
-                                        └─ between the lips: the inside of the mouth, drawn
+    pixel of the frame ──head──> pixel of the still face ──lips, jaw──> pixel of the image
+                                        ├─ between the lips: the inside of the mouth, drawn
+                                        └─ in a blink: lids
 
 Each pixel near the face looks up where in the image it comes from, so nothing is pasted and no edge shows.
-The lower lip takes the jaw with it; the upper lid stretches the skin above it. What an open mouth of the
-image shows is replaced by the drawn inside, so that it can close.
+The lower lip takes the jaw with it. What an open mouth of the image shows is replaced by the drawn inside, so
+that it can close.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stoker.models.talking_video.portrait.geometry import Measures, Slit
+from stoker.models.talking_video.portrait.geometry import Measures
+from stoker.models.talking_video.portrait.lids import lash_colour, lid
+from stoker.models.talking_video.portrait.mouth_inside import inside_colours, smooth
+from stoker.models.talking_video.portrait.slits import Slit
 
 Numbers: TypeAlias = NDArray[np.floating[Any]]
 
@@ -35,7 +39,9 @@ CHIN_PART: Final = 0.6
 HEAD_STILL, HEAD_MOVES = 1.55, 0.85
 """From the middle of the face, in widths of it: where nothing moves, and up to where all of it does."""
 
-DARK, TONGUE, TEETH = (46.0, 14.0, 18.0), (158.0, 72.0, 76.0), (236.0, 230.0, 218.0)
+PARTED: Final = 0.016
+"""How far the lips of an image that shows them open are apart when they are closed, in widths of the mouth:
+the line between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,9 @@ class Portrait:
             np.arange(self._left, right, dtype=np.float32), np.arange(self._top, bottom, dtype=np.float32)
         )
         far = np.hypot(self._columns - measures.middle[0], self._rows - measures.middle[1]) / measures.width
-        self._moves = _smooth((HEAD_STILL - far) / (HEAD_STILL - HEAD_MOVES))
+        self._moves = smooth((HEAD_STILL - far) / (HEAD_STILL - HEAD_MOVES))
         self._light = self._brightness(pixels)
+        self._lashes = [lash_colour(eye, pixels) / 127.5 - 1 for eye in measures.eyes]
 
     def _brightness(self, pixels: NDArray[np.uint8]) -> float:
         """Returns the brightness of the face, by which the inside of the mouth is lit: 1 for a bright
@@ -80,12 +87,12 @@ class Portrait:
     def draw(self, pose: Pose) -> torch.Tensor:
         """Returns the frame (3, H, W), from -1 to 1. May be called by several threads at once."""
         columns, rows = self._head(pose)
-        for eye, to_brow in zip(self._measures.eyes, self._measures.to_brows, strict=True):
-            _lid(eye, to_brow, pose.closed, columns, rows)
         window = self._mouth_window()
-        inside, colours = self._mouth(pose, columns[window], rows[window])
+        at, inside, colours = self._mouth(pose, columns[window], rows[window])
         found = self._sampled(columns, rows)
-        mouth = found[:, window[0], window[1]]
+        if pose.closed > 0:
+            self._blink(pose.closed, columns, rows, found)
+        mouth = found[:, *window][:, *at]
         mouth += torch.from_numpy(inside) * (torch.from_numpy(colours) - mouth)
         frame = self._image.clone()
         height, width = columns.shape
@@ -111,57 +118,85 @@ class Portrait:
         columns = slice(*(int(np.clip(at - self._left, 0, width)) for at in (column - side, column + side)))
         return rows, columns
 
-    def _mouth(self, pose: Pose, columns: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
-        """Moves lips and jaw in place; how much of each pixel is the inside of the mouth, and its colour."""
+    def _mouth(
+        self, pose: Pose, columns: Numbers, rows: Numbers
+    ) -> tuple[tuple[slice, slice], Numbers, Numbers]:
+        """Moves lips and jaw in place. Returns where in these pixels the inside of the mouth is, how much of
+        each is inside, and its colour."""
         mouth, measures = self._measures.mouth, self._measures
         u, v = _within(mouth, columns, rows)
         half = mouth.width / 2
-        scale = 1 + (SPREAD if pose.width > 0 else ROUND) * pose.width
-        near = np.exp(-np.square(u / (1.5 * half)) - np.square(v / (1.4 * half)))
-        source_u = u * (1 + near * (1 / scale - 1))
+        source_u = u * (1 + self._narrowed(u, v, half) * (1 / _scale(pose.width) - 1))
         gap = GAP * mouth.width * pose.opening
-        profile = np.sqrt(np.clip(1 - np.square(source_u / half), 0, 1))
+        swell = np.sqrt(np.clip(1 - np.square(source_u / half), 0, 1))
         upper, lower = mouth.upper.over(source_u), mouth.lower.over(source_u)
-        meet = 0.6 * upper + 0.4 * lower
-        top, bottom = meet - (1 - LOWER_PART) * gap * profile, meet + LOWER_PART * gap * profile
+        closed_top, closed_bottom = self._closed(upper, lower, swell)
+        top = closed_top - (1 - LOWER_PART) * gap * swell * np.sqrt(swell)
+        bottom = closed_bottom + LOWER_PART * gap * swell * np.sqrt(np.sqrt(swell))
         source_v = np.where(
             v < (top + bottom) / 2,
-            v + (upper - top) * _smooth(1 - (top - v) / (0.9 * measures.to_nose)),
+            v + (upper - top) * smooth(1 - (top - v) / (0.9 * measures.to_nose)),
             v + self._jaw(u, v - bottom, lower - bottom, LOWER_PART * gap, half),
         )
         _put_back(mouth, source_u, source_v, columns, rows)
         inside = np.clip(v - top + 0.5, 0, 1) * np.clip(bottom - v + 0.5, 0, 1)
-        inside *= np.clip((bottom - top) / 1.5, 0, 1)
-        return inside.astype(np.float32), self._inside(source_u / half, v - top, bottom - top)
+        inside *= np.clip((bottom - top if mouth.parted else gap * swell) / 1.5, 0, 1)
+        at = _bounds(inside)
+        raised = (closed_top + closed_bottom) / 2 - top
+        opened = bottom - top - (closed_bottom - closed_top)
+        colours = inside_colours(source_u[at] / half, (v - top)[at], opened[at], raised[at], mouth.width)
+        return at, inside[at].astype(np.float32), colours * np.float32(self._light**0.75 / 127.5) - 1
+
+    def _closed(self, upper: Numbers, lower: Numbers, swell: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns the edges of closed lips: those of the line that the image shows, or of a thin one."""
+        if not self._measures.mouth.parted:
+            return upper, lower
+        meet, thick = 0.6 * upper + 0.4 * lower, PARTED / 2 * self._measures.mouth.width * swell
+        return meet - thick, meet + thick
+
+    def _narrowed(self, u: Numbers, v: Numbers, half: float) -> Numbers:
+        """Returns how much of the mouth's change of width the pixels follow: none at the nose, or beside the
+        part that speaking moves."""
+        near = np.exp(-np.square(u / (1.5 * half)) - np.square(v / (1.4 * half)))
+        found: Numbers = near * smooth(1 + v / self._measures.to_nose) * smooth(2.5 - np.abs(u) / half)
+        return found
+
+    def _blink(self, closed: float, columns: Numbers, rows: Numbers, found: torch.Tensor) -> None:
+        """Draws the lids over the eyes of `found`, in place. It is the image at these positions."""
+        for eye, lashes in zip(self._measures.eyes, self._lashes, strict=True):
+            at = self._around(eye)
+            u, v = _within(eye, columns[at], rows[at])
+            covered, skin, bright, dark = lid(eye, closed, u, v)
+            source_columns, source_rows = np.empty_like(u), np.empty_like(v)
+            _put_back(eye, u, skin, source_columns, source_rows)
+            drawn = (self._sampled(source_columns, source_rows).numpy() + 1) * bright - 1
+            part = found[:, *at].numpy()
+            part += covered * (drawn - part)
+            part += dark * (lashes[:, None, None] - part)
+
+    def _around(self, eye: Slit) -> tuple[slice, slice]:
+        """Returns the part of the face with this eye in it, also where the head has moved."""
+        (column, row), height, width = eye.reference.origin, *self._columns.shape
+        rows, columns = (
+            slice(*(int(np.clip(at - first + side * eye.width, 0, size)) for side in (-1, 1)))
+            for at, first, size in ((row, self._top, height), (column, self._left, width))
+        )
+        return rows, columns
 
     def _jaw(self, u: Numbers, below: Numbers, lip: Numbers, drop: float, half: float) -> Numbers:
         """Returns where the pixels `below` the edge of the lower lip come from: the lip by its own way, and
         the jaw, which is wider, by that of its middle."""
         to_chin = self._measures.to_chin
-        of_lip = _smooth(1 - below / (1.6 * self._measures.lips[1]))
+        wide = smooth(1 - np.abs(u) / (2.3 * half))
+        over = np.maximum(1.6 * self._measures.lips[1], 2.2 * drop * wide)  # in less, the skin would fold
+        of_lip = smooth(1 - below / over)
         fading = np.where(
             below < to_chin,
             1 - (1 - CHIN_PART) * below / to_chin,
-            CHIN_PART * _smooth(1 - (below - to_chin) / (1.2 * to_chin)),
+            CHIN_PART * smooth(1 - (below - to_chin) / (1.2 * to_chin)),
         )
-        wide = _smooth(1 - np.abs(u) / (2.3 * half))
         found: Numbers = of_lip * lip - (1 - of_lip) * drop * wide * fading
         return found
-
-    def _inside(self, u: Numbers, below: Numbers, gap: Numbers) -> Numbers:
-        """Returns the colours (3, h, w) between the lips: teeth above, the tongue below, dark between
-        them."""
-        size = self._measures.mouth.width
-        teeth = np.clip((np.minimum(0.17 * size, 0.5 * gap) - below) / 1.5, 0, 1) * _smooth(
-            2.6 * (0.86 - np.abs(u))
-        )
-        tongue = _smooth((below - 0.55 * gap) / np.maximum(0.3 * gap, 1)) * _smooth(1.6 * (0.9 - np.abs(u)))
-        colours = np.empty((3, *u.shape), np.float32)
-        shade = 0.55 + 0.45 * _smooth(below / (0.08 * size))
-        for n in range(3):
-            colour = DARK[n] + tongue * 0.8 * (TONGUE[n] - DARK[n])
-            colours[n] = (colour + teeth * (TEETH[n] - colour)) * (shade * self._light / 127.5) - 1
-        return colours
 
     def _sampled(self, columns: Numbers, rows: Numbers) -> torch.Tensor:
         """Returns the image's colours at these positions, between pixels by bilinear interpolation."""
@@ -173,22 +208,17 @@ class Portrait:
         return found
 
 
-def _lid(eye: Slit, to_brow: float, closed: float, columns: Numbers, rows: Numbers) -> None:
-    """Moves the upper lid in place: the skin from half-way to the brow down to its edge is stretched."""
-    if closed <= 0:
-        return
-    column, row = eye.reference.origin
-    near = (np.abs(columns - column) < eye.width) & (np.abs(rows - row) < eye.width)
-    u, v = _within(eye, columns[near], rows[near])
-    upper, lower = eye.upper.over(u), eye.lower.over(u)
-    top = upper - 0.45 * to_brow
-    edge = upper + 1.12 * closed * np.clip(lower - upper, 0, None) * (np.abs(u) < eye.width / 2)
-    covered = (v > top) & (v < edge)
-    part = np.clip((v - top) / np.maximum(edge - top, 1e-3), 0, 1)
-    source = np.where(covered, top + part * (upper - top), v)
-    moved_columns, moved_rows = columns[near], rows[near]
-    _put_back(eye, u, source, moved_columns, moved_rows)
-    columns[near], rows[near] = moved_columns, moved_rows
+def _scale(width: float) -> float:
+    """Returns how wide the mouth is, in its own width, from -1 (round) to 1 (spread)."""
+    return 1 + (SPREAD if width > 0 else ROUND) * width
+
+
+def _bounds(inside: Numbers) -> tuple[slice, slice]:
+    """Returns the smallest rectangle outside of which all is 0."""
+    rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return slice(0), slice(0)
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
 def _within(slit: Slit, columns: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
@@ -203,10 +233,3 @@ def _put_back(slit: Slit, u: Numbers, v: Numbers, columns: Numbers, rows: Number
     (x, y), along, down = slit.reference.origin, slit.reference.along, slit.reference.down
     columns[...] = x + u * along[0] + v * down[0]
     rows[...] = y + u * along[1] + v * down[1]
-
-
-def _smooth(values: Numbers) -> Numbers:
-    """Returns a curve from 0 to 1 without a kink; 0 below 0 and 1 above 1."""
-    inner = np.clip(values, 0, 1)
-    found: Numbers = inner * inner * (3 - 2 * inner)
-    return found

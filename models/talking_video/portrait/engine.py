@@ -1,12 +1,12 @@
 """`talk-mini`: makes the caller's picture speak, on a CPU, faster than it is played.
 
-    image ──> face mesh ──> measures ─────────┐
-    audio ──> visemes ──> mouth in each frame ─┼──> one frame after the other
-    seed  ──> blinks, small turns of the head ─┘
+    image ──> face mesh ──> measures ────────────────────────────┐
+    audio ──> visemes, where a voice is ──> mouth in each frame ─┼──> one frame after the other
+    seed  ──> blinks, small turns of the head ───────────────────┘
 
-Nothing is generated but the inside of the mouth: all else is the caller's image, moved. The prompt has no
-effect. The video is of the interface's size, and the same image, audio and seed give the same bytes.
-Nothing heavy is imported until it is needed.
+Nothing is drawn but the inside of the mouth and closed lids: all else is the caller's image, moved. The
+prompt has no effect. The video is of the interface's size, and the same image, audio and seed give the same
+bytes. Nothing heavy is imported until it is needed.
 """
 
 from __future__ import annotations
@@ -105,12 +105,14 @@ class TalkMini:
         from stoker.models.talking_video.portrait.motion import motion
         from stoker.models.talking_video.portrait.shapes import mouth_shapes
         from stoker.models.talking_video.portrait.visemes import visemes
+        from stoker.models.talking_video.portrait.voice import voiced
 
         samples, frames = parameters.samples, parameters.frames
         shapes = np.zeros((frames, 2), np.float32)
         if samples.deviation > SILENT:
             found = visemes(self._network, samples.values, samples.mean, samples.deviation)
-            shapes = mouth_shapes(found, frames)
+            heard = voiced(samples.values, samples.mean, samples.deviation)
+            shapes = mouth_shapes(found * heard[:, None], frames)
         other = motion(parameters.seed, frames)
         columns = (shapes[:, 0], shapes[:, 1], other.closed, other.turn, other.right, other.down)
         return [Pose(*map(float, row)) for row in zip(*columns, strict=True)]

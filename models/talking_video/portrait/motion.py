@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from stoker.models.talking_video.sampling.chunks import FPS
 
-BLINK: Final = np.array([0.35, 0.9, 1.0, 0.8, 0.45, 0.15], np.float32)
-"""How far the eyes are closed in the frames of a blink."""
+BLINK: Final = np.array([0.45, 1.0, 1.0, 0.72, 0.36, 0.12], np.float32)
+"""How far the eyes are closed in the frames of a blink: they close faster than they open."""
 
 TURN: Final = 0.014
 """The largest turn of the head to one side, in radians."""

@@ -42,7 +42,7 @@ _CLOSED: Final = (SOUNDS.index("sil"), SOUNDS.index("pbm"))
 
 def mouth_shapes(visemes: NDArray[np.float32], frames: int) -> NDArray[np.float32]:
     """Returns the opening and the width in each frame, (frames, 2), from the probabilities (steps, visemes).
-    Frames after the last step are those of silence."""
+    Frames after the last step are those of silence, as are steps without any probability."""
     shapes = visemes @ _TABLE
     blurred = np.stack([_blurred(shapes[:, n]) for n in range(2)], axis=1)
     closed = visemes[:, list(_CLOSED)].max(axis=1)

@@ -40,8 +40,11 @@ def test_an_open_mouth_changes_the_lower_face_only(portrait: Portrait, drawing: 
 
 def test_the_further_it_opens_the_more_of_the_inside_shows(portrait: Portrait) -> None:
     inside = [
-        int((drawn(portrait, Pose(opening=opening))[380:500, 270:370].max(axis=2) < 110).sum())
-        for opening in (0.0, 0.25, 0.5, 0.75, 1.0)
+        int(((mouth.max(axis=2) < 110) | (mouth.min(axis=2) > 178)).sum())
+        for mouth in (
+            drawn(portrait, Pose(opening=opening))[380:500, 270:370]
+            for opening in (0.0, 0.25, 0.5, 0.75, 1.0)
+        )
     ]
     assert inside == sorted(inside)
     assert inside[-1] > inside[0] + 1000
@@ -56,12 +59,86 @@ def test_a_round_mouth_is_narrower_than_a_spread_one(portrait: Portrait) -> None
     assert width(Pose(0.4, -1.0)) < width(Pose(0.4)) - 8 < width(Pose(0.4, 1.0)) - 8
 
 
+def test_a_round_mouth_does_not_narrow_the_nose(portrait: Portrait, drawing: NDArray[np.uint8]) -> None:
+    assert not changed(drawn(portrait, Pose(0.3, -1.0)), drawing)[310:365].any()
+
+
+@pytest.mark.parametrize("opening", [0.25, 0.5, 0.75, 1.0])
+def test_an_open_mouth_has_teeth_above_and_dark_below(portrait: Portrait, opening: float) -> None:
+    """From the middle of the upper lip downwards; teeth end before the lower lip does."""
+    column = drawn(portrait, Pose(opening))[395:480, 323:327].mean(axis=1)
+    white = np.flatnonzero(column.min(axis=1) > 178)
+    dark = np.flatnonzero(column.max(axis=1) < 90)
+    assert len(white) >= 3
+    assert len(dark) >= 2
+    assert (np.diff(white) == 1).all()
+    assert dark.max() > white.max()
+
+
+@pytest.mark.parametrize("opening", [0.4, 0.7, 1.0])
+def test_nothing_of_the_line_of_closed_lips_is_left_beside_an_open_mouth(
+    portrait: Portrait, drawing: NDArray[np.uint8], opening: float
+) -> None:
+    """The demo's face has a brown line, from column 281 to 359, in lips from 271 to 369."""
+
+    def brown(frame: NDArray[np.floating]) -> NDArray[np.bool_]:
+        return np.abs(frame[395:480, 265:375] - (72, 48, 40)).max(axis=2) < 12
+
+    assert brown(drawn(portrait, Pose(opening))).sum() < 0.08 * brown(drawing.astype(np.float32)).sum()
+
+
+def test_the_mouth_is_as_wide_as_the_line_of_its_lips(portrait: Portrait) -> None:
+    mouth = portrait._measures.mouth
+    column = float(mouth.reference.origin[0])
+    assert column + mouth.left == pytest.approx(281, abs=3)
+    assert column + mouth.right == pytest.approx(359, abs=3)
+
+
+@pytest.mark.parametrize("width", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("opening", [0.2, 0.6, 1.0])
+def test_skin_is_stretched_and_never_folded(portrait: Portrait, opening: float, width: float) -> None:
+    """The rows that a column looks up go down, but where the lips are: there the inside is drawn."""
+    window = portrait._mouth_window()
+    columns, rows = portrait._columns[window].copy(), portrait._rows[window].copy()
+    at, inside, _ = portrait._mouth(Pose(opening, width), columns, rows)
+    steps = np.diff(rows, axis=0)
+    drawn_over = np.zeros(rows.shape, bool)
+    drawn_over[at] = inside > 0
+    assert steps[~(drawn_over[1:] | drawn_over[:-1])].min() > -0.3
+
+
 def test_closing_the_eyes_changes_them_only(portrait: Portrait, drawing: NDArray[np.uint8]) -> None:
-    frame = drawn(portrait, Pose(closed=1))
-    rows, _ = np.nonzero(changed(frame, drawing))
-    assert 190 < rows.min() < rows.max() < 310
-    white = (frame[245:300, 220:420].min(axis=2) > 235).sum()
-    assert white < 0.8 * (drawing[245:300, 220:420].min(axis=2) > 235).sum()
+    rows, columns = np.nonzero(changed(drawn(portrait, Pose(closed=1)), drawing))
+    assert 240 < rows.min() < rows.max() < 295
+    assert 220 < columns.min() < columns.max() < 420
+
+
+def test_closed_lids_cover_the_eyes_of_a_drawing(portrait: Portrait) -> None:
+    """First less and less of the white shows, then nothing of the eye; the lashes lie at its lower edge."""
+    whites = []
+    for closed in (0.0, 0.36, 0.72, 1.0):
+        eyes = drawn(portrait, Pose(closed=closed))[245:300, 220:420]
+        whites.append(int((eyes.min(axis=2) > 215).sum()))
+    assert whites == sorted(whites, reverse=True)
+    assert whites[-1] == 0
+    assert not (np.abs(eyes - (60, 90, 70)).max(axis=2) < 20).any()
+    rows, _ = np.nonzero(eyes.max(axis=2) < 150)
+    assert 265 < rows.min() + 245 < rows.max() + 245 < 295
+
+
+def test_closed_lids_of_a_photo_are_skin(talk_mini: TalkMini, photo: NDArray[np.uint8]) -> None:
+    found = talk_mini._finder.find(photo)
+    assert found is not None
+    portrait = Portrait(photo, measured(found, photo))
+    for eye in portrait._measures.eyes:
+        across, parts = np.meshgrid(np.linspace(-0.3, 0.3, 13), np.linspace(0.15, 0.75, 9))
+        u = (across * eye.width).astype(np.float32)
+        v = eye.upper.over(u) + parts.astype(np.float32) * (eye.lower.over(u) - eye.upper.over(u))
+        below = eye.reference.seen(photo, u, eye.lower.over(u) + np.float32(0.2 * eye.width))
+        lids = eye.reference.seen(drawn(portrait, Pose(closed=1)).round().astype(np.uint8), u, v)
+        skin = np.median(below.reshape(-1, 3), axis=0)
+        assert np.abs(eye.reference.seen(photo, u, v) - skin).mean() > 50
+        assert np.abs(lids - skin).mean() < 30
 
 
 def test_the_head_moves_and_the_edge_of_the_image_does_not(
