@@ -26,6 +26,7 @@ PUBLIC = {
         *("ApiError", "AsyncClient", "AttemptLog", "BadRequest", "Client", "ClientError", "Event", "Health"),
         *("JobFailed", "JobPage", "JobRecord", "KeyInTheClear", "KeyReused", "NotEnded", "NotFound"),
         *("RateLimited", "Remote", "TooLarge", "Unauthorized", "Unavailable", "Unreachable", "endpoint"),
+        "WorkerLog",
     },
 }
 """The names that programs import. One that goes, or changes its meaning, is a new major version."""

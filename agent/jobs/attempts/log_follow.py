@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = 64 * 1024
 AGAIN_S = 1.0
 
-
 Lines = Sequence[Line]
 
 

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class Worker:
     """The watcher of its processes. `running` are the attempts that hold its slots, `waiting` those that come
     after them, in order; `occupied_at`: when a slot was last taken. `wanted`: control desires it, so it is
-    started again when its process ends."""
+    started again when its process ends. `log`: what its processes print."""
 
     def __init__(self, spec: WorkerSpec, context: WorkerContext[Worker]) -> None:
         self.spec = spec
