@@ -44,6 +44,7 @@ from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
+from stoker.control.traces.traces import Traces
 from stoker.wire import names
 from stoker.wire.messages import Ref
 
@@ -71,7 +72,9 @@ class JobCommands:
         queries: JobQueries,
         clock: Callable[[], float],
         rng: Random,
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
         self._settings = settings
         self._commits = commits
         self._artifacts = artifacts
@@ -189,6 +192,8 @@ class JobCommands:
         finally:
             if not sent:
                 self._dispatch.settle(slots, done.claimed if done else ())
+        if self._traces is not None and not done.repeated:
+            self._traces.stored(new)
         if not any(job.job == new.id for job in done.claimed):
             self._dispatch.mark(endpoint.id)
             self._scaling.wake.set()
@@ -232,6 +237,7 @@ class JobCommands:
             s3=submission.s3,
             once=submission.once,
             api_key=key,
+            traceparent=submission.traceparent,
         )
 
     async def _spill(self, key: str, data: bytes, now: float) -> Ref:

@@ -36,6 +36,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.rules.types import Endpoint, JobView
+from stoker.control.traces.traceparent import kept_traceparent
 from stoker.wire.messages import Ref
 from stoker.wire.names import attempt_prefix
 
@@ -153,6 +154,7 @@ async def _stream(call: Call, request: OpenAIRequest) -> Response:
 async def _events(call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
     """Yields a new job's events to its end. Closing the generator earlier cancels the job."""
     submission = parse_submission(to_json({"input": job_input}))
+    submission = replace(submission, traceparent=kept_traceparent(call.header(b"traceparent")))
     view = await call.plane.commands.submit(call.endpoint, submission, sync=True, key=call.caller.key)
     ended = False
     try:

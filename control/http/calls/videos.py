@@ -7,6 +7,7 @@ GET  /v1/videos/{id}/content   a redirect to the signed URL of its file
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import BytesIO
 from urllib.parse import parse_qs
 
@@ -19,6 +20,7 @@ from stoker.control.http.calls.forms import form_fields
 from stoker.control.http.openai import videos
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import parse_submission
+from stoker.control.traces.traceparent import kept_traceparent
 
 POLL_MS = b"1000"
 """How often the official clients shall ask."""
@@ -52,6 +54,7 @@ async def _create(call: Call) -> Answer:
     files = {"image": parsed.image, "audio": parsed.audio}
     urls = {name: await _url(call, name, value) for name, value in files.items()}
     submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))
+    submission = replace(submission, traceparent=kept_traceparent(call.header(b"traceparent")))
     view = await call.plane.commands.submit(call.endpoint, submission, sync=False, key=call.caller.key)
     return json_answer(videos.video_object(view))
 

@@ -1,6 +1,7 @@
 """Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
 
     version 8 ── jobs.backoffs ──> version 9 ── the key of jobs and webhooks ──> version 10
+    version 10 ── jobs.traceparent ──> version 11
 
 Columns are added, each with a default that is true of the rows that are there: no row is written, and a
 process of the earlier version that has the tables open works on. There is no way back, and none from a
@@ -21,6 +22,7 @@ from stoker.control.store.tables.schema import SCHEMA_VERSION
 ADDED: dict[int, tuple[Column[Any], ...]] = {
     8: (jobs.c.backoffs,),
     9: (jobs.c.api_key, webhooks.c.api_key, webhooks.c.endpoint),
+    10: (jobs.c.traceparent,),
 }
 """The columns that the tables of each version lack, compared with the next version."""
 

@@ -16,7 +16,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import URL_LIFE_S
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.retries import Again, Counts, after_failure, after_refusal, retries
-from stoker.control.rules.types import Changed, Cost, JobView, ReportsApplied
+from stoker.control.rules.types import Changed, Cost, JobView, ReportsApplied, TracedAttempt
 from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
@@ -186,7 +186,7 @@ def _finish(
     row = conn.run("finish", values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first = row
+    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first, *trace = row
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
         where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
         conn.run("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
@@ -212,12 +212,31 @@ def _finish(
         output_ref=outcome.output_ref,
         error=error,
         webhook=webhook,
+        traceparent=trace[1],
     )
     if webhook is not None:
         note_end(conn, seq, view, webhook, now)
     losers = prefixes(endpoint, outcome.job, range(first, outcome.attempt)) if first < outcome.attempt else ()
-    done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers))
+    traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
+    done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers, traced=traced))
     return True
+
+
+def _traced(
+    node: str, outcome: Outcome, created_at: float, claimed_at: float, traceparent: str
+) -> TracedAttempt:
+    return TracedAttempt(
+        traceparent,
+        created_at,
+        outcome.attempt,
+        node,
+        outcome.worker,
+        outcome.end,
+        claimed_at,
+        outcome.wait_ms,
+        outcome.execution_ms,
+        uploaded=bool(outcome.artifacts or outcome.output_ref),
+    )
 
 
 def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
@@ -285,6 +304,7 @@ def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, n
 
 _OPEN = f"""
 SELECT seq, account, endpoint, low, own_bucket, refused, backoffs,
+       created_at, claimed_at, traceparent,
        failures, handler_failures, max_attempts, handler_retries
 FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 """
@@ -305,16 +325,17 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, low, own_bucket, refused, backoffs, *counted = row
-    again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*counted), now)
+    seq, account, endpoint, low, own_bucket, refused, backoffs, created_at, *trace = row[:10]
+    again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*row[10:]), now)
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
     _requeue(conn, values, again, counts, refused, backoffs, low)
+    traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
     keep_log(conn, seq, outcome)
     bill(conn, node, outcome, _executed(outcome), account, endpoint, now, done.costs)
     if not own_bucket:
         done.orphans += outcome.artifacts
-    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end))
+    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end, traced=traced))
     return True
 
 
@@ -345,10 +366,10 @@ def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered
     if row is None:
         done.stale[key] = None
         return
-    _, _, endpoint, low, _, refused, backoffs, *counted = row
+    _, _, endpoint, low, _, refused, backoffs = row[:7]
     again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
     backoffs += not report.at_once
-    _requeue(conn, values, again, Counts(*counted), refused + 1, backoffs, low)
+    _requeue(conn, values, again, Counts(*row[10:]), refused + 1, backoffs, low)
     cause = "handed_back" if report.at_once else "refused"
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause))
 

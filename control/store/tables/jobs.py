@@ -61,6 +61,7 @@ jobs = table(
     Column("delay_ms", INTEGER),
     Column("execution_ms", INTEGER),
     string("api_key", default=""),  # the id of the key that submitted it
+    Column("traceparent", Text),  # the span that is its parent
 )
 Index(
     "jobs_queue",

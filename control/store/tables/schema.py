@@ -2,6 +2,6 @@
 
 from stoker.control.store.tables import accounts, billing, columns, jobs, nodes, resources  # noqa: F401
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 metadata = columns.metadata
