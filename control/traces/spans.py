@@ -11,7 +11,8 @@
 
 Pure. Durations are the agent's and places in time control's, so clocks of nodes need not agree; the way of a
 message counts to the part before it. No span has an input, an output, an error's text or a URL. An attempt
-that was lost with its node, or cancelled by its caller, has no span: nobody knows by then what it did.
+that was lost with its node, or cancelled by its caller, has no span: nobody knows by then what it did. Nor
+has a job whose ttl passed before it ended, as its record is gone.
 """
 
 from __future__ import annotations
