@@ -20,7 +20,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := models,agent,control,page,dev
+EXTRAS := models,agent,control,page,traces,dev
 PYTEST := $(BIN)/python -m pytest
 MYPY := MYPYPATH=src $(BIN)/mypy
 

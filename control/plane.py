@@ -59,6 +59,7 @@ from stoker.control.scheduling.worker_scaling import VERSIONS, WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.sweeper import Sweeper
+from stoker.control.traces.traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,9 @@ class Plane:
         clock: Callable[[], float],
         rng: Random,
         post: Post,
+        traces: Traces | None = None,
     ) -> None:
+        self.traces = traces
         self._settings = settings
         self.artifacts = artifacts
         self._commits = commits
@@ -99,13 +102,15 @@ class Plane:
         self.scaling = scaling = WorkerScaling(
             cluster, endpoints, desired, secrets.fill, volumes.rooms, clock, rng
         )
-        assigner = Assigner(settings, artifacts, cluster, sessions.by_node, unsent.note, waiters, clock)
+        assigner = Assigner(
+            settings, artifacts, cluster, sessions.by_node, unsent.note, waiters, clock, traces
+        )
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)
         dispatch.on_look = requests.look
         self.events = events = Events(__version__)
         dispatch.on_claim = events.claimed
-        self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed)
+        self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed, traces)
         self.scrapes = Scrapes(events, commits, endpoints, cluster, clock)
         self.management = ManagedResources(
             settings,
@@ -158,6 +163,7 @@ class Plane:
             self.queries,
             clock,
             rng,
+            traces,
         )
 
     def _nodes(

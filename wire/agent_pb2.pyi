@@ -703,7 +703,7 @@ class Ack(_message.Message):
     def __init__(self, report: _Optional[int] = ..., beat: _Optional[int] = ...) -> None: ...
 
 class Assign(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs")
+    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs", "traceparent")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -715,6 +715,7 @@ class Assign(_message.Message):
     PRICES_FIELD_NUMBER: _ClassVar[int]
     FILES_GRANT_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_INPUTS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -726,7 +727,8 @@ class Assign(_message.Message):
     prices: _containers.RepeatedCompositeFieldContainer[Price]
     files_grant: Grant
     private_inputs: bool
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("verb", "key", "size", "media_type", "name", "sha256", "upload", "part")

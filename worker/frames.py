@@ -11,8 +11,9 @@ a file that the handler made as an open descriptor, never as a name.
              <-------------------  ready (concurrency: its slots, serves?, ahead?: runs, stages_ms?: its
                                    start) | setup_failed
              <-------------------  slots (n)  from now on it takes n at once; what runs may end
-      run    ------------------->         body: the input; more.s3Config: the caller's bucket; ahead?: before
-                                          its turn, it begins with a permission, and is dropped without one
+      run    ------------------->         body: the input; more?: s3Config, the caller's bucket, and
+                                          traceparent, its place in a trace; ahead?: before its turn, it
+                                          begins with a permission, and is dropped without one
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)

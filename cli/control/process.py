@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -34,6 +35,7 @@ from stoker.cli.control.database import open_chosen
 from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.sources import with_sources
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
+from stoker.cli.control.tracing import traces
 from stoker.cli.control.weights import known_weights
 from stoker.cli.data_folder import DataFolder, locked_after_wait
 from stoker.cli.errors import CliError
@@ -162,7 +164,15 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             sources=str(folder.sources),
             not_sent=(str(options.config.resolve()),) if options.config else (),
         )
-        plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
+        plane = Plane(
+            settings,
+            commits,
+            artifacts,
+            time.time,
+            SystemRandom(),
+            _poster(config),
+            await traces(stack, os.environ),
+        )
         await plane.start(endpoints)
         await stack.enter_async_context(_running(plane.run(), "plane", stop))
         await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))

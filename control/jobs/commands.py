@@ -52,6 +52,7 @@ from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.jobs.idempotency import seen
 from stoker.control.store.jobs.quota_uses import Kind, use
+from stoker.control.traces.traces import Traces
 from stoker.wire import names
 from stoker.wire.messages import Ref
 
@@ -79,7 +80,9 @@ class JobCommands:
         queries: JobQueries,
         clock: Callable[[], float],
         rng: Random,
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
         self._settings = settings
         self._commits = commits
         self._artifacts = artifacts
@@ -203,6 +206,8 @@ class JobCommands:
         finally:
             if not sent:
                 self._dispatch.settle(slots, done.claimed if done else ())
+        if self._traces is not None and not done.repeated:
+            self._traces.stored(new)
         if not any(job.job == new.id for job in done.claimed):
             self._dispatch.mark(endpoint.id)
             self._scaling.wake.set()
@@ -255,6 +260,7 @@ class JobCommands:
             once=submission.once,
             api_key=caller.key,
             metered=caller.quota is not UNBOUNDED or endpoint.quota is not UNBOUNDED,
+            traceparent=submission.traceparent,
         )
 
     async def _spill(self, key: str, data: bytes, now: float) -> Ref:

@@ -15,6 +15,7 @@ from stoker.control.errors import NotFound, UncertainCommit
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Changed, Claimed, JobView
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.traces.traces import Traces
 from stoker.wire.messages import Cancel
 
 
@@ -102,7 +103,9 @@ class JobChanges:
         dispatch: Dispatch,
         cancel: Callable[[str, Cancel], None],
         count: Callable[[Changed], None],
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
         self._waiters = waiters
         self._dispatch = dispatch
         self._cancel = cancel
@@ -118,6 +121,8 @@ class JobChanges:
         """Acts on changes of jobs. To be called once the changes are committed."""
         for change in changed:
             self._count(change)
+            if self._traces is not None:
+                self._traces.changed(change)
             if change.gone:
                 self._waiters.gone(change.job, NotFound(f"job {change.job}: its time has passed"))
             else:

@@ -19,7 +19,8 @@ from stoker.wire.messages import Device, DeviceSample
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The knowledge of control at one moment. `endpoints` are the ids of all; `queues` has those with living
-    jobs. `read_s` and `write_s`: how long the database took to answer, and a commit waited for its turn."""
+    jobs. `read_s` and `write_s`: how long the database took to answer, and a commit waited for its turn; None
+    where it could not be stored."""
 
     now: float
     endpoints: Sequence[str]
@@ -28,7 +29,7 @@ class Snapshot:
     nodes: Sequence[NodeState]
     sessions: int
     read_s: float
-    write_s: float
+    write_s: float | None
 
 
 class Measures:
@@ -47,11 +48,12 @@ class Measures:
             "How long the database took to answer the read for this scrape.",
             self._of.read_s,
         )
-        yield GaugeMetricFamily(
-            "stoker_database_write_seconds",
-            "How long a commit waited for those before it, at this scrape.",
-            self._of.write_s,
-        )
+        if self._of.write_s is not None:
+            yield GaugeMetricFamily(
+                "stoker_database_write_seconds",
+                "How long a commit waited for those before it, at this scrape.",
+                self._of.write_s,
+            )
 
 
 def _queues(of: Snapshot) -> Iterator[Metric]:

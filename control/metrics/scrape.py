@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from stoker.control import store
 from stoker.control.config.endpoints import Endpoints
+from stoker.control.errors import Unavailable
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.measures import Measures, Snapshot
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -35,9 +36,8 @@ class Scrapes:
         """Returns the text. Raises Unavailable where the database does not answer."""
         begun = time.monotonic()
         queues = await self._commits.read(store.queue_sample)
-        read = time.monotonic()
-        await self._commits.commit(lambda conn: None)
-        written = time.monotonic()
+        read_s = time.monotonic() - begun
+        write_s = await self._write_s()
         there = sorted(self._endpoints.by_id)
         self._events.forget(there)
         cluster = self._cluster
@@ -48,9 +48,18 @@ class Scrapes:
             workers=tuple(cluster.workers.values()),
             nodes=tuple(cluster.nodes.values()),
             sessions=len(cluster.nodes),
-            read_s=read - begun,
-            write_s=written - read,
+            read_s=read_s,
+            write_s=write_s,
         )
         now = CollectorRegistry()
         now.register(Measures(snapshot))
         return generate_latest(self._events.registry) + generate_latest(now)
+
+    async def _write_s(self) -> float | None:
+        """Returns how long a commit waits; None where it fails, which must not hide all other metrics."""
+        begun = time.monotonic()
+        try:
+            await self._commits.commit(lambda conn: None)
+        except Unavailable:
+            return None
+        return time.monotonic() - begun

@@ -22,6 +22,7 @@ from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorke
 from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import Claimed
 from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.traces.traces import Traces
 from stoker.wire import names
 from stoker.wire.messages import (
     Ack,
@@ -342,7 +343,9 @@ class Assigner:
         unsent: Callable[[str, AttemptKey], None],
         waiters: JobWaiters,
         clock: Callable[[], float],
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
         self._settings = settings
         self._artifacts = artifacts
         self._cluster = cluster
@@ -357,7 +360,9 @@ class Assigner:
         if session is None:
             self._unsent(claimed.node, AttemptKey(claimed.job, claimed.attempt))
             return
-        worker = self._cluster.workers.get(claimed.worker)
+        worker, traceparent = self._cluster.workers.get(claimed.worker), claimed.traceparent or ""
+        if traceparent and self._traces is not None:
+            traceparent = self._traces.handed_on(claimed)
         prefix = names.attempt_prefix(claimed.endpoint, claimed.job, claimed.attempt)
         assign = Assign(
             job=claimed.job,
@@ -379,6 +384,7 @@ class Assigner:
             prices=worker.prices if worker else (),
             files_grant=self._own_grant(claimed.s3, prefix, claimed) if claimed.s3 else None,
             private_inputs=self._settings.allow_private_addresses,
+            traceparent=traceparent,
         )
         session.assign(assign)
 

@@ -55,7 +55,7 @@ class Once:
 @record(frozen=True, slots=True)
 class Submission:
     """A checked submission body. `input` is the JSON text of its `input` value. `ignored`: keys without
-    meaning, such as `policy.executionTimeoutMs`."""
+    meaning, such as `policy.executionTimeoutMs`. `traceparent`: from the header, not from the body."""
 
     input: bytes
     webhook: str | None = None
@@ -65,6 +65,7 @@ class Submission:
     s3: S3Config | None = None
     once: Once | None = None
     ignored: tuple[str, ...] = ()
+    traceparent: str | None = None
 
 
 def parse_submission(body: bytes) -> Submission:

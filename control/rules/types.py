@@ -111,7 +111,8 @@ class Template:
 
 @record(frozen=True, slots=True)
 class JobView:
-    """A stored job as its caller may see it. `logs` are the last lines of an attempt that failed."""
+    """A stored job as its caller may see it. `logs` are the last lines of an attempt that failed.
+    `traceparent`: its parent in a trace; only in the view of a job that has just ended."""
 
     id: str
     endpoint: str
@@ -131,6 +132,7 @@ class JobView:
     webhook: str | None = None
     not_before: float = 0.0
     logs: tuple[str, ...] = ()
+    traceparent: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -140,7 +142,7 @@ class JobView:
 @record(frozen=True, slots=True)
 class NewJob:
     """A job that is to be stored. `api_key`: the id of the key that submitted it. `metered`: a quota counts
-    the job."""
+    the job. `traceparent`: the span that is the job's parent."""
 
     id: str
     account: str
@@ -160,6 +162,7 @@ class NewJob:
     once: Once | None = None
     api_key: str = ""
     metered: bool = False
+    traceparent: str | None = None
 
 
 @record(frozen=True, slots=True)
@@ -190,6 +193,7 @@ class Claimed:
     input_ref: Ref | None
     s3: S3Config | None
     api_key: str = ""
+    traceparent: str | None = None
 
 
 @record(frozen=True, slots=True)
@@ -201,12 +205,29 @@ class UploadRight:
 
 
 @record(frozen=True, slots=True)
+class TracedAttempt:
+    """An attempt of a job with a parent in a trace, as its node reported its end. `end`: as in Outcome.
+    `uploaded`: its output or files are in an object store."""
+
+    traceparent: str
+    created_at: float
+    attempt: int
+    node: str
+    worker: str
+    end: str
+    claimed_at: float
+    wait_ms: int
+    execution_ms: int
+    uploaded: bool
+
+
+@record(frozen=True, slots=True)
 class Changed:
     """A job whose row changed: its waiters are woken. `cancel` names an attempt that must stop.
 
     `view` is there when the job ended, as its caller may see it. `losers` are the object-key prefixes of
     attempts that produced nothing that counts. `gone`: the record was deleted, since its time has passed.
-    `cause`: of a job that waits again, why.
+    `cause`: of a job that waits again, why. `traced`: the attempt that ended with this change.
     """
 
     job: str
@@ -217,6 +238,7 @@ class Changed:
     losers: tuple[str, ...] = ()
     gone: bool = False
     cause: str = ""
+    traced: TracedAttempt | None = None
 
 
 @record(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_join_token, create_key
+from stoker.control.traces.spans import TraceSpan
+from stoker.control.traces.traces import Traces
 from stoker.outbound.wait_rule import Waiter
 from stoker.testing.inline_committer import InlineCommitter
 from stoker.testing.memory_artifacts import MemoryArtifacts
@@ -99,6 +101,8 @@ class World:
         self.key = ""
         self.posted: list[tuple[float, str, Any, dict[str, str]]] = []
         self.answers: list[int | Exception] = []
+        self.traced = False
+        self.spans: list[TraceSpan] = []
 
     async def post(self, url: str, body: bytes | BinaryIO, headers: Mapping[str, str], _whose: Waiter) -> int:
         """A receiver of webhooks: what it got is in `posted`, what it answers comes from `answers`."""
@@ -125,7 +129,10 @@ class World:
             await self.commits.commit(
                 lambda c, row=row: c.run("INSERT INTO accounts (id, created_at) VALUES (:id, :at)", row)
             )
-        self.plane = Plane(self.settings, self.commits, self.artifacts, self.now, Random(1), self.post)
+        traces = Traces(self.spans.append, self.now) if self.traced else None
+        self.plane = Plane(
+            self.settings, self.commits, self.artifacts, self.now, Random(1), self.post, traces
+        )
         await self.plane.start(endpoints or (endpoint(),))
 
     async def gave(self, node: str, *held: HeldWorker, slots: int = 1) -> None:
@@ -155,10 +162,10 @@ class World:
 
 @asynccontextmanager
 async def world(
-    *endpoints: Endpoint, settings: PlaneSettings | None = None
+    *endpoints: Endpoint, settings: PlaneSettings | None = None, traced: bool = False
 ) -> AsyncIterator[tuple[World, asyncio.TaskGroup]]:
     made = World()
-    made.settings = settings or made.settings
+    made.settings, made.traced = settings or made.settings, traced
     await made.open(*endpoints)
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -221,7 +221,8 @@ class Price:
 
 @record(frozen=True, slots=True)
 class Assign:
-    """`private_inputs`: the handler may fetch inputs from private addresses."""
+    """`private_inputs`: the handler may fetch inputs from private addresses. `traceparent`: the span that is
+    the parent of what the handler does; empty where the job is in no trace."""
 
     job: str
     attempt: int
@@ -234,6 +235,7 @@ class Assign:
     prices: tuple[Price, ...] = ()
     files_grant: Grant | None = None
     private_inputs: bool = False
+    traceparent: str = ""
 
 
 @record(frozen=True, slots=True)

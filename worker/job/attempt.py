@@ -76,13 +76,16 @@ class Attempt:
         "job",
         "number",
         "s3_config",
+        "traceparent",
     )
 
     def __init__(self, run: Frame, link: Link) -> None:
         fields = run.fields
         self.job: str = fields["job"]
         self.number: int = fields["attempt"]
-        self.s3_config: dict[str, str] | None = fields.get("more", {}).get("s3Config")
+        more = fields.get("more", {})
+        self.s3_config: dict[str, str] | None = more.get("s3Config")
+        self.traceparent: str | None = more.get("traceparent")
         self.cancel_reason: str | None = None
         self._fields: dict[str, Any] = {"job": self.job, "attempt": self.number}
         self._link = link

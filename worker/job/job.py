@@ -44,6 +44,13 @@ class Job:
         """
         return self._attempt.s3_config
 
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C `traceparent` of this attempt: the parent of spans that the handler makes, and a header for
+        services that it calls. None where the job's caller sent none and nothing is traced.
+        """
+        return self._attempt.traceparent
+
     def progress(self, value: object) -> None:
         """Reports progress: any JSON value. The last value is kept. Waits while the platform is slow."""
         self._attempt.progress(value)

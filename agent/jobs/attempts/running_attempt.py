@@ -73,8 +73,11 @@ class RunningAttempt:
         """Returns the frame that runs the attempt. `ahead`: the frame is sent before its turn."""
         assign = self.assign
         fields: dict[str, object] = {"job": assign.job, "attempt": assign.attempt, "scratch": self.scratch}
-        if assign.files_grant is not None:
-            fields["more"] = self.bucket(assign.files_grant)
+        more = {} if assign.files_grant is None else self.bucket(assign.files_grant)
+        if assign.traceparent:
+            more["traceparent"] = assign.traceparent
+        if more:
+            fields["more"] = more
         if ahead:
             fields["ahead"] = True
         return Frame("run", fields, self.input or b"null")

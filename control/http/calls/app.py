@@ -108,7 +108,7 @@ def make_app(
         app.router.routes.append(_below("/v1", management))
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
-    front = Front(app, app.operations, settings.gateway_domain)
+    front = Front(app, app.operations, settings.gateway_domain, plane.traces)
     return _for_browsers(front, settings.cors_origins) if settings.cors_origins else front
 
 

@@ -17,6 +17,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from stoker.control.http.calls.answers import stopping, unexpected
+from stoker.control.traces.traces import Traces
 
 HEADER = b"x-request-id"
 REQUEST: ContextVar[str] = ContextVar("request", default="")
@@ -53,23 +54,30 @@ def note_requests() -> None:
 class Front:
     """`operations` has their routes, and passes on the rest: at once what is sent to names below `domain`."""
 
-    def __init__(self, app: FastAPI, operations: APIRouter, domain: str = "") -> None:
+    def __init__(
+        self, app: FastAPI, operations: APIRouter, domain: str = "", traces: Traces | None = None
+    ) -> None:
+        self._traces = traces
         self.app = app
         self._operations = operations
         self._domain = domain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a request. An answer that has begun can only be broken off, not replaced."""
-        begun = False
+        status: int | None = None
         own = request_id(scope.get("headers", ()))
         if scope["type"] == "http":
             scope["headers"] = with_id(scope["headers"], own)
+        traces = self._traces if scope["type"] == "http" else None
+        traced = None if traces is None else traces.begin(scope)
+        begun = False
         token = REQUEST.set(own.decode())
 
         async def noted(message: Message) -> None:
-            nonlocal begun
+            nonlocal begun, status
             begun = True
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message["headers"] = with_id(message.get("headers", ()), own)
             await send(message)
 
@@ -87,6 +95,8 @@ class Front:
             if not begun:
                 await answer(scope, receive, noted)
         finally:
+            if traces is not None and traced is not None:
+                traces.answered(traced, scope, own.decode(), status)
             REQUEST.reset(token)
 
 

@@ -43,6 +43,7 @@ from stoker.control.jobs import records
 from stoker.control.rules.limits import DEFAULT_PAGE_SIZE, FILE_BYTES, MIB, RUN_BYTES, RUNSYNC_BYTES, WAIT_MS
 from stoker.control.rules.submissions import Submission, parse_submission
 from stoker.control.rules.types import Listing
+from stoker.control.traces.traceparent import kept_traceparent
 from stoker.wire import names
 
 PREFIX = "/v2/{endpoint_id}"
@@ -108,6 +109,8 @@ async def _submission(call: Call, limit: int, *, sync: bool) -> Submission:
         raise
     if submission.ignored:
         call.note_ignored(submission.ignored)
+    if (traceparent := call.header(b"traceparent")) is not None:
+        submission = replace(submission, traceparent=kept_traceparent(traceparent))
     return submission if once is None else replace(submission, once=once)
 
 

@@ -7,10 +7,10 @@
 -- name: insert_job
 INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, ttl_at, retention_s,
                   sync, low, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket,
-                  api_key, metered)
+                  api_key, metered, traceparent)
 VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, 0, :created_at, :expires_at, :expires_at,
         :retention_s, :sync, :low, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket,
-        :api_key, :metered)
+        :api_key, :metered, :traceparent)
 RETURNING seq
 
 -- name: insert_input
@@ -30,7 +30,7 @@ SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect,
     delay_ms = {ms :now - created_at}
 WHERE seq IN (SELECT seq FROM next)
   AND EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1)
-RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms, api_key
+RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms, api_key, traceparent
 
 -- name: input
 SELECT body, ref_key, ref_size, ref_sha256, s3 FROM inputs WHERE seq = :seq
@@ -42,7 +42,7 @@ SET state = :state, ended_at = :now, node = NULL, suspect = 0, uploading = 0, wo
     delay_ms = delay_ms + :wait_ms, execution_ms = :execution_ms
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 RETURNING seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first_attempt,
-    api_key, metered
+    api_key, metered, claimed_at, traceparent
 
 -- name: insert_result
 INSERT INTO results (seq, output, ref_key, ref_size, ref_sha256, error)

@@ -1,7 +1,7 @@
 """Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
 
     8 ── jobs.backoffs ──> 9 ── the key of jobs and webhooks ──> 10
-    10 ── quotas, and the times of logs' lines ──> 11
+    10 ── quotas, the times of logs' lines, jobs.traceparent ──> 11
 
 Columns are added, each with a default that is true of the rows that are there, and tables and indexes: no
 row is written, and a process of the earlier version that has the tables open works on. There is no way back,
@@ -26,7 +26,7 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
     8: (jobs.c.backoffs,),
     9: (jobs.c.api_key, webhooks.c.api_key, webhooks.c.endpoint),
     10: (
-        *(keys.c.quota, endpoints.c.quota, jobs.c.metered, logs.c.times),
+        *(keys.c.quota, endpoints.c.quota, jobs.c.metered, jobs.c.traceparent, logs.c.times),
         *(index for index in jobs.indexes if index.name == "jobs_metered"),
         gpu_days,
     ),

@@ -86,6 +86,7 @@ def _insert(conn: Conn, new: NewJob) -> int:
         "own_bucket": int(new.s3 is not None),
         "api_key": new.api_key,
         "metered": int(new.metered),
+        "traceparent": new.traceparent,
     }
     (seq,) = conn.run("insert_job", row).fetchone()
     s3 = None if new.s3 is None else _seal_s3(conn, new.s3)
@@ -127,7 +128,7 @@ def _is_current(conn: Conn, slot: Slot) -> bool:
 
 
 def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJob]) -> Claimed:
-    seq, job, attempt, refused, account, created_at, expires_at, timeout_ms, api_key = row
+    seq, job, attempt, refused, account, created_at, expires_at, timeout_ms, api_key, traceparent = row
     if attempt > 1 and retries(attempt, refused):
         conn.run("count", {"account": account, "endpoint": slot.endpoint, "name": "retried", "by": 1})
     new = known.get(seq)
@@ -151,6 +152,7 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
         input_ref=ref,
         s3=s3,
         api_key=api_key,
+        traceparent=traceparent,
     )
 
 

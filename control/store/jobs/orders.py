@@ -32,7 +32,7 @@ UPDATE jobs SET state = :state, ended_at = :now, suspect = 0, uploading = 0, rea
 """
 _ENDED = """
 RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-    not_before, reason, node, seq
+    not_before, reason, node, seq, traceparent
 """
 
 _CANCEL = f"""{_END}
@@ -134,7 +134,7 @@ def newest(conn: Conn, endpoint: str) -> int:
 
 
 def _ended(conn: Conn, row: Any, now: float, error: str | None = None) -> Changed:
-    ended = view_of_row(row, now, error=error)
+    ended = view_of_row(row, now, error=error, traceparent=row[15])
     node, seq = row[13], row[14]
     if ended.webhook is not None:
         note_end(conn, seq, ended, ended.webhook, now)

@@ -17,7 +17,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import URL_LIFE_S
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.retries import Again, Counts, after_failure, after_refusal, retries
-from stoker.control.rules.types import Changed, Cost, JobView, ReportsApplied
+from stoker.control.rules.types import Changed, Cost, JobView, ReportsApplied, TracedAttempt
 from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
@@ -188,12 +188,13 @@ def _finish(
     row = conn.run("finish", values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first, *by = row
+    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first, *more = row
+    payer, trace = _Payer(account, endpoint, *more[:2]), more[2:]
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
         where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
         conn.run("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
     if outcome.spans:
-        bill(conn, node, outcome, outcome.spans, _Payer(account, endpoint, *by), now, done.costs)
+        bill(conn, node, outcome, outcome.spans, payer, now, done.costs)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
     if outcome.log:
@@ -214,12 +215,31 @@ def _finish(
         output_ref=outcome.output_ref,
         error=error,
         webhook=webhook,
+        traceparent=trace[1],
     )
     if webhook is not None:
         note_end(conn, seq, view, webhook, now)
     losers = prefixes(endpoint, outcome.job, range(first, outcome.attempt)) if first < outcome.attempt else ()
-    done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers))
+    traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
+    done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers, traced=traced))
     return True
+
+
+def _traced(
+    node: str, outcome: Outcome, created_at: float, claimed_at: float, traceparent: str
+) -> TracedAttempt:
+    return TracedAttempt(
+        traceparent,
+        created_at,
+        outcome.attempt,
+        node,
+        outcome.worker,
+        outcome.end,
+        claimed_at,
+        outcome.wait_ms,
+        outcome.execution_ms,
+        uploaded=bool(outcome.artifacts or outcome.output_ref),
+    )
 
 
 def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
@@ -303,6 +323,7 @@ def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, n
 
 _OPEN = f"""
 SELECT seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs,
+       created_at, claimed_at, traceparent,
        failures, handler_failures, max_attempts, handler_retries
 FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 """
@@ -323,18 +344,21 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs, *counted = row
-    again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*counted), now)
+    seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs, created_at, *trace = row[
+        :12
+    ]
+    again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*row[12:]), now)
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
     _requeue(conn, values, again, counts, refused, backoffs, low)
+    traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
     keep_log(conn, seq, outcome)
     bill(
         conn, node, outcome, _executed(outcome), _Payer(account, endpoint, api_key, metered), now, done.costs
     )
     if not own_bucket:
         done.orphans += outcome.artifacts
-    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end))
+    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end, traced=traced))
     return True
 
 
@@ -365,10 +389,10 @@ def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered
     if row is None:
         done.stale[key] = None
         return
-    _, _, endpoint, _, _, low, _, refused, backoffs, *counted = row
+    _, _, endpoint, _, _, low, _, refused, backoffs = row[:9]
     again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
     backoffs += not report.at_once
-    _requeue(conn, values, again, Counts(*counted), refused + 1, backoffs, low)
+    _requeue(conn, values, again, Counts(*row[12:]), refused + 1, backoffs, low)
     cause = "handed_back" if report.at_once else "refused"
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause))
 

@@ -90,7 +90,7 @@ UPDATE jobs SET state = 'FAILED', ended_at = :now, node = NULL, suspect = 0, upl
     execution_ms = 0, expires_at = {{kept}}
 WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("give_up")}
 RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-    not_before, reason, seq, account, first_attempt
+    not_before, reason, seq, account, first_attempt, traceparent
 """
 
 _SPILLED = "SELECT 1 FROM chunks WHERE seq = :seq AND attempt = :attempt AND ref_key IS NOT NULL LIMIT 1"
@@ -148,8 +148,8 @@ def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
     row = conn.run(_GIVE_UP, values).fetchone()
     if row is None:
         return []
-    ended = view_of_row(row, values["now"], error=why)
-    seq, account, first = row[13:]
+    ended = view_of_row(row, values["now"], error=why, traceparent=row[16])
+    seq, account, first = row[13:16]
     conn.run("insert_result", {"seq": seq, "output": None, "error": why, **NO_REF})
     conn.run("count", {"account": account, "endpoint": ended.endpoint, "name": "failed", "by": 1})
     if ended.webhook is not None:

@@ -62,6 +62,7 @@ jobs = table(
     Column("execution_ms", INTEGER),
     string("api_key", default=""),  # the id of the key that submitted it
     integer("metered", 0),  # it counts for the quota of its key or of its endpoint
+    Column("traceparent", Text),  # the span that is its parent
 )
 Index(
     "jobs_queue",

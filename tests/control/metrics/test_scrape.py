@@ -128,6 +128,16 @@ async def test_an_upload_that_is_delayed_is_counted() -> None:
 
 
 @story
+async def test_a_database_that_takes_no_commit_hides_nothing_else() -> None:
+    async with world() as (w, _):
+        assert ("stoker_database_write_seconds",) in await scraped(w)
+        w.commits.full = True
+        found = await scraped(w)
+        assert ("stoker_database_write_seconds",) not in found
+        assert found["stoker_sessions",] == 0
+
+
+@story
 async def test_an_endpoint_that_is_deleted_takes_its_series_along() -> None:
     async with world(endpoint(), endpoint("other")) as (w, _):
         w.plane.events.claimed("echo")

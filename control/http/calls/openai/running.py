@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from pydantic_core import from_json, to_json
@@ -18,8 +18,9 @@ from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.http.openai import answers, completions
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
-from stoker.control.rules.submissions import parse_submission
+from stoker.control.rules.submissions import Submission, parse_submission
 from stoker.control.rules.types import JobView
+from stoker.control.traces.traceparent import kept_traceparent
 
 Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 Texts: TypeAlias = Callable[[Events], AsyncGenerator[bytes, None]]
@@ -64,7 +65,7 @@ async def finish(call: Call, job_input: Mapping[str, Any]) -> FinishedJob:
 
 async def events_of(call: Call, job_input: Mapping[str, Any]) -> Events:
     """Yields a new job's events to its end. Closing the generator earlier cancels the job."""
-    submission = parse_submission(to_json({"input": job_input}))
+    submission = submission_of(call, job_input)
     view = await call.plane.commands.submit(call.endpoint, submission, sync=True, caller=call.caller)
     ended = False
     try:
@@ -77,6 +78,12 @@ async def events_of(call: Call, job_input: Mapping[str, Any]) -> Events:
         if not ended:
             with suppress(ControlError):  # it was deleted, or the store is down: its ttl ends it
                 await call.plane.commands.cancel(call.endpoint, view.id)
+
+
+def submission_of(call: Call, job_input: Mapping[str, Any]) -> Submission:
+    """Returns the job of an input, with the span of its caller as the parent."""
+    submission = parse_submission(to_json({"input": job_input}))
+    return replace(submission, traceparent=kept_traceparent(call.header(b"traceparent")))
 
 
 async def streamed(call: Call, job_input: Mapping[str, Any], texts: Texts) -> Response:

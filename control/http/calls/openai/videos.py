@@ -17,11 +17,11 @@ from pydantic_core import from_json, to_json
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.http.calls.answers import Answer, json_answer
 from stoker.control.http.calls.calls import Call
+from stoker.control.http.calls.openai.running import submission_of
 from stoker.control.http.calls.openai.sent import request_of, url_of
 from stoker.control.http.openai import videos
 from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.submissions import parse_submission
 from stoker.control.rules.types import Endpoint, Listing
 
 POLL_MS = b"1000"
@@ -88,7 +88,7 @@ async def _create(call: Call, request: OpenAIRequest) -> Answer:
     parsed = videos.parse_video(request.body or {})
     files = {"image": parsed.image, "audio": parsed.audio}
     urls = {name: await url_of(call, name, value) for name, value in files.items()}
-    submission = parse_submission(to_json({"input": {**parsed.rest, **urls}}))
+    submission = submission_of(call, {**parsed.rest, **urls})
     view = await call.plane.commands.submit(call.endpoint, submission, sync=False, caller=call.caller)
     return json_answer(videos.video_object(view))
 

@@ -131,3 +131,17 @@ def test_every_worker_gets_the_callers_bucket(play, a_worker, a_job):
         assert sent == [below, below, {"s3Config": bucket}]
 
     play(story)
+
+
+def test_every_worker_gets_its_place_in_the_callers_trace(play, a_worker, a_job):
+    async def story(host):
+        program = a_worker("w2", kind="protocol", command=("python",))
+        await host.control.ready(a_worker("w1"), program)
+        sent = []
+        for job, worker, traceparent in (("j1", "w1", "00-a"), ("j2", "w2", "00-b"), ("j3", "w1", "")):
+            await host.control.assign(a_job(job, on=worker, traceparent=traceparent))
+            await host.control.outcome(job)
+            sent.append(host.spawner.of(worker).sent[-1].fields.get("more"))
+        assert sent == [{"traceparent": "00-a"}, {"traceparent": "00-b"}, None]
+
+    play(story)

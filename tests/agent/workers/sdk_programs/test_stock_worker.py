@@ -72,10 +72,11 @@ async def test_errors_as_they_came(many: Any) -> None:
 
 async def test_the_job_as_the_handler_gets_it(many: Any) -> None:
     bucket = {"accessId": "a", "accessSecret": "s", "bucketName": "b", "endpointUrl": "http://s3"}
-    got = await many.output({"do": "job", "n": 1.5}, more={"s3Config": bucket})
+    got = await many.output({"do": "job", "n": 1.5}, more={"s3Config": bucket, "traceparent": "00-a"})
     assert got["job"]["input"] == {"do": "job", "n": 1.5}
     assert got["job"]["s3Config"] == bucket
-    assert set(got["job"]) == {"id", "input", "s3Config"}
+    assert got["job"]["traceparent"] == "00-a"
+    assert set(got["job"]) == {"id", "input", "s3Config", "traceparent"}
     assert (await many.output({}))["echo"] == {}, "an empty input arrives"
 
 

@@ -29,6 +29,7 @@ from stoker.control.rules.types import (
     Page,
     UploadedFile,
 )
+from stoker.control.traces.traces import Traces
 from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire import names
 
@@ -98,6 +99,7 @@ class FakePlane:
     patience: float = float("inf")  # nobody is held for longer
     rng: Random = field(default_factory=lambda: Random(1))
     artifacts: MemoryArtifacts = field(default_factory=MemoryArtifacts)
+    traces: Traces | None = None
 
     def add(self, **fields: object) -> JobView:
         """A stored job; `id` is drawn where it is not given."""

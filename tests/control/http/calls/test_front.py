@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
+from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.front import HEADER, REQUEST, note_requests, request_id, with_id
-from tests.control.http.calls.fake_plane import FakePlane
+from stoker.control.http.calls.settings import ApiSettings
+from stoker.control.traces.spans import TraceSpan
+from stoker.control.traces.traceparent import parse_traceparent
+from stoker.control.traces.traces import Traces
+from tests.control.http.calls.fake_plane import KEY, FakePlane
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,58 @@ async def test_lines_of_the_log_have_it(
         assert REQUEST.get() == "", "it ends with its request"
     finally:
         logging.setLogRecordFactory(before)
+
+
+# -- traces
+
+CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+async def submitted(plane: FakePlane, *, traced: bool, **headers: str) -> list[TraceSpan]:
+    """The spans of a submission, of a poll that is in no trace, and of a path that is not served."""
+    spans: list[TraceSpan] = []
+    plane.traces = Traces(spans.append, lambda: 7.0) if traced else None
+    transport = httpx2.ASGITransport(make_app(plane, ApiSettings()))
+    headers |= {"Authorization": f"Bearer {KEY}"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://stoker") as client:
+        answer = await client.post("/v2/echo/run", json={"input": {"prompt": "a swordfish"}}, headers=headers)
+        assert answer.status_code == 200
+        await client.get("/v2/echo/health", headers={"Authorization": headers["Authorization"]})
+        await client.post("/nowhere/swordfish")
+    return spans
+
+
+async def test_a_submission_goes_on_in_its_callers_trace(plane: FakePlane) -> None:
+    run, nowhere = await submitted(plane, traced=True, traceparent=CALLER, **{"X-Request-Id": "mine-9"})
+    assert (run.name, run.own.trace, run.parent, run.failed) == (
+        "POST /v2/{endpoint_id}/run",
+        CALLER[3:35],
+        CALLER[36:52],
+        False,
+    )
+    assert run.attributes == {
+        "http.request.method": "POST",
+        "http.route": "/v2/{endpoint_id}/run",
+        "http.response.status_code": 200,
+        "stoker.request": "mine-9",
+    }
+    assert plane.submitted[0].traceparent == str(run.own)
+    assert (nowhere.name, nowhere.parent, nowhere.attributes["http.response.status_code"]) == (
+        "POST",
+        "",
+        404,
+    )
+    assert nowhere.own.trace != run.own.trace
+
+
+async def test_without_an_export_its_parent_is_the_caller(plane: FakePlane) -> None:
+    assert await submitted(plane, traced=False, traceparent=CALLER) == []
+    assert plane.submitted[0].traceparent == CALLER
+
+
+@pytest.mark.parametrize("traceparent", ["nonsense", CALLER + "-more", CALLER.upper()])
+async def test_what_is_no_traceparent_begins_a_trace(plane: FakePlane, traceparent: str) -> None:
+    run, _ = await submitted(plane, traced=True, traceparent=traceparent)
+    assert (run.parent, parse_traceparent(plane.submitted[0].traceparent)) == ("", run.own)
+    await submitted(plane, traced=False, traceparent=traceparent)
+    assert plane.submitted[1].traceparent is None
