@@ -18,6 +18,9 @@ app = typer.Typer(help="Create, list and revoke API keys and join tokens.", no_a
 JobsWaiting = Annotated[
     int | None, typer.Option(min=1, help="How many jobs of the key may wait; any number by default.")
 ]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="How many workers the endpoints that it creates may have in all.")
+]
 GpuSeconds = Annotated[
     int | None,
     typer.Option(min=1, help="GPU seconds that its jobs may use in a day of UTC; unbounded by default."),
@@ -66,6 +69,7 @@ def create(
         ),
     ] = None,
     jobs_waiting: JobsWaiting = None,
+    workers: Workers = None,
     gpu_seconds_per_day: GpuSeconds = None,
     file_bytes: FileBytes = None,
     as_json: AsJson = False,
@@ -78,7 +82,7 @@ def create(
     from stoker.control.rules.quotas import Quota
 
     rights = tuple(endpoint or ())
-    quota = Quota(jobs_waiting, gpu_seconds_per_day, file_bytes)
+    quota = Quota(jobs_waiting, workers, gpu_seconds_per_day, file_bytes)
     options = key_commands.NewKey(name, join, uses, expires, read_only, management, rights, quota)
     key_commands.create(_place(data_dir, config, url), options, plain_console(), as_json=as_json)
 
@@ -115,6 +119,7 @@ def get(
 def quota(
     key: KeyArgument,
     jobs_waiting: JobsWaiting = None,
+    workers: Workers = None,
     gpu_seconds_per_day: GpuSeconds = None,
     file_bytes: FileBytes = None,
     data_dir: DataDir = DATA_DIR,
@@ -125,7 +130,7 @@ def quota(
     from stoker.cli.manage import key_commands
     from stoker.control.rules.quotas import Quota
 
-    wanted = Quota(jobs_waiting, gpu_seconds_per_day, file_bytes)
+    wanted = Quota(jobs_waiting, workers, gpu_seconds_per_day, file_bytes)
     key_commands.set_quota(_place(data_dir, config, url), key, wanted, plain_console())
 
 

@@ -127,7 +127,11 @@ class StoredKeys:
             record = keys.get_key(conn, store.DEFAULT_ACCOUNT, key)
             if record is None:
                 raise _no_key(key)
-            return record, used(record.quota, use(conn, "key", key, record.quota, time.time()))
+            made = (one for one in store.list_endpoints(conn) if one.api_key == key)
+            workers = sum(one.workers_max for one in made)
+            return record, used(
+                record.quota, use(conn, "key", key, record.quota, time.time()), workers=workers
+            )
 
         return in_transaction(self._opened, read)
 

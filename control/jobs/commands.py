@@ -32,7 +32,6 @@ from stoker.control.errors import (
     ControlError,
     InvalidInput,
     NotFound,
-    TooMany,
     Unavailable,
     UncertainCommit,
 )
@@ -43,7 +42,7 @@ from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.inputs.checking import check_input
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.quotas import UNBOUNDED, Quota, Refusal, refused
+from stoker.control.rules.quotas import UNBOUNDED, Quota, Refusal, refused, too_many
 from stoker.control.rules.submissions import Submission, refuse_unreachable
 from stoker.control.rules.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
 from stoker.control.scheduling.dispatch import Dispatch
@@ -193,7 +192,7 @@ class JobCommands:
                 send if new.once is None else None,
             )
             if isinstance(stored, Refusal):
-                raise _too_many(stored)
+                raise too_many(stored)
             done = stored
         except UncertainCommit:
             raise  # every node sends Hello again, and must stop what is not stored
@@ -365,16 +364,6 @@ def _over_quota(conn: Conn, endpoint: Endpoint, caller: Caller, new: NewJob) -> 
     now = new.created_at
     held = ((f"{kind} {owner}", quota, use(conn, kind, owner, quota, now)) for kind, owner, quota in bounds)
     return refused(held, now)
-
-
-def _too_many(refusal: Refusal) -> TooMany:
-    return TooMany(
-        refusal.text,
-        limit=refusal.limit,
-        window_s=refusal.window_s,
-        retry_after=refusal.retry_after,
-        unit=refusal.unit,
-    )
 
 
 def _stopping() -> Unavailable:

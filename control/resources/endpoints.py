@@ -28,7 +28,9 @@ from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS, Catalog
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
+from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
+from stoker.control.rules.quotas import refused_workers, too_many
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import Endpoint, EndpointVersion, Template
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
@@ -100,13 +102,15 @@ class ManagedEndpoints:
 
     # -- actions of callers
 
-    async def create(self, account: str, requested: Mapping[str, Any]) -> Endpoint:
+    async def create(self, account: str, requested: Mapping[str, Any], by: Caller = NOBODY) -> Endpoint:
+        """Creates an endpoint. Raises BadRequest, which names the field, and TooMany by the key's quota."""
         self._check(account, requested)
         requested = self._anywhere(requested)
         async with self.turn:
             template = await self._template(account, requested["templateId"])
             made = await self._made(account, short_id(self._rng), requested, template)
-            stored = await self._stored(made)
+            self._check_workers(by, made)
+            stored = await self._stored(replace(made, api_key=by.key))
         self._live(stored)
         return stored
 
@@ -121,10 +125,12 @@ class ManagedEndpoints:
             raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it was deleted")
         return found
 
-    async def update(self, account: str, endpoint: str, changes: Mapping[str, Any]) -> Endpoint:
+    async def update(
+        self, account: str, endpoint: str, changes: Mapping[str, Any], by: Caller = NOBODY
+    ) -> Endpoint:
         """Makes a new version, unless only fields in `blueprint.UNVERSIONED` change."""
         if self.get(account, endpoint).hosted:
-            return await self._change_hosted(account, endpoint, changes)
+            return await self._change_hosted(account, endpoint, changes, by)
         self._check(account, changes)
         async with self.turn:
             old = self._own(account, endpoint, "change")
@@ -137,17 +143,25 @@ class ManagedEndpoints:
             anew -= blueprint.UNVERSIONED
             template = await self._template(account, requested["templateId"])
             made = await self._made(account, old.id, requested, template)
+            if made.workers_max > old.workers_max:
+                self._check_workers(by, made)
+            made = replace(made, api_key=old.api_key)
             if not anew:
                 made = replace(made, run=old.run)
             stored = await self._stored(made, anew=bool(anew))
         self._live(stored)
         return stored
 
-    async def _change_hosted(self, account: str, endpoint: str, changes: Mapping[str, Any]) -> Endpoint:
+    async def _change_hosted(
+        self, account: str, endpoint: str, changes: Mapping[str, Any], by: Caller
+    ) -> Endpoint:
         async with self.turn:
             old = self.get(account, endpoint)
             hosted.check(old, changes, self._settings.set_by_file.get(endpoint, ()))
-            stored = await self._stored(hosted.with_changes(old, {**old.requested, **changes}))
+            made = hosted.with_changes(old, {**old.requested, **changes})
+            if made.workers_max > old.workers_max:
+                self._check_workers(by, made)
+            stored = await self._stored(made)
         self._live(stored)
         return stored
 
@@ -190,6 +204,16 @@ class ManagedEndpoints:
             self._changes.apply(changed)
             if len(changed) < CANCEL_BATCH:
                 return
+
+    def workers_of_key(self, key: str, *, but: str = "") -> int:
+        """Returns the sum of the `workersMax` of the endpoints that the key created, but for one."""
+        own = (one for one in self._book.by_id.values() if one.api_key == key and one.id != but)
+        return sum(one.workers_max for one in own)
+
+    def _check_workers(self, by: Caller, made: Endpoint) -> None:
+        others = self.workers_of_key(by.key, but=made.id)
+        if refusal := refused_workers(by.key, by.quota, others, made.workers_max):
+            raise too_many(refusal)
 
     def on_cpus(self, endpoint: Endpoint) -> bool:
         """Returns whether its workers run on CPUs, or, if it has none, whether they would."""

@@ -1,5 +1,6 @@
-"""The quotas of keys and endpoints: how many jobs may wait, how many GPU seconds a day may be used, and how
-many bytes of `/files` are kept. Pure: uses and times are arguments.
+"""The quotas of keys and endpoints: how many jobs may wait, how many GPU seconds a day may be used, how many
+bytes of `/files` are kept; and of a key, how many workers its endpoints may have. Pure: uses and times are
+arguments.
 
     a key's quota ──────┐
                         ├──> refused ──> None: the job is taken
@@ -22,6 +23,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from stoker.control.errors import TooMany
 from stoker.wire.records import record
 
 DAY_S = 86_400
@@ -29,12 +31,13 @@ DAY_S = 86_400
 MOST_BYTES = 50 << 30
 """Of the files of a key without a quota of them."""
 
-WAITING_RETRY_S = 5
-"""Nobody knows when a job that waits will start."""
+RETRY_S = 5
+"""Nobody knows when a job that waits will start, or an endpoint is changed."""
 
 
 _FIELDS = {
     "jobsWaiting": "jobs_waiting",
+    "workers": "workers",
     "gpuSecondsPerDay": "gpu_seconds_per_day",
     "fileBytes": "file_bytes",
 }
@@ -45,6 +48,7 @@ class Quota:
     """The bounds of a key or an endpoint. None: unbounded."""
 
     jobs_waiting: int | None = None
+    workers: int | None = None
     gpu_seconds_per_day: int | None = None
     file_bytes: int | None = None
 
@@ -91,11 +95,14 @@ class Refusal:
     unit: str
 
 
-def used(quota: Quota, use: Use, file_bytes: int | None = None) -> dict[str, float]:
-    """Returns the use of what the quota bounds, named as in the management API. `file_bytes`: the bytes of
-    files that are kept, where they are known."""
+def used(
+    quota: Quota, use: Use, *, workers: int | None = None, file_bytes: int | None = None
+) -> dict[str, float]:
+    """Returns the use of what the quota bounds, named as in the management API. `workers` of the key's
+    endpoints, and `file_bytes` that are kept, are None where they are not known."""
     found = {
         "jobsWaiting": (quota.jobs_waiting, use.jobs_waiting),
+        "workers": (quota.workers, workers),
         "gpuSecondsToday": (quota.gpu_seconds_per_day, use.gpu_ms / 1000),
         "fileBytes": (quota.file_bytes, file_bytes),
     }
@@ -114,6 +121,29 @@ def refused(held: Iterable[tuple[str, Quota, Use]], now: float) -> Refusal | Non
     return None
 
 
+def refused_workers(key: str, quota: Quota, others: int, wanted: int) -> Refusal | None:
+    """Returns why a key may not give an endpoint this `workersMax`, or None. `others`: the sum of the
+    `workersMax` of the other endpoints that the key created."""
+    if quota.workers is None or others + wanted <= quota.workers:
+        return None
+    text = (
+        f"workersMax: key {key} may give its endpoints {quota.workers} workers in all; its others have"
+        f" {others}, so this one may have {max(quota.workers - others, 0)} at most; got {wanted}"
+    )
+    return Refusal(text, quota.workers, None, RETRY_S, "workers")
+
+
+def too_many(refusal: Refusal) -> TooMany:
+    """Returns the error that the caller gets."""
+    return TooMany(
+        refusal.text,
+        limit=refusal.limit,
+        window_s=refusal.window_s,
+        retry_after=refusal.retry_after,
+        unit=refusal.unit,
+    )
+
+
 def day_of(now: float) -> int:
     """Returns the number of the day, in UTC, since the epoch."""
     return int(now // DAY_S)
@@ -121,7 +151,7 @@ def day_of(now: float) -> int:
 
 def _waiting(whose: str, most: int) -> Refusal:
     text = f"{whose} may have {most} jobs waiting, and has so many; submit this job when some have started"
-    return Refusal(text, most, None, WAITING_RETRY_S, "jobs")
+    return Refusal(text, most, None, RETRY_S, "jobs")
 
 
 def _used_up(whose: str, seconds: int, now: float) -> Refusal:

@@ -61,8 +61,8 @@ default."""
 @record(frozen=True, slots=True)
 class Endpoint:
     """An endpoint. `origin`: "file", declared in the configuration, or "api". `template` is the id of the
-    template that the endpoint was made from. `requested` holds the other fields of the request to the
-    management API, to be returned again."""
+    template that the endpoint was made from, `api_key` that of the key that created it. `requested` holds the
+    other fields of the request to the management API, to be returned again."""
 
     id: str
     account: str
@@ -85,6 +85,7 @@ class Endpoint:
     requested: Mapping[str, Any] = field(default_factory=dict)
     created_at: float = 0.0
     quota: Quota = UNBOUNDED
+    api_key: str = ""
 
     @property
     def temporary(self) -> bool:

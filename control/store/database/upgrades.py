@@ -26,7 +26,14 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
     8: (jobs.c.backoffs,),
     9: (jobs.c.api_key, webhooks.c.api_key, webhooks.c.endpoint),
     10: (
-        *(keys.c.quota, endpoints.c.quota, jobs.c.metered, jobs.c.traceparent, logs.c.times),
+        *(
+            keys.c.quota,
+            endpoints.c.quota,
+            endpoints.c.api_key,
+            jobs.c.metered,
+            jobs.c.traceparent,
+            logs.c.times,
+        ),
         *(index for index in jobs.indexes if index.name == "jobs_metered"),
         gpu_days,
     ),

@@ -65,6 +65,7 @@ def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "asked": json.dumps(endpoint.requested),
         "created_at": endpoint.created_at,
         "quota": endpoint.quota.stored(),
+        "api_key": endpoint.api_key,
     }
 
 
@@ -180,4 +181,5 @@ def _endpoint(conn: Conn, row: Any) -> Endpoint:
         requested=json.loads(row.asked),
         created_at=row.created_at,
         quota=Quota.parse(row.quota),
+        api_key=row.api_key,
     )

@@ -102,6 +102,7 @@ endpoints = table(
     string("asked"),  # JSON: the request to the management API, which reads return
     time("created_at"),
     string("quota", default="{}"),  # JSON: control.rules.quotas
+    string("api_key", default=""),  # the id of the key that created it
 )
 
 endpoint_versions = table(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.rules.quotas import DAY_S, UNBOUNDED, Quota, Use, day_of, refused
+from stoker.control.rules.quotas import DAY_S, UNBOUNDED, Quota, Use, day_of, refused, refused_workers
 
 BOUNDS = st.none() | st.integers(1, 5)
-QUOTAS = st.builds(Quota, BOUNDS, BOUNDS, BOUNDS)
+QUOTAS = st.builds(Quota, BOUNDS, BOUNDS, BOUNDS, BOUNDS)
 USES = st.builds(Use, st.integers(0, 6), st.integers(0, 6000))
 NOW = st.floats(0, 4e9)
 
@@ -41,6 +41,19 @@ def test_gpu_seconds_are_free_again_when_the_day_ends_and_not_before(now: float)
     assert refusal is not None
     assert day_of(now + refusal.retry_after) == day_of(now) + 1
     assert refusal.retry_after <= DAY_S
+
+
+@given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9))
+def test_workers_are_refused_beyond_the_quota_and_told_how_many_are_left(
+    most: int, others: int, wanted: int
+) -> None:
+    refusal = refused_workers("a", Quota(workers=most), others, wanted)
+    assert (refusal is None) == (others + wanted <= most)
+    left = max(most - others, 0)
+    if refusal is not None:
+        assert f"this one may have {left} at most; got {wanted}" in refusal.text
+        assert left == 0 or refused_workers("a", Quota(workers=most), others, left) is None
+    assert refused_workers("a", UNBOUNDED, others, wanted) is None
 
 
 @given(QUOTAS)

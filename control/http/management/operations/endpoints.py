@@ -309,7 +309,7 @@ async def _response(
 async def create_endpoint(by: By, managed: Managed, body: EndpointCreateInput) -> EndpointResponse:
     """Creates an endpoint, which takes jobs at once."""
     return await _response(
-        managed, await managed.endpoints.create(by.account, body.model_dump(exclude_none=True))
+        managed, await managed.endpoints.create(by.account, body.model_dump(exclude_none=True), by)
     )
 
 
@@ -387,7 +387,7 @@ async def update_endpoint(
 ) -> EndpointResponse:
     """Changes an endpoint."""
     changes = body.model_dump(exclude_unset=True)
-    return await _response(managed, await managed.endpoints.update(by.account, endpointId, changes))
+    return await _response(managed, await managed.endpoints.update(by.account, endpointId, changes, by))
 
 
 @router.delete("/{endpointId}", **DELETES)

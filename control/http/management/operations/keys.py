@@ -16,6 +16,7 @@ from stoker.control.http.management.operations.shapes import (
     DELETES,
     LISTS,
     READS,
+    Bound,
     Changes,
     Name,
     QuotaBody,
@@ -93,13 +94,23 @@ class AccessInput(_Exact):
         return Access(self.scope, self.management, self.endpoints)
 
 
+class KeyQuota(QuotaBody):
+    model_config = ConfigDict(
+        title="KeyQuota", json_schema_extra={"examples": [{"jobsWaiting": 100, "workers": 4}]}
+    )
+
+    workers: Annotated[
+        Bound | None, Field(description="The sum of `workersMax` of the endpoints that it creates.")
+    ] = None
+
+
 class KeyCreateInput(_Exact):
     model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
 
     name: Name = "key"
     kind: Annotated[Kind, Field(description="An API key, or a token with which agents join.")] = "key"
     access: Annotated[AccessInput | None, Field(description="Of an API key; everything by default.")] = None
-    quota: Annotated[QuotaBody | None, Field(description="Of an API key; unbounded by default.")] = None
+    quota: Annotated[KeyQuota | None, Field(description="Of an API key; unbounded by default.")] = None
     maxUses: Annotated[
         int | None,
         Field(ge=1, le=1_000_000, description="Of a join token: how many nodes may join with it."),
@@ -114,7 +125,7 @@ class KeyUpdateInput(Changes, _Exact):
 
     name: Name = ""
     access: AccessInput | None = None
-    quota: Annotated[QuotaBody | None, Field(description="Replaces the whole quota; null: unbounded.")] = None
+    quota: Annotated[KeyQuota | None, Field(description="Replaces the whole quota; null: unbounded.")] = None
     expiresAt: Annotated[When | None, Field(description="null: never.")] = None
 
 
@@ -142,6 +153,7 @@ class UsedResponse(ResponseBody):
     model_config = ConfigDict(title="Used")
 
     jobsWaiting: int | None = None
+    workers: Annotated[int | None, Field(description="The sum of its endpoints' `workersMax`.")] = None
     gpuSecondsToday: Annotated[float | None, Field(description="Since 00:00 UTC.")] = None
     fileBytes: Annotated[int | None, Field(description="Since this process of the service was started.")] = (
         None
@@ -155,7 +167,7 @@ class KeyResponse(ResponseBody):
     name: str
     kind: Kind
     access: AccessResponse | None = None
-    quota: QuotaBody | None = None
+    quota: KeyQuota | None = None
     used: Annotated[
         UsedResponse | None, Field(description="The use of what the quota bounds; of one key only.")
     ] = None
@@ -195,7 +207,7 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
         "name": record.name,
         "kind": record.kind,
         "access": access_of(record.access) if record.kind == "key" else None,
-        "quota": QuotaBody(**record.quota.fields()) if record.quota != UNBOUNDED else None,
+        "quota": KeyQuota(**record.quota.fields()) if record.quota != UNBOUNDED else None,
         "usesLeft": record.uses_left,
         "createdAt": _at(record.created_at),
         "expiresAt": _at(record.expires_at),
@@ -203,7 +215,7 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
     }
 
 
-def quota_of(body: QuotaBody | None) -> Quota:
+def quota_of(body: KeyQuota | None) -> Quota:
     return UNBOUNDED if body is None else Quota.of(body.model_dump())
 
 
@@ -241,7 +253,8 @@ async def get_key(by: KeyManager, managed: Managed, plane: ThePlane, keyId: KeyI
     """Returns the record of a key, never the key itself; and the use of what its quota bounds."""
     record = await managed.keys.get(by.account, keyId)
     kept = plane.uploaded_files.bytes_kept(f"key {keyId}")
-    found = used(record.quota, await managed.keys.use(record), kept)
+    workers = managed.endpoints.workers_of_key(keyId)
+    found = used(record.quota, await managed.keys.use(record), workers=workers, file_bytes=kept)
     return KeyResponse(**fields_of(record), used=UsedResponse.model_validate(found) if found else None)
 
 

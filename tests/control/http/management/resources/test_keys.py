@@ -66,6 +66,34 @@ async def test_a_quota_refuses_with_429_and_its_use_is_shown(api: Managed) -> No
     assert "used" not in (await api.http.get(path)).json()
 
 
+async def test_a_key_gives_its_endpoints_no_more_workers_than_its_quota(api: Managed) -> None:
+    made = await api.made("/keys", name="batch", quota={"workers": 5})
+    template = await api.made("/templates", name="t", imageName="ghcr.io/example/worker:1")
+
+    async def create(workers: int) -> Any:
+        body = {"templateId": template["id"], "workersMax": workers}
+        return await api.http.post("/endpoints", json=body, headers=by(made))
+
+    first, refused = (await create(3)).json(), await create(3)
+    assert refused.status_code == 429
+    assert "may give its endpoints 5 workers in all" in refused.json()["error"]
+    assert (await create(2)).status_code == 200
+    assert (await api.http.get(f"/keys/{made['id']}")).json()["used"] == {"workers": 5}
+    change = {"workersMax": 4}
+    assert (
+        await api.http.patch(f"/endpoints/{first['id']}", json=change, headers=by(made))
+    ).status_code == 429
+    assert (await api.http.patch(f"/endpoints/{first['id']}", json=change)).status_code == 200, (
+        "another key's"
+    )
+    await api.again()
+    assert (await api.http.get(f"/keys/{made['id']}")).json()["used"] == {"workers": 6}, (
+        "after a restart, too"
+    )
+    fewer = await api.http.patch(f"/endpoints/{first['id']}", json={"workersMax": 1}, headers=by(made))
+    assert fewer.status_code == 200
+
+
 async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
     made = await api.made("/keys", kind="join", name="host", maxUses=1, expiresAt=FUTURE)
     assert made["key"].startswith("jt_")
