@@ -7,12 +7,13 @@ what is in a file is shown in a terminal later.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import sys
 from collections.abc import Iterable
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -40,6 +41,9 @@ def print_text(text: str, *, to_stderr: bool = False) -> None:
     print(shown(text), file=sys.stderr if to_stderr else sys.stdout, flush=True)
 
 
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+
+
 class _PlainConsole(Console):
     """A console that writes out the control characters of text; styles and movements of the cursor are the
     console's own."""
@@ -49,8 +53,25 @@ class _PlainConsole(Console):
             yield segment if segment.control else Segment(shown(segment.text), segment.style)
 
 
+class _LastingConsole(_PlainConsole):
+    """A console for a process that others depend on: when the output is closed or its disk is full, the text
+    is lost, and the process goes on."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the file is closed in this process
+            super().print(*objects, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Prints nothing more. Otherwise the process would exit."""
+        self.quiet = True
+
+
 def plain_console(*, stderr: bool = False, file: TextIO | None = None, width: int | None = None) -> Console:
-    return _PlainConsole(stderr=stderr, file=file, width=width, markup=False, emoji=False, highlight=False)
+    return _PlainConsole(stderr=stderr, file=file, width=width, **_PLAIN)
+
+
+def lasting_console(*, file: TextIO | None = None) -> Console:
+    return _LastingConsole(file=file, **_PLAIN)
 
 
 def log_to_stderr(level: int, lines: logging.Formatter | None = None) -> None:

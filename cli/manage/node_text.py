@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stoker.wire.sizes import in_words
+
+COLUMNS = ("id", "name", "state", "devices", "workers", "jobs", "disk", "agent")
+"""The columns of a list at a terminal. With ids of 14 characters, its rows fit in 80."""
+
+_MAKERS_WORDS = re.compile(r"\b(NVIDIA|AMD|Intel|Processor|CPU|\d+-Core)\b|\((R|TM)\)", re.IGNORECASE)
 
 
 def left_on(node: Mapping[str, Any]) -> str:
@@ -64,6 +70,33 @@ def _device(device: Mapping[str, Any]) -> str:
     if "ill" in device:
         told.append(f"out of use: {device['ill']}")
     return f"{device['id']} {device['name']}" + (f": {', '.join(told)}" if told else "")
+
+
+def row_of(node: Mapping[str, Any]) -> list[str]:
+    """Returns the cells of `COLUMNS`."""
+    short = [{"name": _short(str(one["name"]))} for one in node["devices"]]
+    free = node.get("diskFreeInBytes")
+    return [
+        str(node["id"]),
+        str(node["name"]),
+        _state(node),
+        counted(short),
+        str(node["workers"]),
+        str(node["jobs"]),
+        "" if free is None else in_words(free),
+        str(node.get("agentVersion") or ""),
+    ]
+
+
+def _state(node: Mapping[str, Any]) -> str:
+    if not node["drained"]:
+        return str(node["state"])
+    return "drained" if node["state"] == "connected" else f"{node['state']}, drained"
+
+
+def _short(device: str) -> str:
+    """Returns the name of a device without its maker and what all such devices are called."""
+    return " ".join(_MAKERS_WORDS.sub(" ", device).split()) or device
 
 
 def counted(devices: Sequence[Mapping[str, Any]]) -> str:

@@ -19,10 +19,10 @@ import typer
 from stoker.cli.access import open_client
 from stoker.cli.errors import CliError
 from stoker.cli.jobs.input import read_input
-from stoker.cli.manage.node_text import counted, lines_of
+from stoker.cli.manage import node_text
 from stoker.cli.manage.resource_kinds import KINDS, Option, ResourceKind
 from stoker.cli.short_ids import resolve_id
-from stoker.cli.tables import print_json, show
+from stoker.cli.tables import print_json, print_table, show
 from stoker.cli.terminal import plain_console, print_text
 from stoker.client.management import Management, Resource
 from stoker.wire.sizes import in_words
@@ -46,11 +46,15 @@ def run_command(
         member = resolve_member(resource, kind, values["member"]) if "member" in values else ""
         match verb:
             case "list":
-                rows(service, kind.columns, resource.list(**kind.list_query))
+                found = resource.list(**kind.list_query)
+                if kind.command == "node" and sys.stdout.isatty() and not service.as_json:
+                    print_table(plain_console(), node_text.COLUMNS, list(map(node_text.row_of, found)))
+                else:
+                    rows(service, kind.columns, found)
             case "get":
                 found = resource.get(member, **kind.get_query)
                 if kind.command == "node" and not service.as_json:
-                    for line in lines_of(found):
+                    for line in node_text.lines_of(found):
                         print_text(line)
                 else:
                     details(service, found)
@@ -153,7 +157,7 @@ def rows(service: Service, columns: Sequence[str], found: Sequence[Mapping[str, 
 
 def _in_list(column: str, value: Any) -> str:
     if column == "devices" and value:
-        return counted(value)
+        return node_text.counted(value)
     return in_words(value) if column.endswith("InBytes") and value is not None else cell(value)
 
 

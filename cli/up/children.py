@@ -15,8 +15,9 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from stoker.agent.workers.processes.exit_reasons import signal_name
 from stoker.cli.parents import VARIABLE as PARENT
 from stoker.cli.readiness import Facts, parse_ready
 from stoker.cli.up import supervisor as sv
@@ -141,7 +142,7 @@ class _Running:
         self._was_ready = False
         self._line = b""
         self._pipe, write = os.pipe()
-        with open(launch.log, "ab") as log:
+        with _open_log(launch.log) as log:
             try:
                 self.process = subprocess.Popen(
                     (*launch.argv, "--ready-fd", str(write)),
@@ -205,8 +206,16 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
+def _open_log(log: Path) -> BinaryIO:
+    """Opens the log file, or no file if that is impossible: a child runs without its log, too."""
+    try:
+        return open(log, "ab")
+    except OSError:
+        return open(os.devnull, "ab")
+
+
 def _why(status: int, log: Path) -> str:
-    how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
     last = last_line(log)
     return f"{how}; the last line of {log.name}: {last}" if last else how
 

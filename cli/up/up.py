@@ -29,7 +29,7 @@ from stoker.cli.manage import weights_commands
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_signals
 from stoker.cli.tables import print_table
-from stoker.cli.terminal import plain_console
+from stoker.cli.terminal import lasting_console
 from stoker.cli.up.children import AllFacts, Children, Launch
 from stoker.cli.up.crash_loops import CrashLoops
 from stoker.cli.up.page import PAGE, PageChild
@@ -283,4 +283,4 @@ def _rotate(log: Path) -> None:
 
 
 def run(options: UpOptions) -> int:
-    return asyncio.run(run_up(options, plain_console()))
+    return asyncio.run(run_up(options, lasting_console()))

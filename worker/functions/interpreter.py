@@ -185,8 +185,15 @@ class Interpreter:
         except TimeoutError:
             return "it has closed its connection"
         if status < 0:
-            return f"it was killed by {signal.Signals(-status).name}"
+            return f"it was killed by {_signal_name(-status)}"
         return f"it exited with status {status}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
 
 
 async def _end_of(answers: asyncio.Queue[dict[str, Any]]) -> None:

@@ -22,10 +22,11 @@ def describe_exit(status: int, killed: str | None, *, terminated: bool) -> str:
         return f"exited with code {status}"
     if terminated and status == -signal.SIGTERM:
         return "stopped by the agent (SIGTERM)"
-    return _KNOWN.get(-status) or f"ended by {_name(-status)}"  # type: ignore[call-overload]
+    return _KNOWN.get(-status) or f"ended by {signal_name(-status)}"  # type: ignore[call-overload]
 
 
-def _name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Returns the name of a signal. Most real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from stoker.cli.errors import CliError
-from stoker.cli.manage import node_commands
-from stoker.cli.manage.node_text import counted, lines_of
+from stoker.cli.manage import node_commands, resource_commands
+from stoker.cli.manage.node_text import COLUMNS, counted, lines_of, row_of
 from stoker.cli.manage.resource_commands import Service
+from stoker.cli.manage.resource_kinds import KINDS
+from stoker.cli.tables import print_table
+from stoker.cli.terminal import plain_console
 
 NODE: dict[str, Any] = {
     "id": "n1",
@@ -71,6 +77,47 @@ def test_a_node_reads_line_by_line() -> None:
     assert counted(NODE["devices"]) == "2 x NVIDIA H200, Xeon"
 
 
+H200S: dict[str, Any] = NODE | {
+    "id": "4nqjm2vd8t9w1k",
+    "drained": False,
+    "workers": 12,
+    "jobs": 112,
+    "devices": [
+        *({"id": f"GPU-{number}", "name": "NVIDIA H200"} for number in range(8)),
+        {"id": "cpu", "name": "AMD EPYC 9654 96-Core Processor"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"drained": True}, {"drained": True, "state": "silent"}],
+    ids=["connected", "drained", "silent"],
+)
+def test_a_list_of_nodes_fits_a_terminal_of_80_columns(changes: dict[str, Any]) -> None:
+    output = io.StringIO()
+    print_table(plain_console(file=output, width=80), COLUMNS, [row_of(H200S | changes)])
+    lines = [line.rstrip() for line in output.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 3, "the heading, and a row of two lines"
+    words = " ".join(lines).split()
+    assert {"4nqjm2vd8t9w1k", "gpu-host-1", "H200,", "112", "812.0", "0.2.0"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
+        ("AMD EPYC 9654 96-Core Processor", "EPYC 9654"),
+        ("Intel(R) Xeon(R) Platinum 8480+", "Xeon Platinum 8480+"),
+        ("AMD Instinct MI300X", "Instinct MI300X"),
+        ("CPU", "CPU"),
+    ],
+)
+def test_devices_in_a_list_lack_their_makers_words(name: str, short: str) -> None:
+    assert row_of(NODE | {"devices": [{"id": "x", "name": name}]})[3] == short
+
+
 class Nodes:
     """A service on which one thing ends at each look."""
 
@@ -93,21 +140,19 @@ class Nodes:
         return self._next()
 
 
+def opening(nodes: Any) -> Callable[[str, Path], AbstractContextManager[Any]]:
+    @contextmanager
+    def opened(url: str, data_dir: Path) -> Iterator[Any]:
+        yield SimpleNamespace(manage=SimpleNamespace(nodes=nodes))
+
+    return opened
+
+
 def drained(
     monkeypatch: pytest.MonkeyPatch, nodes: Nodes, *, wait: bool, deadline_s: float | None = None
 ) -> list[str]:
-    class Stoker:
-        class manage:
-            nodes: Any
-
-    Stoker.manage.nodes = nodes
-
-    @contextmanager
-    def opened(url: str, data_dir: Path) -> Iterator[type[Stoker]]:
-        yield Stoker
-
     printed = io.StringIO()
-    monkeypatch.setattr(node_commands, "open_client", opened)
+    monkeypatch.setattr(node_commands, "open_client", opening(nodes))
     monkeypatch.setattr(node_commands, "plain_console", lambda **_: Console(file=printed))
     now = [0.0]
 
@@ -152,3 +197,28 @@ def test_without_a_wait_it_says_what_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     assert drained(monkeypatch, Nodes((1, 2)), wait=False) == [
         "node gpu-host-1 takes nothing new; left there: 1 worker, 2 jobs"
     ]
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, *found: Mapping[str, Any], terminal: bool) -> list[str]:
+    class Output(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    printed = Output()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stdout", printed)
+    monkeypatch.setattr(
+        resource_commands, "open_client", opening(SimpleNamespace(list=lambda **query: list(found)))
+    )
+    kind = next(kind for kind in KINDS if kind.command == "node")
+    resource_commands.run_command(Service("http://x", Path()), kind, "list", (), {})
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue())
+    return [line.rstrip() for line in plain.splitlines()]
+
+
+def test_the_list_is_short_at_a_terminal_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = listed(monkeypatch, H200S | {"avoidedFor": None}, terminal=True)
+    assert lines[0].split() == list(COLUMNS)
+    assert max(map(len, lines)) <= 80
+    (line,) = listed(monkeypatch, H200S, terminal=False)
+    assert "connected\tno\t8 x NVIDIA H200, AMD EPYC 9654 96-Core Processor\t12\t112\t812.0 GB\t" in line

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
+from stoker.cli.terminal import lasting_console
 from stoker.cli.up import supervisor
 from stoker.cli.up.children import AllFacts, Children, Launch, last_line
 
@@ -33,7 +37,7 @@ DEAF = PART.replace("stop([signal.SIGTERM])", "stop([signal.SIGUSR1])")
 class Story:
     """Two processes, and what was reported of them."""
 
-    def __init__(self, folder: Path, **scripts: str) -> None:
+    def __init__(self, folder: Path, print_line: Callable[[str], None] | None = None, **scripts: str) -> None:
         self.folder = folder
         self.scripts = {"control": PART, "agent": PART, **scripts}
         self.lines: list[str] = []
@@ -42,7 +46,7 @@ class Story:
         self.children = Children(
             ("control", "agent"),
             self.launch,
-            self.lines.append,
+            print_line or self.lines.append,
             lambda facts: self.ready.put_nowait(dict(facts)),
             self.news.put_nowait,
         )
@@ -122,6 +126,56 @@ async def test_one_that_dies_is_started_again_and_its_last_line_is_printed(
     assert await running == 0
 
 
+async def test_one_that_a_real_time_signal_ends_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has no name for most of them."""
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_S", 0.001)
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    os.kill(int(facts["control"]["pid"]), signal.SIGRTMIN + 1)
+    await story.ready.get()
+    assert f"control ended unexpectedly: killed by signal {signal.SIGRTMIN + 1}; " in story.lines[0]
+    story.children.stop()
+    assert await running == 0
+
+
+def full_disk() -> TextIO:
+    return open("/dev/full", "w")
+
+
+def broken_pipe() -> TextIO:
+    read, write = os.pipe()
+    os.close(read)
+    return open(write, "w")
+
+
+def closed() -> TextIO:
+    file = io.StringIO()
+    file.close()
+    return file
+
+
+@pytest.mark.parametrize("output", [full_disk, broken_pipe, closed])
+async def test_a_terminal_that_is_gone_does_not_end_what_it_supervises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: Callable[[], TextIO]
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_S", 0.001)
+    file = output()
+    console = lasting_console(file=file)
+    story = Story(tmp_path, print_line=console.print)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    os.kill(int(facts["control"]["pid"]), signal.SIGKILL)
+    await story.ready.get()
+    console.print("everything runs again")
+    story.children.stop()
+    assert await running == 0
+    with contextlib.suppress(OSError):  # what could not be written is tried once more
+        file.close()
+
+
 @pytest.mark.parametrize("moved", ["control.log.old", None])
 async def test_one_whose_log_was_moved_is_started_again_and_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: str | None
@@ -137,6 +191,21 @@ async def test_one_whose_log_was_moved_is_started_again_and_stopped(
     again = await story.ready.get()
     assert again["agent"]["pid"] == facts["agent"]["pid"]
     assert story.lines[0].startswith("control ended unexpectedly: killed by SIGKILL; it starts again in ")
+    story.children.stop()
+    assert await running == 0
+
+
+async def test_one_whose_log_cannot_be_opened_is_started_again_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_S", 0.001)
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    (tmp_path / "control.log").unlink()
+    (tmp_path / "control.log").mkdir()
+    os.kill(int(facts["control"]["pid"]), signal.SIGKILL)
+    await story.ready.get()
     story.children.stop()
     assert await running == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.main import main
-from stoker.cli.terminal import plain_console
+from stoker.cli.terminal import lasting_console, plain_console
 from stoker.cli.up.up import AGENT, CONTROL, UpOptions, _Up, find_tokens
 
 
@@ -91,3 +91,13 @@ def test_what_the_agent_warns_of_is_printed_at_the_terminal(tmp_path: Path, warn
         {CONTROL: {"http": "http://127.0.0.1:1", "grpc": "127.0.0.1:7"}, AGENT: {"warning": warning}}
     )
     assert ("stoker: warning: HANDLERS RUN AS ROOT" in printed.getvalue()) == bool(warning)
+
+
+async def test_a_terminal_that_is_gone_holds_up_nothing(tmp_path: Path) -> None:
+    up = made(tmp_path, page=True)
+    output = io.StringIO()
+    up._console = lasting_console(file=output)
+    output.close()
+    up._all_ready({CONTROL: {"http": "http://127.0.0.1:1", "grpc": "127.0.0.1:7"}, AGENT: {}})
+    up._stop()
+    assert up._page._begun.is_set()

@@ -78,6 +78,8 @@ def fails(how: str):
         raise SystemExit(3)
     if how == "die":
         os.kill(os.getpid(), 9)
+    if how == "real time":
+        os.kill(os.getpid(), 35)
     if how == "handler":
         raise HandlerError("this is why")
     if how == "digits":
@@ -219,6 +221,7 @@ async def test_a_process_whose_calls_keep_descriptors_is_replaced(live: Function
         ("raise", f'File "03_mixed/app.py", line {LINE}, in fails'),
         ("exit", "sys.exit(3)"),
         ("die", "killed by SIGKILL"),
+        ("real time", "killed by signal 35"),
         ("handler", "this is why"),
         ("set", "what fails returned is a set"),
         ("digits", "ValueError: Exceeds the limit"),
