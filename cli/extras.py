@@ -22,6 +22,7 @@ NEEDS = {
     "control": ("control",),
     "agent": ("agent",),
     "key": ("control",),
+    "database": ("control",),
     "dev": ("control",),
     "page": ("page",),
     "run": ("control",),

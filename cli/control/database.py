@@ -20,6 +20,7 @@ from stoker.cli.errors import CliError
 from stoker.client.pasted import cleaned
 from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
+from stoker.control.store.database.opening import Use
 from stoker.control.store.database.postgres import is_url, shown
 from stoker.control.store.database.secrets import load_secrets
 
@@ -39,7 +40,7 @@ def open_chosen(
     return store
 
 
-def open_existing(root: Path, config: Config, variables: Mapping[str, str]) -> Store:
+def open_existing(root: Path, config: Config, variables: Mapping[str, str], tables: Use = "use") -> Store:
     """Opens the store that control of this data folder uses. Raises CliError where there is none, or where
     the settings of this command name another."""
     folder = DataFolder(root.absolute())
@@ -58,7 +59,7 @@ def open_existing(root: Path, config: Config, variables: Mapping[str, str]) -> S
         )
     secrets = load_secrets(folder.root, variables, make=False)
     where = folder.store if url is None else url
-    return open_store(where, secrets=secrets, alone=False, create=False, now=time.time())
+    return open_store(where, secrets=secrets, alone=False, tables=tables, now=time.time())
 
 
 def _noted(folder: DataFolder) -> str | None:
