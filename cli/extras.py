@@ -23,6 +23,8 @@ NEEDS = {
     "agent": ("agent",),
     "key": ("control",),
     "database": ("control",),
+    "backup": ("control",),
+    "restore": ("control",),
     "dev": ("control",),
     "page": ("page",),
     "run": ("control",),

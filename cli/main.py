@@ -30,7 +30,7 @@ from stoker.cli.agent.options import (
     PublicIp,
     WorkerUser,
 )
-from stoker.cli.database.app import app as database_app
+from stoker.cli.database import app as database_app
 from stoker.cli.dev import commands as dev_commands
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
@@ -79,7 +79,6 @@ app = typer.Typer(
 )
 app.add_typer(job_app, name="job")
 app.add_typer(key_app, name="key")
-app.add_typer(database_app, name="database")
 app.add_typer(weights_app, name="weights")
 app.add_typer(model_app, name="model")
 app.command(
@@ -89,6 +88,7 @@ app.command(
     )
 )(predict)
 resource_app.add_to(app)
+database_app.add_to(app)
 dev_commands.add_to(app)
 
 

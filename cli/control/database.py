@@ -32,12 +32,22 @@ def open_chosen(
 ) -> Store:
     """Opens control's store, and makes it where there is none. `variables` are the STOKER_ variables.
     `alone`: see `open_store`; where it is set, the data folder says from then on which database is used."""
-    url = _url(config, variables, option)
-    where = folder.store if url is None else url
+    where = chosen(folder, config, variables, option)
     store = open_store(where, secrets=load_secrets(folder.root, variables), alone=alone, now=time.time())
     if alone:
-        write_private(folder.control_note, json.dumps({"database": store.database.name}) + "\n")
+        note_database(folder, store)
     return store
+
+
+def chosen(
+    folder: DataFolder, config: Config, variables: Mapping[str, str], option: str | None = None
+) -> Path | str:
+    """Returns where control's store is: the file's path, or the URL of PostgreSQL."""
+    return _url(config, variables, option) or folder.store
+
+
+def note_database(folder: DataFolder, store: Store) -> None:
+    write_private(folder.control_note, json.dumps({"database": store.database.name}) + "\n")
 
 
 def open_existing(root: Path, config: Config, variables: Mapping[str, str], tables: Use = "use") -> Store:

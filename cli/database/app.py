@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,3 +29,39 @@ def upgrade(data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
     from stoker.cli.database import tables
 
     tables.upgrade(data_dir, config_file(config), plain_console())
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(dir_okay=False, help="The new file.")],
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="Put the key to the database's secrets in: guard the file.")
+    ] = False,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+) -> None:
+    """Writes control's database into a file, as it is at one moment; control may run."""
+    from stoker.cli.database import backups
+
+    backups.backup(data_dir, config_file(config), file, with_keys=with_keys, console=plain_console())
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(dir_okay=False, help="A file of `stoker backup`.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the store that is there.")] = False,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+) -> None:
+    """Makes control's database from a backup; control must not run."""
+    from stoker.cli.database import backups
+
+    backups.restore(data_dir, config_file(config), file, force=force, console=plain_console())
+
+
+def add_to(main: typer.Typer) -> None:
+    main.add_typer(app, name="database")
+    main.command("backup", epilog=examples("stoker backup stoker.backup", "stoker backup --with-keys b.tar"))(
+        backup
+    )
+    main.command("restore", epilog=examples("stoker restore stoker.backup", "stoker restore --force b.tar"))(
+        restore
+    )

@@ -89,7 +89,7 @@ def refused(reported: dict[str, Any]) -> dict[str, set[str]]:
 
 
 CONTROL = {"control", "dev", "run"}
-KEYS = {name for name in COMMANDS if name.startswith(("key ", "database "))}
+KEYS = {name for name in COMMANDS if name.startswith(("key ", "database ", "backup", "restore"))}
 
 
 @pytest.mark.parametrize(

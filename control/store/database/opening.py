@@ -178,6 +178,8 @@ class Store:
         self.shared = database.shared
         self.secrets = secrets
         self.writer = Conn(database, secrets)
+        self.made = False
+        """Its tables were made when it was opened: there were none."""
         self._readers: list[Conn] = []
 
     def reader(self) -> Conn:
@@ -259,6 +261,7 @@ def _check(store: Store, now: float, tables: Use = "make") -> None:
             raise StoreError(f"the database {store.path} has no tables: no control was started with it")
         if not names:
             _create(conn, now)
+            store.made = True
         elif "meta" not in names:
             raise StoreError(f"the database {store.path} holds tables that are not Stoker's")
         done = None if tables == "look" else _check_version(conn, store.database, tables)
@@ -284,11 +287,12 @@ def _locked(store: Store) -> Iterator[None]:
 def _create(conn: Conn, now: float) -> None:
     schema.metadata.create_all(conn.sql, checkfirst=False)
     conn.execute(insert(meta), {"name": "secret_check", "value": conn.secrets.seal(_CHECK)})
-    _note_version(conn)
+    note_version(conn)
     conn.execute(insert(accounts), {"id": DEFAULT_ACCOUNT, "created_at": now})
 
 
-def _note_version(conn: Conn) -> None:
+def note_version(conn: Conn) -> None:
+    """Stores that the tables are of this version."""
     conn.execute(delete(meta).where(meta.c.name.in_(("schema_version", "schema_works_from"))))
     conn.execute(
         insert(meta),
@@ -325,7 +329,7 @@ def _check_version(conn: Conn, database: Database, tables: Use) -> Upgrade | Non
 def _upgrade(conn: Conn, found: Tables) -> Upgrade | None:
     done = upgrade(conn.sql, found.version)
     if done is not None:
-        _note_version(conn)
+        note_version(conn)
     return done
 
 

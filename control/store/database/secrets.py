@@ -28,10 +28,15 @@ class Encryption:
 
     def __init__(self, key: bytes | str, origin: str = "the given key") -> None:
         self.origin = origin
+        self._key = key if isinstance(key, bytes) else key.encode()
         try:
             self._fernet = Fernet(key)
         except ValueError:
             raise SecretKeyError(f"{origin} is not a key: it must be {_HOW}") from None
+
+    def key_file(self) -> bytes:
+        """Returns what a key file of this key holds."""
+        return self._key
 
     def seal(self, clear: bytes) -> bytes:
         return self._fernet.encrypt(clear)
@@ -62,18 +67,18 @@ def load_secrets(folder: Path, environ: Mapping[str, str], *, make: bool = True)
                 f"the key file {path} is missing: control has it in its data folder (--data-dir, or"
                 f" {VARIABLE})"
             )
-        _make(path)
+        make_key_file(path)
     return Encryption(_read(path), f"the key file {path}")
 
 
-def _make(path: Path) -> None:
+def make_key_file(path: Path, content: bytes | None = None) -> None:
     """Makes the key file whole or not at all: half a key, left by a full disk, would have to be found and
     removed by hand."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _write(part)
+            _write(part, content or Fernet.generate_key())
             os.link(part, path)
         finally:
             part.unlink(missing_ok=True)
@@ -83,11 +88,11 @@ def _make(path: Path) -> None:
         raise SecretKeyError(f"the key file {path} cannot be written: {error.strerror}") from None
 
 
-def _write(path: Path) -> None:
+def _write(path: Path, content: bytes) -> None:
     path.unlink(missing_ok=True)  # of an earlier process that had our number
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file:
-        file.write(Fernet.generate_key())
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
