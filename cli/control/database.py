@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stoker.cli.data_folder import DataFolder, write_private
 from stoker.cli.errors import CliError
@@ -22,7 +23,7 @@ from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
 from stoker.control.store.database.opening import Use
 from stoker.control.store.database.postgres import is_url, shown
-from stoker.control.store.database.secrets import load_secrets
+from stoker.control.store.database.secrets import key_name, load_secrets
 
 VARIABLE = "STOKER_DATABASE_URL"
 
@@ -47,7 +48,17 @@ def chosen(
 
 
 def note_database(folder: DataFolder, store: Store) -> None:
-    write_private(folder.control_note, json.dumps({"database": store.database.name}) + "\n")
+    """Notes which database control uses, and which keys to its secrets it knows."""
+    secrets = store.secrets
+    keys = {"keys": [key_name(key) for key in secrets.keys], "keysAreReadAgain": secrets.looks_again}
+    write_private(folder.control_note, json.dumps({"database": store.database.name, **keys}) + "\n")
+
+
+def noted_keys(folder: DataFolder) -> tuple[list[str], bool]:
+    """Returns the names of the keys that control of this folder knew at its start, and whether it reads the
+    key file again; none where it is of an earlier version."""
+    note = _note(folder)
+    return [str(name) for name in note.get("keys", ())], bool(note.get("keysAreReadAgain"))
 
 
 def open_existing(root: Path, config: Config, variables: Mapping[str, str], tables: Use = "use") -> Store:
@@ -73,10 +84,16 @@ def open_existing(root: Path, config: Config, variables: Mapping[str, str], tabl
 
 
 def _noted(folder: DataFolder) -> str | None:
+    found = _note(folder).get("database")
+    return None if found is None else str(found)
+
+
+def _note(folder: DataFolder) -> dict[str, Any]:
     try:
-        return str(json.loads(folder.control_note.read_text(encoding="utf-8"))["database"])
+        found = json.loads(folder.control_note.read_text(encoding="utf-8"))
+        return {"database": found["database"], **found}
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CliError(f"{folder.control_note} cannot be read: {error}; restart control") from None
 

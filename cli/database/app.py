@@ -31,6 +31,22 @@ def upgrade(data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
     tables.upgrade(data_dir, config_file(config), plain_console())
 
 
+@app.command(
+    "rotate-key", epilog=examples("stoker database rotate-key", "stoker database rotate-key --drop-old")
+)
+def rotate_key(
+    drop_old: Annotated[
+        bool, typer.Option("--drop-old", help="Remove the old key, once nothing is sealed with it.")
+    ] = False,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+) -> None:
+    """Makes a new secret key and seals all secrets in the database with it; control may run."""
+    from stoker.cli.database import rotation
+
+    rotation.rotate(data_dir, config_file(config), drop_old=drop_old, console=plain_console())
+
+
 def backup(
     file: Annotated[Path, typer.Argument(dir_okay=False, help="The new file.")],
     with_keys: Annotated[

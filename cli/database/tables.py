@@ -10,6 +10,7 @@ from stoker.cli import tables
 from stoker.cli.database.place import control_runs, opened_to_look
 from stoker.cli.errors import CliError
 from stoker.control.store.database.opening import tables_of, upgrade_tables
+from stoker.control.store.database.secrets import key_name
 from stoker.control.store.database.versions import Tables, suit, upgrade_refusal
 from stoker.control.store.tables.schema import SCHEMA_VERSION, WORKS_FROM
 
@@ -20,7 +21,8 @@ def status(data_dir: Path, config: Path | None, *, as_json: bool) -> None:
     with opened_to_look(data_dir, config) as store:
         found, size = tables_of(store.writer), store.database.size(store.writer.raw)
         runs = control_runs(data_dir, store)
-        name, key = store.database.name, store.secrets.origin
+        name, origin = store.database.name, store.secrets.origin
+        keys = [key_name(key) for key in store.secrets.keys]
     fields = {
         "database": name,
         "schemaFound": found.version,
@@ -28,14 +30,15 @@ def status(data_dir: Path, config: Path | None, *, as_json: bool) -> None:
         "suits": suit(found, WANTED.version),
         "bytes": size,
         "controlRuns": runs,
-        "key": key,
+        "keysOf": origin,
+        "keys": keys,
     }
     rows = [
         ("database", name),
         ("schema", _schema(found)),
         ("size", f"{size / (1 << 20):.1f} MiB"),
         ("control", "has it open" if runs else "none has it open"),
-        ("key", key),
+        ("keys", f"{', '.join(keys)} ({origin})"),
     ]
     tables.show((), rows, fields, as_json=as_json)
 

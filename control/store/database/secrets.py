@@ -1,18 +1,22 @@
-"""Encryption of what must not be read from a stolen database file: with one key (Fernet), kept outside the
-file.
+"""Encryption of what must not be read from a stolen database file: with keys (Fernet) kept outside the file.
 
-The key comes from STOKER_SECRET_KEY, else from `secret.key` in the data folder, which is made at the first
-start and must be readable by its owner only.
+The keys come from STOKER_SECRET_KEY, else from `secret.key` in the data folder, which is made at the first
+start and must be readable by its owner only. Each is a word: the first one seals, all of them open.
+A key file that is replaced is read again, so that a running control seals with the key that was put first.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+log = logging.getLogger(__name__)
 
 VARIABLE = "STOKER_SECRET_KEY"
 FILE = "secret.key"
@@ -24,30 +28,92 @@ class SecretKeyError(Exception):
 
 
 class Encryption:
-    """Seals and opens bytes with one key."""
+    """Seals bytes with the first of some keys, and opens what was sealed with any of them. `file`: the file
+    that they were read from, if it is to be read again once it is replaced."""
 
-    def __init__(self, key: bytes | str, origin: str = "the given key") -> None:
+    def __init__(self, keys: bytes | str, origin: str = "the given key", *, file: Path | None = None) -> None:
         self.origin = origin
-        self._key = key if isinstance(key, bytes) else key.encode()
-        try:
-            self._fernet = Fernet(key)
-        except ValueError:
-            raise SecretKeyError(f"{origin} is not a key: it must be {_HOW}") from None
+        self._file = file
+        self._stamp = None if file is None else _stamp(file)
+        self._take(_parsed(keys, origin))
 
-    def key_file(self) -> bytes:
-        """Returns what a key file of this key holds."""
-        return self._key
+    def _take(self, keys: tuple[bytes, ...]) -> None:
+        made = [_fernet(key, self.origin) for key in keys]
+        self._all = MultiFernet(made)
+        self._first = made[0]
+        self.keys = keys
 
     def seal(self, clear: bytes) -> bytes:
-        return self._fernet.encrypt(clear)
+        self._look_again()
+        return self._first.encrypt(clear)
 
     def open(self, sealed: bytes) -> bytes:
+        self._look_again()
         try:
-            return self._fernet.decrypt(sealed)
+            return self._all.decrypt(sealed)
         except InvalidToken:
             raise SecretKeyError(
                 f"{self.origin} does not open the secrets in the database: it was written with another key"
             ) from None
+
+    def resealed(self, sealed: bytes) -> bytes | None:
+        """Returns the same sealed with the first key; None where that is what it is sealed with."""
+        self._look_again()
+        try:
+            self._first.decrypt(sealed)
+        except InvalidToken:
+            return self._first.encrypt(self.open(sealed))
+        return None
+
+    @property
+    def looks_again(self) -> bool:
+        """True where a change of the keys is noticed."""
+        return self._file is not None
+
+    def key_file(self) -> bytes:
+        """Returns what a key file of these keys holds."""
+        return b"\n".join(self.keys)
+
+    def _look_again(self) -> None:
+        """Takes the keys of a file that was replaced. Without the key in use among them it is not a
+        rotation: what is in the database would not be opened any more."""
+        if self._file is None or (stamp := _stamp(self._file)) in (None, self._stamp):
+            return
+        self._stamp = stamp
+        try:
+            keys = _parsed(_read(self._file), self.origin)
+            if self.keys[0] not in keys:
+                raise SecretKeyError(f"{self.origin} was replaced by other keys")
+            self._take(keys)
+        except (SecretKeyError, OSError) as error:
+            log.warning("%s; the keys of before stay in use", error)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _parsed(text: bytes | str, origin: str) -> tuple[bytes, ...]:
+    words = (text.encode() if isinstance(text, str) else text).replace(b",", b" ").split()
+    if not words:
+        raise SecretKeyError(f"{origin} is not a key: it must be {_HOW}")
+    return tuple(dict.fromkeys(words))
+
+
+def _fernet(key: bytes, origin: str) -> Fernet:
+    try:
+        return Fernet(key)
+    except ValueError:
+        raise SecretKeyError(f"{origin} is not a key: it must be {_HOW}") from None
+
+
+def key_name(key: bytes) -> str:
+    """Returns what may be shown of a key."""
+    return hashlib.sha256(key).hexdigest()[:8]
 
 
 def random_secrets() -> Encryption:
@@ -68,7 +134,7 @@ def load_secrets(folder: Path, environ: Mapping[str, str], *, make: bool = True)
                 f" {VARIABLE})"
             )
         make_key_file(path)
-    return Encryption(_read(path), f"the key file {path}")
+    return Encryption(_read(path), f"the key file {path}", file=path)
 
 
 def make_key_file(path: Path, content: bytes | None = None) -> None:
@@ -86,6 +152,18 @@ def make_key_file(path: Path, content: bytes | None = None) -> None:
         return  # another process made it in this instant
     except OSError as error:
         raise SecretKeyError(f"the key file {path} cannot be written: {error.strerror}") from None
+
+
+def replace_key_file(path: Path, keys: Sequence[bytes]) -> None:
+    """Puts these keys in the place of the file's: a crash leaves the old file or the new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(part, b"\n".join(keys) + b"\n")
+        os.replace(part, path)
+    except OSError as error:
+        raise SecretKeyError(f"the key file {path} cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _write(path: Path, content: bytes) -> None:
