@@ -17,7 +17,7 @@ from stoker.control.store.tables.accounts import meta
 from stoker.control.store.tables.schema import metadata
 
 BATCH = 200
-META = ("secret_check", "webhook_secret")
+META = ("secret_check", "webhook_secret", "webhook_secret_before")
 """The rows of `meta` that are sealed: its others are not."""
 
 SEALED: tuple[Column[Any], ...] = (

@@ -12,7 +12,7 @@ from tests.cli.database.conftest import Operator
 from tests.documentation.pages import Page
 
 PAGE = Page.read(Path(__file__).parents[3] / "docs" / "operations.md")
-SECTIONS = ("Upgrade", "Back up", "Restore", "Rotate the secret key")
+SECTIONS = ("Upgrade", "Back up", "Restore", "Rotate the secret key", "Rotate the webhook secret")
 
 
 def commands(section: str) -> list[list[str]]:
