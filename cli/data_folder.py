@@ -109,6 +109,18 @@ def locked(lock: Path, otherwise: str) -> Iterator[None]:
         os.close(fd)
 
 
+def is_locked(lock: Path) -> bool:
+    """Returns whether another process has the lock; nothing is made where there is none."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        return not _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
 @asynccontextmanager
 async def locked_after_wait(lock: Path, otherwise: str) -> AsyncIterator[None]:
     """Holds the lock as `locked` does, but waits up to PATIENCE_S for a process that may be ending, and logs

@@ -30,6 +30,7 @@ from stoker.cli.agent.options import (
     PublicIp,
     WorkerUser,
 )
+from stoker.cli.database import app as database_app
 from stoker.cli.dev import commands as dev_commands
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
@@ -87,6 +88,7 @@ app.command(
     )
 )(predict)
 resource_app.add_to(app)
+database_app.add_to(app)
 dev_commands.add_to(app)
 
 

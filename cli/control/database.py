@@ -14,14 +14,16 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stoker.cli.data_folder import DataFolder, write_private
 from stoker.cli.errors import CliError
 from stoker.client.pasted import cleaned
 from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
+from stoker.control.store.database.opening import Use
 from stoker.control.store.database.postgres import is_url, shown
-from stoker.control.store.database.secrets import load_secrets
+from stoker.control.store.database.secrets import key_name, load_secrets
 
 VARIABLE = "STOKER_DATABASE_URL"
 
@@ -31,15 +33,35 @@ def open_chosen(
 ) -> Store:
     """Opens control's store, and makes it where there is none. `variables` are the STOKER_ variables.
     `alone`: see `open_store`; where it is set, the data folder says from then on which database is used."""
-    url = _url(config, variables, option)
-    where = folder.store if url is None else url
+    where = chosen(folder, config, variables, option)
     store = open_store(where, secrets=load_secrets(folder.root, variables), alone=alone, now=time.time())
     if alone:
-        write_private(folder.control_note, json.dumps({"database": store.database.name}) + "\n")
+        note_database(folder, store)
     return store
 
 
-def open_existing(root: Path, config: Config, variables: Mapping[str, str]) -> Store:
+def chosen(
+    folder: DataFolder, config: Config, variables: Mapping[str, str], option: str | None = None
+) -> Path | str:
+    """Returns where control's store is: the file's path, or the URL of PostgreSQL."""
+    return _url(config, variables, option) or folder.store
+
+
+def note_database(folder: DataFolder, store: Store) -> None:
+    """Notes which database control uses, and which keys to its secrets it knows."""
+    secrets = store.secrets
+    keys = {"keys": [key_name(key) for key in secrets.keys], "keysAreReadAgain": secrets.looks_again}
+    write_private(folder.control_note, json.dumps({"database": store.database.name, **keys}) + "\n")
+
+
+def noted_keys(folder: DataFolder) -> tuple[list[str], bool]:
+    """Returns the names of the keys that control of this folder knew at its start, and whether it reads the
+    key file again; none where it is of an earlier version."""
+    note = _note(folder)
+    return [str(name) for name in note.get("keys", ())], bool(note.get("keysAreReadAgain"))
+
+
+def open_existing(root: Path, config: Config, variables: Mapping[str, str], tables: Use = "use") -> Store:
     """Opens the store that control of this data folder uses. Raises CliError where there is none, or where
     the settings of this command name another."""
     folder = DataFolder(root.absolute())
@@ -58,14 +80,20 @@ def open_existing(root: Path, config: Config, variables: Mapping[str, str]) -> S
         )
     secrets = load_secrets(folder.root, variables, make=False)
     where = folder.store if url is None else url
-    return open_store(where, secrets=secrets, alone=False, create=False, now=time.time())
+    return open_store(where, secrets=secrets, alone=False, tables=tables, now=time.time())
 
 
 def _noted(folder: DataFolder) -> str | None:
+    found = _note(folder).get("database")
+    return None if found is None else str(found)
+
+
+def _note(folder: DataFolder) -> dict[str, Any]:
     try:
-        return str(json.loads(folder.control_note.read_text(encoding="utf-8"))["database"])
+        found = json.loads(folder.control_note.read_text(encoding="utf-8"))
+        return {"database": found["database"], **found}
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CliError(f"{folder.control_note} cannot be read: {error}; restart control") from None
 

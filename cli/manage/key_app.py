@@ -147,12 +147,26 @@ def revoke(
     key_commands.revoke(_place(data_dir, config, url), key, plain_console())
 
 
-@app.command("webhook-secret", epilog=examples("stoker key webhook-secret"))
-def webhook_secret(data_dir: DataDir = DATA_DIR, config: ConfigFile = None, url: KeyUrl = None) -> None:
+@app.command(
+    "webhook-secret",
+    epilog=examples("stoker key webhook-secret", "stoker key webhook-secret --rotate"),
+)
+def webhook_secret(
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Make a new one; webhooks are signed with both.")
+    ] = False,
+    drop_old: Annotated[
+        bool, typer.Option("--drop-old", help="End the signatures with the one before.")
+    ] = False,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+    url: KeyUrl = None,
+) -> None:
     """Prints the secret that webhooks are signed with; receivers verify the signature with it."""
     from stoker.cli.manage import key_commands
 
-    key_commands.webhook_secret(_place(data_dir, config, url))
+    place = _place(data_dir, config, url)
+    key_commands.webhook_secret(place, rotate=rotate, drop_old=drop_old)
 
 
 def _place(data_dir: Path, config: Path | None, url: str | None) -> Place:

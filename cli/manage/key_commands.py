@@ -164,9 +164,19 @@ def revoke(place: Place, key: str, console: Console) -> None:
     console.print(f"{full} is revoked")
 
 
-def webhook_secret(place: Place) -> None:
+def webhook_secret(place: Place, *, rotate: bool, drop_old: bool) -> None:
+    if rotate and drop_old:
+        raise CliError("--rotate and --drop-old are two steps, with the change of all receivers between them")
+    says = plain_console(stderr=True).print
     with keys_at(place) as found:
-        print(found.webhook_secret())
+        if drop_old:
+            found.drop_webhook_secret()
+            says("webhooks are signed with the newer secret only from now on")
+        elif rotate:
+            print(found.rotate_webhook_secret())
+            says("webhooks are signed with this secret and the one before, which --drop-old ends")
+        else:
+            print(found.webhook_secret())
 
 
 def _day(at: float) -> str:

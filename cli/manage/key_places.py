@@ -79,6 +79,13 @@ class Keys(Protocol):
     def webhook_secret(self) -> str:
         """Returns the secret that webhooks are signed with."""
 
+    def rotate_webhook_secret(self) -> str:
+        """Makes a new secret, and returns it; webhooks are signed with the one before as well. Raises
+        CliError where there is one before already."""
+
+    def drop_webhook_secret(self) -> None:
+        """Ends the signatures with the secret before. Raises CliError where there is none."""
+
 
 @contextmanager
 def keys_at(place: Place) -> Iterator[Keys]:
@@ -155,6 +162,25 @@ class StoredKeys:
         """Returns the secret, with an audit line: any holder of the secret can sign as this service."""
         return audited(self._opened, ("GET", "stoker key webhook-secret"), store.webhook_secret)
 
+    def rotate_webhook_secret(self) -> str:
+        def rotate(conn: store.Conn) -> str:
+            made = store.rotate_webhook_secret(conn)
+            if made is None:
+                raise CliError(
+                    "webhooks are signed with two secrets already: give all receivers the newer one, and drop"
+                    " the older by stoker key webhook-secret --drop-old"
+                )
+            return made
+
+        return audited(self._opened, ("POST", "stoker key webhook-secret"), rotate)
+
+    def drop_webhook_secret(self) -> None:
+        def drop(conn: store.Conn) -> None:
+            if not store.drop_webhook_secret(conn):
+                raise CliError("webhooks are signed with one secret only: there is no old one to drop")
+
+        audited(self._opened, ("DELETE", "stoker key webhook-secret"), drop)
+
 
 def _no_key(key: str) -> CliError:
     return CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
@@ -196,8 +222,18 @@ class ServedKeys:
         self._manage.keys.delete(key)
 
     def webhook_secret(self) -> str:
-        raise CliError(
-            f"the webhook secret is shown on control's host only, without --url and STOKER_URL ({self._url})"
+        raise self._on_its_host()
+
+    def rotate_webhook_secret(self) -> str:
+        raise self._on_its_host()
+
+    def drop_webhook_secret(self) -> None:
+        raise self._on_its_host()
+
+    def _on_its_host(self) -> CliError:
+        return CliError(
+            "the webhook secret is shown and changed on control's host only, without --url and STOKER_URL"
+            f" ({self._url})"
         )
 
 

@@ -80,7 +80,6 @@ class Webhooks:
         self._under_way: dict[str, Waiter] = {}
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._spool = spool
-        self._secret = ""
         self._wake = wake
 
     async def run(self) -> None:
@@ -198,14 +197,16 @@ class Webhooks:
 
     async def _headers(self, delivery: str, body: bytes) -> dict[str, str]:
         """Returns the headers of the Standard Webhooks convention: the receiver checks them with any of its
-        libraries."""
+        libraries, which accept one right signature of several. A command may rotate the secrets at any time,
+        so they are read for each delivery."""
         at = datetime.fromtimestamp(int(self._clock()), UTC)
-        if not self._secret:
-            self._secret = await self._commits.commit(store.webhook_secret)
+        secrets = await self._commits.read(store.webhook_secrets)
+        if not secrets:
+            secrets = (await self._commits.commit(store.webhook_secret),)
         return {
             "webhook-id": delivery,
             "webhook-timestamp": str(int(at.timestamp())),
-            "webhook-signature": Webhook(self._secret).sign(delivery, at, body.decode()),
+            "webhook-signature": " ".join(Webhook(one).sign(delivery, at, body.decode()) for one in secrets),
         }
 
 

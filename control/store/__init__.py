@@ -41,10 +41,13 @@ from stoker.control.store.jobs.reads import (
 )
 from stoker.control.store.jobs.reports import apply_reports
 from stoker.control.store.jobs.webhook_outbox import (
+    drop_webhook_secret,
     due_webhook,
     next_webhook_at,
+    rotate_webhook_secret,
     webhook_later,
     webhook_secret,
+    webhook_secrets,
     webhook_tried,
 )
 from stoker.control.store.nodes.assigned_workers import (

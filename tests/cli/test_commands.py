@@ -161,6 +161,31 @@ def test_what_is_done_to_keys_is_in_the_audit_log(capsys: pytest.CaptureFixture[
     assert {line.key for line in found} == {local_user()}
 
 
+def test_the_webhook_secret_is_rotated_in_two_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "webhook-secret")
+    old = capsys.readouterr().out
+    assert "there is no old one to drop" in fails(capsys, "key", "webhook-secret", "--drop-old")
+    works("key", "webhook-secret", "--rotate")
+    printed = capsys.readouterr()
+    assert printed.out.startswith("whsec_")
+    assert printed.out != old
+    assert "the one before, which --drop-old ends" in printed.err
+    assert "signed with two secrets already" in fails(capsys, "key", "webhook-secret", "--rotate")
+    assert "are two steps" in fails(capsys, "key", "webhook-secret", "--rotate", "--drop-old")
+    works("key", "webhook-secret", "--drop-old")
+    capsys.readouterr()
+    works("key", "webhook-secret")
+    assert capsys.readouterr().out == printed.out
+    assert [(line.method, line.status) for line in audit_lines()] == [
+        ("GET", 200),
+        ("DELETE", 400),
+        ("POST", 200),
+        ("POST", 400),
+        ("DELETE", 200),
+        ("GET", 200),
+    ]
+
+
 def test_only_control_makes_a_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for command in (("create",), ("list",), ("revoke", "abc"), ("webhook-secret",)):
         refused = fails(capsys, "key", *command, "--data-dir", "elsewhere")

@@ -17,6 +17,7 @@ import pytest
 
 from stoker.cli.expected_errors import EXPECTED, is_expected
 from stoker.cli.extras import how_to_install
+from tests.cli.every_command import COMMANDS
 from tests.cli.partial_installs import make
 
 STARTS_NOTHING = {
@@ -88,7 +89,7 @@ def refused(reported: dict[str, Any]) -> dict[str, set[str]]:
 
 
 CONTROL = {"control", "dev", "run"}
-KEYS = {"key create", "key get", "key list", "key quota", "key revoke", "key webhook-secret"}
+KEYS = {name for name in COMMANDS if name.startswith(("key ", "database ", "backup", "restore"))}
 
 
 @pytest.mark.parametrize(

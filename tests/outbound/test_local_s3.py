@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from stoker.outbound.errors import LocalS3Failed, ObjectMissing, ObjectStoreDown, ObjectStoreFull
@@ -70,6 +71,22 @@ async def test_credentials_port_and_objects_stay(tmp_path: Path) -> None:
         assert second.config == first.config
         with ObjectStore(second.config) as store:
             assert store.get_bytes("e/k.png", 1) == b"x"
+
+
+async def test_new_credentials_end_urls_and_keep_objects(tmp_path: Path) -> None:
+    """The file is deleted while nothing runs, as docs/operations.md says."""
+    async with LocalS3(tmp_path) as first:
+        with ObjectStore(first.config) as store:
+            store.put_bytes("e/k", b"kept", "text/plain")
+            url = store.presign_get("e/k")
+        assert httpx2.get(url, trust_env=False).status_code == 200
+    (tmp_path / "object-store.json").unlink()
+    port = int(first.config.endpoint_url.rpartition(":")[2])
+    async with LocalS3(tmp_path, port) as second:
+        assert second.config.access_secret != first.config.access_secret
+        with ObjectStore(second.config) as store:
+            assert store.get_bytes("e/k", 100) == b"kept"
+        assert httpx2.get(url, trust_env=False).status_code == 403
 
 
 async def test_the_secret_is_kept_from_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

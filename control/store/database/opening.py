@@ -8,15 +8,16 @@ connection and in the same transaction.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import Executable, insert, select, update
+from sqlalchemy import Executable, delete, insert, select
 
 from stoker.control.errors import UncertainCommit
 from stoker.control.store.database.failures import driver_error
@@ -24,12 +25,19 @@ from stoker.control.store.database.postgres import DatabaseInUse, PostgresDataba
 from stoker.control.store.database.secrets import Encryption, SecretKeyError, load_secrets, random_secrets
 from stoker.control.store.database.sqlite import MEMORY, SqliteFile
 from stoker.control.store.database.statements import Dialect, Written
-from stoker.control.store.database.upgrades import upgrade
+from stoker.control.store.database.upgrades import ADDED, Upgrade, upgrade
+from stoker.control.store.database.versions import Tables, suit
 from stoker.control.store.tables import schema
 from stoker.control.store.tables.accounts import accounts, meta
 
+log = logging.getLogger(__name__)
+
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"
+
+Use = Literal["make", "use", "look"]
+"""What may be done to the tables: `make` makes them where there are none, and upgrades earlier ones; `use`
+takes those of this version only, and of later ones that suit it; `look` takes those of any version."""
 
 
 class StoreError(Exception):
@@ -56,6 +64,12 @@ class Database(Protocol):
     def lock_tables(self, raw: Any) -> None: ...
 
     def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool: ...
+
+    def size(self, raw: Any) -> int:
+        """Returns the bytes that the database has on its disk."""
+
+    def has_control(self, raw: Any) -> bool:
+        """Returns whether the database itself knows of a control that has it open."""
 
     def in_transaction(self, raw: Any) -> bool: ...
 
@@ -164,6 +178,8 @@ class Store:
         self.shared = database.shared
         self.secrets = secrets
         self.writer = Conn(database, secrets)
+        self.made = False
+        """Its tables were made when it was opened: there were none."""
         self._readers: list[Conn] = []
 
     def reader(self) -> Conn:
@@ -186,11 +202,10 @@ def open_store(
     folder: Path | None = None,
     secrets: Encryption | None = None,
     alone: bool = True,
-    create: bool = True,
+    tables: Use = "make",
     now: float = 0.0,
 ) -> Store:
-    """Opens the store at a path, in ":memory:" or at a postgresql:// URL, and makes it where there is none
-    and `create` allows that.
+    """Opens the store at a path, in ":memory:" or at a postgresql:// URL.
 
     `folder` is where the key to its secrets lies; by default the file's. `alone`: no second process may
     open a PostgreSQL database so, which is how control opens it. Raises StoreError, SecretKeyError.
@@ -202,7 +217,7 @@ def open_store(
     store = None
     try:
         store = Store(database, secrets)
-        _check(store, now, create=create)
+        _check(store, now, tables)
     except BaseException as error:
         if store is not None:
             store.close()
@@ -238,20 +253,31 @@ def _why_not(error: BaseException, database: Database) -> str | None:
     return None if found is None else database.message(found)
 
 
-def _check(store: Store, now: float, *, create: bool = True) -> None:
+def _check(store: Store, now: float, tables: Use = "make") -> None:
+    conn = store.writer
+    with _locked(store):
+        names = sqlalchemy.inspect(conn.sql).get_table_names()
+        if not names and tables != "make":
+            raise StoreError(f"the database {store.path} has no tables: no control was started with it")
+        if not names:
+            _create(conn, now)
+            store.made = True
+        elif "meta" not in names:
+            raise StoreError(f"the database {store.path} holds tables that are not Stoker's")
+        done = None if tables == "look" else _check_version(conn, store.database, tables)
+        _check_key(conn)
+    if done is not None:
+        log.info("the database %s was upgraded %s", store.path, done)
+
+
+@contextmanager
+def _locked(store: Store) -> Iterator[None]:
+    """Runs the block in a transaction in which nobody else makes or changes tables."""
     conn = store.writer
     conn.begin()
     try:
         store.database.lock_tables(conn.raw)
-        names = sqlalchemy.inspect(conn.sql).get_table_names()
-        if not names and not create:
-            raise StoreError(f"the database {store.path} has no tables: no control was started with it")
-        if not names:
-            _create(conn, now)
-        elif "meta" not in names:
-            raise StoreError(f"the database {store.path} holds tables that are not Stoker's")
-        _check_version(conn, store.database)
-        _check_key(conn)
+        yield
     except BaseException:
         conn.rollback()
         raise
@@ -260,31 +286,64 @@ def _check(store: Store, now: float, *, create: bool = True) -> None:
 
 def _create(conn: Conn, now: float) -> None:
     schema.metadata.create_all(conn.sql, checkfirst=False)
-    conn.execute(
-        insert(meta),
-        {"name": "schema_version", "value": str(schema.SCHEMA_VERSION).encode()},
-        {"name": "secret_check", "value": conn.secrets.seal(_CHECK)},
-    )
+    conn.execute(insert(meta), {"name": "secret_check", "value": conn.secrets.seal(_CHECK)})
+    note_version(conn)
     conn.execute(insert(accounts), {"id": DEFAULT_ACCOUNT, "created_at": now})
 
 
-def _check_version(conn: Conn, database: Database) -> None:
-    found, wanted = _meta(conn, "schema_version").decode(), str(schema.SCHEMA_VERSION)
-    if found == wanted:
-        return
-    if not found.isdecimal() or not upgrade(conn.sql, int(found)):
+def note_version(conn: Conn) -> None:
+    """Stores that the tables are of this version."""
+    conn.execute(delete(meta).where(meta.c.name.in_(("schema_version", "schema_works_from"))))
+    conn.execute(
+        insert(meta),
+        {"name": "schema_version", "value": str(schema.SCHEMA_VERSION).encode()},
+        {"name": "schema_works_from", "value": str(schema.WORKS_FROM).encode()},
+    )
+
+
+def tables_of(conn: Conn) -> Tables:
+    """Returns the version of the tables; 0 where they name none."""
+    version, works_from = _meta(conn, "schema_version"), _meta(conn, "schema_works_from")
+    found = int(version) if version.isdigit() else 0
+    return Tables(found, int(works_from) if works_from.isdigit() else found)
+
+
+def _check_version(conn: Conn, database: Database, tables: Use) -> Upgrade | None:
+    found = tables_of(conn)
+    if suit(found, schema.SCHEMA_VERSION):
+        return None
+    if tables == "use" and found.version in ADDED:
         raise StoreError(
-            f"the database {database.name} has schema version {found}, and this Stoker works with version "
-            f"{wanted}: start the Stoker that wrote it, or {database.instead}"
+            f"the database {database.name} has schema version {found.version}, and this Stoker works with"
+            f" version {schema.SCHEMA_VERSION}: start its control, or run stoker database upgrade"
         )
-    version = update(meta).where(meta.c.name == "schema_version")
-    conn.execute(version.values(value=wanted.encode()))
+    done = _upgrade(conn, found)
+    if done is None:
+        raise StoreError(
+            f"the database {database.name} has schema version {found.version}, and this Stoker works with"
+            f" version {schema.SCHEMA_VERSION}: start the Stoker that wrote it, or {database.instead}"
+        )
+    return done
+
+
+def _upgrade(conn: Conn, found: Tables) -> Upgrade | None:
+    done = upgrade(conn.sql, found.version)
+    if done is not None:
+        note_version(conn)
+    return done
+
+
+def upgrade_tables(store: Store) -> Upgrade | None:
+    """Upgrades the tables of a store that was opened to `look`, and returns what was done: None where they
+    suit this version. Raises StoreError where no way leads to it."""
+    with _locked(store):
+        return _check_version(store.writer, store.database, "make")
 
 
 def schema_problem(conn: Conn) -> str:
-    """Returns why the tables are not this version's, or an empty text."""
-    found, wanted = _meta(conn, "schema_version").decode(), str(schema.SCHEMA_VERSION)
-    return "" if found == wanted else f"the schema has version {found or 'none'}, and not {wanted}"
+    """Returns why this version does not work with the tables, or an empty text."""
+    found, wanted = tables_of(conn), schema.SCHEMA_VERSION
+    return "" if suit(found, wanted) else f"the schema has version {found.version}, and not {wanted}"
 
 
 def _check_key(conn: Conn) -> None:

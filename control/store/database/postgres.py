@@ -52,6 +52,14 @@ SET tcp_keepalives_count = 3;
 SET tcp_user_timeout = 25000;
 """
 
+_HELD = """
+SELECT EXISTS (
+    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND classid = %s::bigint::oid AND objid = %s::bigint::oid AND objsubid = 1
+)
+"""
+
 AGAIN = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: the same transaction may well succeed when it is tried again."""
 
@@ -177,6 +185,13 @@ class PostgresDatabase:
 
     def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool:
         return bool(raw.closed) or sql.closed or sql.invalidated
+
+    def size(self, raw: Any) -> int:
+        return int(raw.execute("SELECT pg_database_size(current_database())").fetchone()[0])
+
+    def has_control(self, raw: Any) -> bool:
+        """Returns whether another session holds the lock of a control."""
+        return bool(raw.execute(_HELD, (_WRITER >> 32, _WRITER & 0xFFFFFFFF)).fetchone()[0])
 
     def in_transaction(self, raw: Any) -> bool:
         status = raw.pgconn.transaction_status

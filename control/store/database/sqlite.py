@@ -81,6 +81,15 @@ class SqliteFile:
         """Returns False: a file has no line that could break."""
         return False
 
+    def size(self, raw: Any) -> int:
+        """Returns the bytes of the file and of its WAL."""
+        files = [Path(self.name), Path(f"{self.name}-wal")]
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def has_control(self, raw: Any) -> bool:
+        """Returns False: a file knows of nobody; the data folder has a lock."""
+        return False
+
     def in_transaction(self, raw: Any) -> bool:
         """Returns whether a transaction is open: a full disk may have ended it."""
         return bool(raw.in_transaction)

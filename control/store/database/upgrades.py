@@ -5,11 +5,13 @@
 
 Columns are added, each with a default that is true of the rows that are there, and tables and indexes: no
 row is written, and a process of the earlier version that has the tables open works on. There is no way back,
-and none from a version before the first one here.
+and none from a version before the first one here. `schema.WORKS_FROM` says which Stoker works with the tables
+afterwards.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy
@@ -42,16 +44,29 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
 which they are made."""
 
 
-def upgrade(sql: sqlalchemy.Connection, found: int) -> bool:
-    """Upgrades the tables in the caller's transaction. Returns False, and changes nothing, where no way leads
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Tables that were brought up. `added` names columns, as `jobs.backoffs`, indexes and tables."""
+
+    found: int
+    wanted: int
+    added: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"from schema version {self.found} to {self.wanted}: added {', '.join(self.added)}"
+
+
+def upgrade(sql: sqlalchemy.Connection, found: int) -> Upgrade | None:
+    """Upgrades the tables in the caller's transaction. Returns None, and changes nothing, where no way leads
     from version `found`."""
     steps = range(found, SCHEMA_VERSION)
     if not steps or not all(version in ADDED for version in steps):
-        return False
-    for added in (added for version in steps for added in ADDED[version]):
-        if isinstance(added, Column):
-            declared = CreateColumn(added).compile(dialect=sql.dialect)
-            sql.exec_driver_sql(f"ALTER TABLE {added.table.name} ADD COLUMN {declared}")
+        return None
+    parts = [part for version in steps for part in ADDED[version]]
+    for part in parts:
+        if isinstance(part, Column):
+            declared = CreateColumn(part).compile(dialect=sql.dialect)
+            sql.exec_driver_sql(f"ALTER TABLE {part.table.name} ADD COLUMN {declared}")
         else:
-            added.create(sql)
-    return True
+            part.create(sql)
+    return Upgrade(found, SCHEMA_VERSION, tuple(map(str, parts)))

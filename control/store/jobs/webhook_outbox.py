@@ -168,14 +168,49 @@ def webhook_later(conn: Conn, delivery: str, at: float) -> None:
 # ---- the secret ---------------------------------------------------------------------------------
 
 
+_SECRET, _BEFORE = "webhook_secret", "webhook_secret_before"
+
+
 def webhook_secret(conn: Conn) -> str:
     """Returns the secret that deliveries are signed with; made by the first call, which must be in a
     transaction."""
-    found = "SELECT value FROM meta WHERE name = 'webhook_secret'"
-    row = conn.run(found, {}).fetchone()
-    if row is None:
-        made = "whsec_" + base64.b64encode(os.urandom(_SECRET_BYTES)).decode()
-        insert = "INSERT INTO meta (name, value) VALUES ('webhook_secret', :value) ON CONFLICT DO NOTHING"
-        conn.run(insert, {"value": conn.secrets.seal(made.encode())})
-        row = conn.run(found, {}).fetchone()
-    return conn.secrets.open(bytes(row[0])).decode()
+    found = _meta(conn, _SECRET)
+    if found is None:
+        _put(conn, _SECRET, _new_secret())
+        found = _meta(conn, _SECRET)
+    return found or ""
+
+
+def webhook_secrets(conn: Conn) -> tuple[str, ...]:
+    """Returns the secrets that deliveries are signed with, the newest first; none before one was made."""
+    return tuple(found for name in (_SECRET, _BEFORE) if (found := _meta(conn, name)) is not None)
+
+
+def rotate_webhook_secret(conn: Conn) -> str | None:
+    """Makes a new secret, beside which deliveries are signed with the one before as well. Returns None where
+    there is one before already: its receivers would be cut off."""
+    before = webhook_secret(conn)
+    if _meta(conn, _BEFORE) is not None:
+        return None
+    _put(conn, _BEFORE, before)
+    conn.run("DELETE FROM meta WHERE name = :name", {"name": _SECRET})
+    return webhook_secret(conn)
+
+
+def drop_webhook_secret(conn: Conn) -> bool:
+    """Ends the signatures with the secret before. Returns False where there is none."""
+    return conn.run("DELETE FROM meta WHERE name = :name", {"name": _BEFORE}).rowcount == 1
+
+
+def _new_secret() -> str:
+    return "whsec_" + base64.b64encode(os.urandom(_SECRET_BYTES)).decode()
+
+
+def _meta(conn: Conn, name: str) -> str | None:
+    row = conn.run("SELECT value FROM meta WHERE name = :name", {"name": name}).fetchone()
+    return None if row is None else conn.secrets.open(bytes(row[0])).decode()
+
+
+def _put(conn: Conn, name: str, secret: str) -> None:
+    values = {"name": name, "value": conn.secrets.seal(secret.encode())}
+    conn.run("INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT DO NOTHING", values)

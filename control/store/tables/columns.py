@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import REAL, BigInteger, Column, Double, ForeignKey, Integer, MetaData, Table, Text, text
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
@@ -26,6 +38,11 @@ def integer(name: str, default: int | None = None) -> Column[int]:
 
 def string(name: str, *parts: Any, default: str | None = None) -> Column[str]:
     return Column(name, Text, *parts, nullable=False, server_default=default)
+
+
+def sealed(name: str, *, nullable: bool = False) -> Column[bytes]:
+    """Returns a column of values that are sealed with the secret key, as its rotation finds it."""
+    return Column(name, LargeBinary, nullable=nullable, info={"sealed": True})
 
 
 def time(name: str) -> Column[float]:

@@ -16,6 +16,7 @@ from stoker.control.store.tables.columns import (
     integer,
     job,
     reference,
+    sealed,
     string,
     table,
     time,
@@ -84,7 +85,7 @@ Index("jobs_expiry", jobs.c.expires_at)
 Index("jobs_listed", jobs.c.endpoint, jobs.c.seq)
 
 inputs = table(
-    "inputs", job(primary_key=True), Column("body", LargeBinary), *reference(), Column("s3", LargeBinary)
+    "inputs", job(primary_key=True), Column("body", LargeBinary), *reference(), sealed("s3", nullable=True)
 )
 
 results = table(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, LargeBinary, PrimaryKeyConstraint, Text
+from sqlalchemy import Column, ForeignKey, Index, PrimaryKeyConstraint, Text
 
-from stoker.control.store.tables.columns import INTEGER, TIME, account, integer, string, table, time
+from stoker.control.store.tables.columns import INTEGER, TIME, account, integer, sealed, string, table, time
 
 templates = table(
     "templates",
     Column("id", Text, primary_key=True),
     account(),
     string("name"),
-    Column("body", LargeBinary, nullable=False),  # sealed JSON: its env may hold secrets
+    sealed("body"),  # JSON: its env may hold secrets
     time("created_at"),
     time("changed_at"),
     Column("deleted_at", TIME),
@@ -38,7 +38,7 @@ registries = table(
     Column("id", Text, primary_key=True),
     account(),
     string("name"),
-    Column("login", LargeBinary, nullable=False),  # sealed JSON: username, password
+    sealed("login"),  # JSON: username, password
     time("created_at"),
 )
 Index("registries_account", registries.c.account)
@@ -47,7 +47,7 @@ secrets = table(
     "secrets",
     account(),
     string("name"),
-    Column("value", LargeBinary, nullable=False),  # sealed
+    sealed("value"),
     time("created_at"),
     time("changed_at"),
     PrimaryKeyConstraint("account", "name"),
@@ -61,7 +61,7 @@ pods = table(
     string("wish"),  # RUNNING, EXITED, TERMINATED
     integer("version"),
     integer("restarts", 0),
-    Column("body", LargeBinary, nullable=False),  # sealed JSON: the request
+    sealed("body"),  # JSON: the request
     string("node"),  # "": none yet
     string("devices"),  # JSON: their uuids
     string("gpu_type"),  # their name; "": none
@@ -109,7 +109,7 @@ endpoint_versions = table(
     "endpoint_versions",
     string("endpoint", ForeignKey("endpoints.id")),
     integer("version"),
-    Column("run", LargeBinary, nullable=False),  # sealed: its env may hold secrets
+    sealed("run"),  # JSON: its env may hold secrets
     time("created_at"),
     PrimaryKeyConstraint("endpoint", "version"),
 )

@@ -116,6 +116,35 @@ async def test_a_receiver_can_check_the_signature_and_a_forger_cannot_make_one()
             checker.verify(body.replace(b"CANCELLED", b"COMPLETED"), _fresh(headers))
 
 
+@story
+async def test_a_receiver_can_check_with_either_secret_until_the_old_one_is_dropped() -> None:
+    """No delivery is lost between, whichever of them a receiver has already."""
+    async with world(endpoint(workers_max=0)) as (w, _):
+        kept: list[tuple[str, dict[str, str]]] = []
+
+        async def post(_: str, body: bytes, headers: Any, __: str) -> int:
+            kept.append((body.decode(), dict(headers)))
+            return 200
+
+        w.plane.webhooks._post = post
+
+        async def signed_by(*secrets: str) -> list[bool]:
+            job = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
+            await w.plane.commands.cancel(w.echo, job.id)
+            while not kept:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            body, headers = kept.pop()
+            wanted = [Webhook(one).sign(headers["webhook-id"], _at(headers), body) for one in secrets]
+            return [one in headers["webhook-signature"].split(" ") for one in wanted]
+
+        old = await w.commits.commit(store.webhook_secret)
+        assert await signed_by(old) == [True]
+        new = await w.commits.commit(store.rotate_webhook_secret)
+        assert await signed_by(new, old) == [True, True]
+        await w.commits.commit(store.drop_webhook_secret)
+        assert await signed_by(new, old) == [True, False]
+
+
 def _at(headers: dict[str, str]) -> datetime:
     return datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
 

@@ -210,7 +210,7 @@ class PostgresBenches:
 
 
 _KEPT = {
-    "meta": "WHERE name NOT IN ('schema_version', 'secret_check')",
+    "meta": "WHERE name NOT IN ('schema_version', 'schema_works_from', 'secret_check')",
     "accounts": f"WHERE id <> '{ACCOUNT}'",
 }
 

@@ -106,7 +106,7 @@ async def other_schema(world: World) -> Any:
     stored = await world.commits.read(
         lambda conn: conn.run("SELECT value FROM meta WHERE name = 'schema_version'", {}).fetchone()[0]
     )
-    await set_to(b"999")
+    await set_to(b"1")
     return lambda: set_to(stored)
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, inspect, text, update
+from sqlalchemy import text
 
 from stoker.control import store
 from stoker.control.errors import Unavailable
 from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import EndpointVersion
 from stoker.control.store.database.commits import run_reads
-from stoker.control.store.database.opening import _check
 from stoker.control.store.database.secrets import (
     FILE,
     VARIABLE,
@@ -25,7 +24,6 @@ from stoker.control.store.database.secrets import (
     load_secrets,
     random_secrets,
 )
-from stoker.control.store.database.upgrades import ADDED
 from stoker.control.store.tables.schema import SCHEMA_VERSION, metadata
 from stoker.wire.messages import Price
 
@@ -44,49 +42,10 @@ def test_another_schema_version_is_refused_with_a_message(tmp_path: Path) -> Non
     path = tmp_path / "stoker.db"
     store.open_store(path).close()
     with sqlite3.connect(path) as conn:
-        conn.execute("UPDATE meta SET value = ? WHERE name = 'schema_version'", (b"99",))
+        conn.execute("UPDATE meta SET value = ? WHERE name LIKE 'schema_%'", (b"99",))
     conn.close()
     with pytest.raises(store.StoreError, match=f"schema version 99.*version {SCHEMA_VERSION}.*--data-dir"):
         store.open_store(path)
-
-
-def test_tables_of_an_earlier_version_get_the_columns_that_they_lack(bench: Any) -> None:
-    """They are then those that a fresh store has, with their indexes, and what they hold is still there."""
-    running, fresh = bench.running(10.0), columns(bench)
-    first, added = min(ADDED), [part for step in ADDED.values() for part in step]
-
-    def take_back(conn: store.Conn) -> None:
-        for part in reversed(added):
-            if isinstance(part, Column):
-                conn.execute(text(f"ALTER TABLE {part.table.name} DROP COLUMN {part.name}"))
-            else:
-                part.drop(conn.sql)
-        version = update(metadata.tables["meta"]).values(value=str(first).encode())
-        conn.execute(version.where(metadata.tables["meta"].c.name == "schema_version"))
-
-    bench.do(take_back)
-    assert columns(bench) != fresh
-    for _ in range(2):
-        _check(bench.store, 20.0)
-        assert columns(bench) == fresh
-    assert bench.rows("SELECT id, attempt, backoffs FROM jobs") == [(running.job, 1, 0)]
-
-
-def columns(bench: Any) -> dict[str, set[tuple[str, ...]]]:
-    """By table: the name, type, default and nullability of each column, and the names of its indexes."""
-    found = inspect(bench.store.writer.sql)
-    return {
-        table: {
-            (column["name"], str(column["type"]), str(column["default"]), str(column["nullable"]))
-            for column in found.get_columns(table)
-        }
-        | {(str(index["name"]),) for index in found.get_indexes(table)}
-        for table in found.get_table_names()
-    }
-
-
-def test_each_version_leads_to_the_next() -> None:
-    assert sorted(ADDED) == list(range(min(ADDED), SCHEMA_VERSION))
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:

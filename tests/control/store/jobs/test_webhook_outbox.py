@@ -214,6 +214,22 @@ def test_the_secret_is_made_once_and_sealed(bench: Any) -> None:
     assert secret.encode() not in bytes(sealed)
 
 
+def test_a_new_secret_signs_beside_the_one_before_until_that_is_dropped(bench: Any) -> None:
+    assert store.webhook_secrets(bench.store.writer) == ()
+    assert not bench.do(store.drop_webhook_secret)
+    old = bench.do(store.webhook_secret)
+    new = bench.do(store.rotate_webhook_secret)
+    assert new not in (None, old)
+    assert bench.do(store.webhook_secret) == new
+    assert store.webhook_secrets(bench.store.writer) == (new, old)
+    assert bench.do(store.rotate_webhook_secret) is None, "the oldest has receivers still"
+    assert store.webhook_secrets(bench.store.writer) == (new, old)
+    for dropped in (True, False):
+        assert bench.do(store.drop_webhook_secret) == dropped
+        assert store.webhook_secrets(bench.store.writer) == (new,)
+    assert old.encode() not in repr(bench.rows("SELECT value FROM meta")).encode()
+
+
 def test_those_under_way_are_not_given_again_and_one_that_cannot_be_tried_lets_others_go_first(
     bench: Any,
 ) -> None:
