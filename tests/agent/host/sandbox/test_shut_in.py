@@ -496,8 +496,11 @@ SEES = """
 lines = []
 for name in os.listdir("/proc"):
     if name.isdigit():
-        with open(f"/proc/{name}/cmdline") as file:
-            lines.append(file.read())
+        try:
+            with open(f"/proc/{name}/cmdline") as file:
+                lines.append(file.read())
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it ended since the folder was listed
 say("ready", lines=lines, own=os.getpid(), children=subprocess.run(["true"]).returncode)
 """
 
