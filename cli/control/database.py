@@ -20,6 +20,7 @@ from stoker.cli.errors import CliError
 from stoker.client.pasted import cleaned
 from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
+from stoker.control.store.database.opening import check_store
 from stoker.control.store.database.postgres import is_url, shown
 from stoker.control.store.database.secrets import load_secrets
 
@@ -31,7 +32,7 @@ def open_chosen(
 ) -> Store:
     """Opens control's store, and makes it where there is none. `variables` are the STOKER_ variables.
     `alone`: see `open_store`; where it is set, the data folder says from then on which database is used."""
-    url = _url(config, variables, option)
+    url = chosen_url(config, variables, option)
     where = folder.store if url is None else url
     store = open_store(where, secrets=load_secrets(folder.root, variables), alone=alone, now=time.time())
     if alone:
@@ -39,11 +40,17 @@ def open_chosen(
     return store
 
 
+def check_chosen(folder: DataFolder, url: str | None, variables: Mapping[str, str]) -> None:
+    """Checks that this process could open control's store, if there is one yet. `url`: of `chosen_url`."""
+    if url is not None or folder.store.exists():
+        check_store(url or folder.store, load_secrets(folder.root, variables, make=False))
+
+
 def open_existing(root: Path, config: Config, variables: Mapping[str, str]) -> Store:
     """Opens the store that control of this data folder uses. Raises CliError where there is none, or where
     the settings of this command name another."""
     folder = DataFolder(root.absolute())
-    url = _url(config, variables, None)
+    url = chosen_url(config, variables, None)
     ours = str(folder.store) if url is None else _shown(url)
     noted = _noted(folder)
     if noted is not None and noted != ours:
@@ -77,7 +84,8 @@ def _shown(url: str) -> str:
         raise CliError(f"the URL of the database cannot be used: {error}") from None
 
 
-def _url(config: Config, variables: Mapping[str, str], option: str | None) -> str | None:
+def chosen_url(config: Config, variables: Mapping[str, str], option: str | None) -> str | None:
+    """Returns the URL of the configured PostgreSQL database; None for the file. Raises CliError."""
     declared = None if config.database is None else config.database.get_secret_value()
     for source, text in (("--database", option), (VARIABLE, variables.get(VARIABLE)), ("database", declared)):
         url = cleaned(text or "")

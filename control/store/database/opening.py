@@ -36,6 +36,10 @@ class StoreError(Exception):
     """The store cannot be opened; the text says why."""
 
 
+class StoreInUse(StoreError):
+    """Another control holds the database."""
+
+
 class Database(Protocol):
     """Where the tables are."""
 
@@ -209,9 +213,32 @@ def open_store(
         else:
             database.close()
         if (why := _why_not(error, database)) is not None:
-            raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
+            kind = StoreInUse if isinstance(error, DatabaseInUse) else StoreError
+            raise kind(f"the database {database.name} cannot be opened: {why}") from None
         raise
     return store
+
+
+def check_store(where: Path | str, secrets: Encryption) -> None:
+    """Checks, and changes nothing, that this process could open the store that is there: a standby must know
+    that before the control that works on the store is gone. Raises StoreError, SecretKeyError."""
+    database = _database(str(where), alone=False)
+    try:
+        conn = Conn(database, secrets, reads_only=True)
+        try:
+            if "meta" in sqlalchemy.inspect(conn.sql).get_table_names():
+                _check_key(conn)
+                found = _meta(conn, "schema_version").decode()
+                if int(found) > schema.SCHEMA_VERSION:
+                    raise _another_version(database, found)
+        finally:
+            conn.close()
+    except Exception as error:
+        if (why := _why_not(error, database)) is not None:
+            raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
+        raise
+    finally:
+        database.close()
 
 
 def _secrets(name: str, folder: Path | None) -> Encryption:
@@ -273,12 +300,16 @@ def _check_version(conn: Conn, database: Database) -> None:
     if found == wanted:
         return
     if not found.isdecimal() or not upgrade(conn.sql, int(found)):
-        raise StoreError(
-            f"the database {database.name} has schema version {found}, and this Stoker works with version "
-            f"{wanted}: start the Stoker that wrote it, or {database.instead}"
-        )
+        raise _another_version(database, found)
     version = update(meta).where(meta.c.name == "schema_version")
     conn.execute(version.values(value=wanted.encode()))
+
+
+def _another_version(database: Database, found: str) -> StoreError:
+    return StoreError(
+        f"the database {database.name} has schema version {found}, and this Stoker works with version "
+        f"{schema.SCHEMA_VERSION}: start the Stoker that wrote it, or {database.instead}"
+    )
 
 
 def schema_problem(conn: Conn) -> str:
