@@ -46,13 +46,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
-from container_engine_here import IMAGE, dockerd, make_image  # noqa: E402
 from measured_on import machine  # noqa: E402
 from recovery_of_processes import LOSSES, lost  # noqa: E402
 from recovery_of_processes import limits as limits_of_processes  # noqa: E402
 
 from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S  # noqa: E402
 from stoker.agent.workers.lifecycle.process_machine import StopLadder  # noqa: E402
+from tests.container_engine_here import IMAGE, dockerd, make_image  # noqa: E402
 from tests.system.stack import Stack, queue_endpoint, running  # noqa: E402
 
 COOPERATIVE_S = CANCEL_S

@@ -4,11 +4,13 @@
     agent     killed by SIGKILL and started again at once, as by a supervisor: until its job's next attempt
               begins
     control   the same: until a client gets a response, and until a new job begins
+    standby   control is killed, and a standby waits: the same. Restarted: control gets SIGTERM, and is
+              started again when it has ended, or a standby waits; until a submission is accepted
     host      its agent is stopped by SIGSTOP; control waits for SILENCE_S on purpose: until the job's next
               attempt begins on another host
 
-The limit of the first two is the time of their program's imports in a new interpreter. The limit of the last
-is the start of an interpreter: after control's wait, the other host must start a worker.
+The limit of the first three is the time of their program's imports in a new interpreter. The limit of the
+last is the start of an interpreter: after control's wait, the other host must start a worker.
 """
 
 from __future__ import annotations
@@ -25,9 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stack import Stack, queue_endpoint, running
-
 from stoker.control.nodes.session import SILENCE_S
+from tests.system.stack import Stack, queue_endpoint, running
 
 WAITS = queue_endpoint("waits", "cancelling/stuck_as_told.py")
 HOST_ROUNDS = 2
@@ -44,6 +45,7 @@ class Loss:
     figure_ms: float
     limit: str
     grace_s: float = 0.0
+    by: str = "SIGKILL"
 
 
 def agent_killed(folder: Path) -> float:
@@ -75,6 +77,48 @@ def control_runs(folder: Path) -> float:
             return took(begin_of_last_attempt(stack, stack.run("waits", {})))
 
 
+def standby_answers(folder: Path) -> float:
+    with running(folder, WAITS, executed=True) as stack:
+        job = running_job(stack)
+        stack.start_standby()
+        with since() as took:
+            stack.kill("control")
+            stack.standby_leads()
+            stack.status("waits", job)
+            return took(time.monotonic())
+
+
+def standby_runs(folder: Path) -> float:
+    with running(folder, WAITS.replace("workersMax = 1", "workersMax = 2"), executed=True) as stack:
+        running_job(stack)
+        stack.start_standby()
+        with since() as took:
+            stack.kill("control")
+            stack.standby_leads()
+            return took(begin_of_last_attempt(stack, stack.run("waits", {})))
+
+
+def control_restarted(folder: Path) -> float:
+    with running(folder, WAITS, executed=True) as stack:
+        running_job(stack)
+        with since() as took:
+            stack.end_control()
+            stack.start_control()
+            stack.run("waits", {})
+            return took(time.monotonic())
+
+
+def restarted_with_a_standby(folder: Path) -> float:
+    with running(folder, WAITS, executed=True) as stack:
+        running_job(stack)
+        stack.start_standby()
+        with since() as took:
+            stack.end_control()
+            stack.standby_leads()
+            stack.run("waits", {})
+            return took(time.monotonic())
+
+
 def host_silent(folder: Path) -> float:
     with running(folder, WAITS, executed=True) as stack:
         job = running_job(stack)
@@ -87,7 +131,11 @@ LOSSES = [
     Loss("agent killed, started again", agent_killed, 3100.0, "agent_ms"),
     Loss("control killed: an answer", control_answers, 3800.0, "control_ms"),
     Loss("control killed: a new job", control_runs, 3800.0, "control_ms"),
-    Loss("host silent", host_silent, 63_000.0, "interpreter_ms", SILENCE_S),
+    Loss("standby: an answer", standby_answers, 338.0, "control_ms"),
+    Loss("standby: a new job", standby_runs, 663.0, "control_ms"),
+    Loss("control restarted: a submission", control_restarted, 3999.0, "control_ms", by="SIGTERM"),
+    Loss("standby, restarted: a submission", restarted_with_a_standby, 597.0, "control_ms", by="SIGTERM"),
+    Loss("host silent", host_silent, 63_000.0, "interpreter_ms", SILENCE_S, by="SIGSTOP"),
 ]
 
 
@@ -154,7 +202,7 @@ def lost(loss: Loss, rounds: int, limit_of: dict[str, float]) -> dict[str, Any]:
     behind = following - loss.grace_s * 1000
     return {
         "case": loss.name,
-        "by": "SIGSTOP" if loss.grace_s else "SIGKILL",
+        "by": loss.by,
         "stopped_ms": None,
         "device_ms": None,
         "next_ms": round(following, 1),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import math
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -122,20 +123,23 @@ def is_locked(lock: Path) -> bool:
 
 
 @asynccontextmanager
-async def locked_after_wait(lock: Path, otherwise: str) -> AsyncIterator[None]:
-    """Holds the lock as `locked` does, but waits up to PATIENCE_S for a process that may be ending, and logs
-    the wait once."""
+async def locked_after_wait(
+    lock: Path, otherwise: str, patience_s: float = PATIENCE_S
+) -> AsyncIterator[bool]:
+    """Holds the lock as `locked` does, but waits up to `patience_s` for a process that may be ending, and
+    logs the wait once. Yields whether it waited."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + PATIENCE_S
+    until = loop.time() + patience_s
     fd = _open(lock)
     try:
-        if not _try_lock(fd):
-            log.warning("%s; waiting for it to end, at most %g s", otherwise, PATIENCE_S)
+        if waited := not _try_lock(fd):
+            at_most = f", at most {patience_s:g} s" if patience_s < math.inf else ""
+            log.warning("%s; waiting for it to end%s", otherwise, at_most)
             while not _try_lock(fd):
                 if loop.time() >= until:
                     raise CliError(otherwise)
                 await asyncio.sleep(RETRY_S)
-        yield
+        yield waited
     finally:
         os.close(fd)
 

@@ -200,6 +200,7 @@ def page(
     epilog=examples(
         "stoker control --config stoker.toml",
         "stoker control --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
+        "stoker control --config stoker.toml --standby",
     )
 )
 def control(
@@ -217,6 +218,13 @@ def control(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     behind_proxy: BehindProxy = False,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Wait, loaded, while another control works on the store, and take over at its end.",
+        ),
+    ] = False,
     grpc_plain: Annotated[bool, typer.Option("--grpc-plain", hidden=True)] = False,
     reload: Annotated[bool, typer.Option("--reload", hidden=True)] = False,
     log_format: LogFormat = Format.TEXT,
@@ -241,6 +249,7 @@ def control(
         tls_client_ca=tls_client_ca,
         behind_proxy=behind_proxy,
         grpc_plain=grpc_plain,
+        standby=standby,
         reload=reload,
         ready_fd=ready_fd,
     )

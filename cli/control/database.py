@@ -21,7 +21,7 @@ from stoker.cli.errors import CliError
 from stoker.client.pasted import cleaned
 from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
-from stoker.control.store.database.opening import Use
+from stoker.control.store.database.opening import Use, check_store
 from stoker.control.store.database.postgres import is_url, shown
 from stoker.control.store.database.secrets import key_name, load_secrets
 
@@ -44,7 +44,7 @@ def chosen(
     folder: DataFolder, config: Config, variables: Mapping[str, str], option: str | None = None
 ) -> Path | str:
     """Returns where control's store is: the file's path, or the URL of PostgreSQL."""
-    return _url(config, variables, option) or folder.store
+    return chosen_url(config, variables, option) or folder.store
 
 
 def note_database(folder: DataFolder, store: Store) -> None:
@@ -61,11 +61,17 @@ def noted_keys(folder: DataFolder) -> tuple[list[str], bool]:
     return [str(name) for name in note.get("keys", ())], bool(note.get("keysAreReadAgain"))
 
 
+def check_chosen(folder: DataFolder, url: str | None, variables: Mapping[str, str]) -> None:
+    """Checks that this process could open control's store, if there is one yet. `url`: of `chosen_url`."""
+    if url is not None or folder.store.exists():
+        check_store(url or folder.store, load_secrets(folder.root, variables, make=False))
+
+
 def open_existing(root: Path, config: Config, variables: Mapping[str, str], tables: Use = "use") -> Store:
     """Opens the store that control of this data folder uses. Raises CliError where there is none, or where
     the settings of this command name another."""
     folder = DataFolder(root.absolute())
-    url = _url(config, variables, None)
+    url = chosen_url(config, variables, None)
     ours = str(folder.store) if url is None else _shown(url)
     noted = _noted(folder)
     if noted is not None and noted != ours:
@@ -105,7 +111,8 @@ def _shown(url: str) -> str:
         raise CliError(f"the URL of the database cannot be used: {error}") from None
 
 
-def _url(config: Config, variables: Mapping[str, str], option: str | None) -> str | None:
+def chosen_url(config: Config, variables: Mapping[str, str], option: str | None) -> str | None:
+    """Returns the URL of the configured PostgreSQL database; None for the file. Raises CliError."""
     declared = None if config.database is None else config.database.get_secret_value()
     for source, text in (("--database", option), (VARIABLE, variables.get(VARIABLE)), ("database", declared)):
         url = cleaned(text or "")

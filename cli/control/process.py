@@ -31,13 +31,14 @@ from starlette.types import ASGIApp
 from stoker import __version__
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
-from stoker.cli.control.database import open_chosen
+from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
 from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.sources import with_sources
+from stoker.cli.control.standby import before_stop, listening, take_lead
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.control.tracing import traces
 from stoker.cli.control.weights import known_weights
-from stoker.cli.data_folder import DataFolder, locked_after_wait
+from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_first_signal
@@ -72,7 +73,7 @@ from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.s3.objects import ObjectStoreConfig
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
-from stoker.wire.tls_files import warnings_now
+from stoker.wire.tls_files import PemFile, warnings_now
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class ControlOptions:
     behind_proxy: bool = False
     grpc_plain: bool = False
     """Serve gRPC without TLS, for the agent of `stoker up` on loopback."""
+    standby: bool = False
     reload: bool = False
     ready_fd: int | None = None
 
@@ -120,63 +122,77 @@ def run(options: ControlOptions, variables: Mapping[str, str]) -> None:
     uvloop.run(run_control(options, variables))
 
 
-async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> None:
-    """`variables` are the STOKER_ variables of the environment."""
-    stop = asyncio.Event()
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The configuration, checked, and what it and the options declare."""
+
+    config: Config
+    endpoints: list[Endpoint]
+    tls: TlsFiles | None
+    certificate: PemFile | None
+    authority: PemFile | None
+
+
+def declared(options: ControlOptions, variables: Mapping[str, str]) -> Declared:
+    """Reads the configuration and the files that it names. Logs certificates that end soon."""
     config = load_config(options.config)
     endpoints, tls = declared_endpoints(config, options.hosted, variables), options.tls(config)
     certificate, authority = tls.certificates() if tls else (None, None)
     for warning in warnings_now(certificate, authority):
         log.warning("%s", warning)
-    folder = DataFolder.make(options.data_dir)
     if options.reload:
         endpoints = with_sources(endpoints)
+    return Declared(config, endpoints, tls, certificate, authority)
+
+
+async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> None:
+    """`variables` are the STOKER_ variables of the environment."""
+    stop = asyncio.Event()
+    declares = declared(options, variables)
+    folder = DataFolder.make(options.data_dir)
     async with AsyncExitStack() as stack:
-        otherwise = f"another control is running on {folder.root}"
-        await stack.enter_async_context(locked_after_wait(folder.control_lock, otherwise))
         stack.enter_context(on_first_signal(stop.set))
-        store = open_chosen(folder, config, variables, options.database, alone=True)
+        url = chosen_url(declares.config, variables, options.database)
+        if options.standby:
+            check_chosen(folder, url, variables)
+        opened = partial(open_chosen, folder, declares.config, variables, options.database, alone=True)
+        store = await before_stop(take_lead(stack, folder, url, opened, standby=options.standby), stop)
+        if store is None:
+            return
         stack.callback(store.close)
-        commits = Committer(store)
-        stack.push_async_callback(commits.close)
-        await adopt_tokens(commits, variables)
-        s3 = s3_settings.from_config(config) or s3_settings.from_environment(variables)
-        embedded_beyond = s3 is None and not is_loopback(options.grpc_host)
-        artifacts = S3Artifacts(s3 or await _embedded_store(stack, folder, beyond=embedded_beyond))
-        stack.push_async_callback(artifacts.close)
-        await artifacts.start()
-        settings = PlaneSettings(
-            retention_s=config.retention.async_s,
-            retention_sync_s=config.retention.sync_s,
-            allow_private_addresses=config.allow_private_addresses,
-            aliases=with_hosted_aliases(endpoints, config.aliases),
-            price_list=price_list(config),
-            registries=registry_auths(config),
-            local_roots=config.local_roots,
-            functions=config.functions,
-            weights=known_weights(),
-            local_base=str(options.config.resolve().parent) if options.config else "/",
-            prices=device_prices(config),
-            gateway_ways=config.gateway_ways,
-            network_namespace=network_namespace(),
-            set_by_file={name: frozenset(one.model_fields_set) for name, one in config.hosted.items()},
-            spool=str(folder.spool),
-            sources=str(folder.sources),
-            not_sent=(str(options.config.resolve()),) if options.config else (),
-        )
-        plane = Plane(
-            settings,
-            commits,
-            artifacts,
-            time.time,
-            SystemRandom(),
-            _poster(config),
-            await traces(stack, os.environ),
-        )
-        await plane.start(endpoints)
-        await stack.enter_async_context(_running(plane.run(), "plane", stop))
-        await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))
-        grpc = await serve(
+        if options.standby:  # it may have waited for weeks
+            declares = declared(options, variables)
+        await _lead(stack, store, folder, declares, options, variables, stop)
+
+
+async def _lead(
+    stack: AsyncExitStack,
+    store: Store,
+    folder: DataFolder,
+    declares: Declared,
+    options: ControlOptions,
+    variables: Mapping[str, str],
+    stop: asyncio.Event,
+) -> None:
+    """Serves callers and agents until `stop`; the stack ends what is started here."""
+    config, endpoints, tls = declares.config, declares.endpoints, declares.tls
+    certificate, authority = declares.certificate, declares.authority
+    commits = Committer(store)
+    stack.push_async_callback(commits.close)
+    await adopt_tokens(commits, variables)
+    s3 = s3_settings.from_config(config) or s3_settings.from_environment(variables)
+    embedded_beyond = s3 is None and not is_loopback(options.grpc_host)
+    artifacts = S3Artifacts(s3 or await _embedded_store(stack, folder, beyond=embedded_beyond))
+    stack.push_async_callback(artifacts.close)
+    await artifacts.start()
+    settings = _settings(options, declares, folder)
+    traced = await traces(stack, os.environ)
+    plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config), traced)
+    await plane.start(endpoints)
+    await stack.enter_async_context(_running(plane.run(), "plane", stop))
+    await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))
+    grpc = await listening(
+        lambda: serve(
             options.grpc_host,
             options.grpc_port,
             plane.nodes.admit,
@@ -184,45 +200,73 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             None if options.grpc_plain else tls,
             plane.live_logs.serve,
             plane.tunnels.serve,
-        )
-        stack.push_async_callback(grpc.stop)
-        stack.push_async_callback(plane.stop)
-        gateways: list[Gateway] = []
+        ),
+        standby=options.standby,
+    )
+    stack.push_async_callback(grpc.stop)
+    stack.push_async_callback(plane.stop)
+    gateways: list[Gateway] = []
 
-        def gateway(otherwise: ASGIApp) -> ASGIApp:
-            reaching = Reaching(plane.cluster, plane.tunnels, time.time)
-            gateways.append(Gateway(plane, reaching, SystemRandom(), otherwise, config.gateway_domain))
-            stack.callback(gateways[0].connections.close)
-            return gateways[0]
+    def gateway(otherwise: ASGIApp) -> ASGIApp:
+        reaching = Reaching(plane.cluster, plane.tunnels, time.time)
+        gateways.append(Gateway(plane, reaching, SystemRandom(), otherwise, config.gateway_domain))
+        stack.callback(gateways[0].connections.close)
+        return gateways[0]
 
-        warned = partial(warnings_of, certificate, authority, _now, embedded_beyond=embedded_beyond)
-        readiness = Readiness(
-            checks_of(commits, artifacts, folder.root, certificate, _now), warned, time.monotonic
-        )
-        app = make_app(
-            plane, _api_settings(config, folder), make_management_app(plane), gateway, probes(readiness)
-        )
-        behind_proxy = options.behind_proxy or config.behind_proxy
-        proxies = Proxies.parse(config.trusted_proxies) if behind_proxy else None
-        http = await serve_http(
+    warned = partial(warnings_of, certificate, authority, _now, embedded_beyond=embedded_beyond)
+    readiness = Readiness(
+        checks_of(commits, artifacts, folder.root, certificate, _now), warned, time.monotonic
+    )
+    app = make_app(
+        plane, _api_settings(config, folder), make_management_app(plane), gateway, probes(readiness)
+    )
+    behind_proxy = options.behind_proxy or config.behind_proxy
+    proxies = Proxies.parse(config.trusted_proxies) if behind_proxy else None
+    http = await listening(
+        lambda: serve_http(
             app,
             options.host,
             options.port,
             tls=None if behind_proxy else tls,
             proxies=proxies,
             upgrade=Upgrades(gateways[0], proxies).protocol,
-        )
-        await stack.enter_async_context(_serving(http, stop))
-        facts = _facts(http, options.grpc_host, grpc, endpoints)
-        log.info(
-            "stoker %s; database %s, object store %s, data folder %s",
-            *(__version__, store.database.name, artifacts.grant.endpoint_url, folder.root),
-        )
-        log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
-        announce(facts, options.ready_fd)
-        await stop.wait()
-        log.info("control stops; a second signal ends it at once")
-        plane.close()
+        ),
+        standby=options.standby,
+    )
+    await stack.enter_async_context(_serving(http, stop))
+    facts = _facts(http, options.grpc_host, grpc, endpoints)
+    log.info(
+        "stoker %s; database %s, object store %s, data folder %s",
+        *(__version__, store.database.name, artifacts.grant.endpoint_url, folder.root),
+    )
+    log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
+    announce(facts, options.ready_fd)
+    await stop.wait()
+    log.info("control stops; a second signal ends it at once")
+    plane.close()
+
+
+def _settings(options: ControlOptions, declares: Declared, folder: DataFolder) -> PlaneSettings:
+    config = declares.config
+    return PlaneSettings(
+        retention_s=config.retention.async_s,
+        retention_sync_s=config.retention.sync_s,
+        allow_private_addresses=config.allow_private_addresses,
+        aliases=with_hosted_aliases(declares.endpoints, config.aliases),
+        price_list=price_list(config),
+        registries=registry_auths(config),
+        local_roots=config.local_roots,
+        functions=config.functions,
+        weights=known_weights(),
+        local_base=str(options.config.resolve().parent) if options.config else "/",
+        prices=device_prices(config),
+        gateway_ways=config.gateway_ways,
+        network_namespace=network_namespace(),
+        set_by_file={name: frozenset(one.model_fields_set) for name, one in config.hosted.items()},
+        spool=str(folder.spool),
+        sources=str(folder.sources),
+        not_sent=(str(options.config.resolve()),) if options.config else (),
+    )
 
 
 def _poster(config: Config) -> Post:

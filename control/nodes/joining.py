@@ -36,6 +36,7 @@ OUT = (
     " `stoker key create --join`"
 )
 
+ANOTHER = "make another with `stoker key create --join`"
 
 UNUSED_MOST = 16
 """Credentials of one node that wait for their first use. Each Hello that is answered too late for its agent
@@ -101,12 +102,15 @@ def _may_be_first(brought: Brought, node: str, known: JoinedNode) -> bool:
 
 
 def _joins(brought: Brought, now: float) -> JoinCase:
-    another = "make another with `stoker key create --join`"
     if brought.expires_at is not None and brought.expires_at <= now:
-        raise JoinRefused(f"join token {brought.id} has expired: {another}")
+        raise JoinRefused(f"join token {brought.id} has expired: {ANOTHER}")
     if brought.uses_left == 0:
-        raise JoinRefused(f"join token {brought.id} has been used as often as it may be: {another}")
+        raise _used_up(brought)
     return JoinCase.NEW
+
+
+def _used_up(brought: Brought) -> JoinRefused:
+    return JoinRefused(f"join token {brought.id} has been used as often as it may be: {ANOTHER}")
 
 
 # ---- on the store -------------------------------------------------------------------------------
@@ -142,8 +146,7 @@ def join(conn: Conn, token: str, node: str, now: float) -> str:
     """
     brought, known = _brought(conn, token), _known(conn, node)
     if entry(brought, node, known, now) is JoinCase.NEW:
-        spent = update(key_rows).where(key_rows.c.id == brought.id, key_rows.c.uses_left > 0)
-        conn.execute(spent.values(uses_left=key_rows.c.uses_left - 1))
+        _spend(conn, brought)
         _forget_unused(conn, node)
     else:  # a full disk may ask for many
         _forget_unused(conn, node, newest=UNUSED_MOST - 1)
@@ -153,6 +156,15 @@ def join(conn: Conn, token: str, node: str, now: float) -> str:
     theirs = update(nodes).where(nodes.c.id == node)
     conn.execute(theirs.values(join_key=brought.id, credential=record.id, account=account))
     return credential
+
+
+def _spend(conn: Conn, brought: Brought) -> None:
+    """Takes a use from the token, if its uses are counted. Raises JoinRefused where another writer took the
+    last one after this token was read."""
+    spent = update(key_rows).where(key_rows.c.id == brought.id, key_rows.c.uses_left > 0)
+    taken = conn.execute(spent.values(uses_left=key_rows.c.uses_left - 1)).rowcount
+    if brought.uses_left is not None and not taken:
+        raise _used_up(brought)
 
 
 def reconnect(conn: Conn, credential: str, node: str, now: float) -> None:

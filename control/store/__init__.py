@@ -14,7 +14,14 @@ from stoker.control.store.billing.bills import (
 )
 from stoker.control.store.billing.samples import count_jobs, queue_sample, read_counters
 from stoker.control.store.billing.usage import USAGE_LIFE_S, forget_usage, usage_due
-from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
+from stoker.control.store.database.opening import (
+    DEFAULT_ACCOUNT,
+    Conn,
+    Store,
+    StoreError,
+    StoreInUse,
+    open_store,
+)
 from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
 from stoker.control.store.jobs.orders import (

@@ -119,6 +119,7 @@ class Stack:
         self.executed = executed()
         """For tests of what the kernel shows of control and the agent, too."""
         self.control: Process
+        self.standby: Process
         self.agent: Process
         self.http: httpx2.Client
         self._ports: list[socket.socket] = []
@@ -132,17 +133,36 @@ class Stack:
         self.start_agent()
 
     def start_control(self) -> None:
+        self.control, self.facts = self._start(self._control_command(), "control", self._control_variables())
+        self._let_ports_go()
+        self._call_control()
+
+    def start_standby(self, *options: str) -> None:
+        """Starts a second control on the same store and ports; returns when it waits."""
+        command = [*self._control_command(), "--standby", *options]
+        self._standby_ready = self._spawn(command, "standby", self._control_variables())
+        until(lambda: "waiting for it to end" in self.log("standby"), START_S, "a standby that waits")
+
+    def standby_leads(self) -> None:
+        """Returns when the standby serves, in place of control, which has ended."""
+        self.facts = self._ready(self.standby, self._standby_ready, "standby")
+        self.control = self.standby
+        del self.standby
+        self._let_ports_go()
+        self._call_control()
+
+    def _control_command(self) -> list[str]:
         port, grpc = (self.facts.get(name, ":0").rpartition(":")[2] for name in ("http", "grpc"))
         command = ["control", "--port", port, "--grpc-port", grpc, "--data-dir", str(self.folder / "data")]
         command += ["--config", str(self.config)]
         for hosted in self.hosted:
             command += ["--hosted", hosted]
-        self.control, self.facts = self._start(
-            command,
-            "control",
-            {"STOKER_API_KEY": self.key, "STOKER_PIPELINE": self.pipelines, **self.database},
-        )
-        self._let_ports_go()
+        return command
+
+    def _control_variables(self) -> dict[str, str]:
+        return {"STOKER_API_KEY": self.key, "STOKER_PIPELINE": self.pipelines, **self.database}
+
+    def _call_control(self) -> None:
         if hasattr(self, "http"):
             self.http.close()
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -154,6 +174,12 @@ class Stack:
         self.agent, _ = self._start([*command, *self.agent_options], "agent", {})
 
     def _start(self, command: list[str], name: str, env: dict[str, str]) -> tuple[Process, dict[str, str]]:
+        read = self._spawn(command, name, env)
+        process: Process = getattr(self, name)
+        return process, self._ready(process, read, name)
+
+    def _spawn(self, command: list[str], name: str, env: dict[str, str]) -> int:
+        """Returns the descriptor of which `_ready` reads."""
         read, write = os.pipe()
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "STOKER_JOIN_TOKEN": self.join, **env}
         with open(self.folder / f"{name}.log", "ab") as log:
@@ -173,12 +199,15 @@ class Stack:
                 process = preloaded(SOURCE).start(command, environment, self.folder, log.fileno(), write)
         setattr(self, name, process)  # at once: whatever happens, `stop` knows of it
         os.close(write)
+        return read
+
+    def _ready(self, process: Process, read: int, name: str) -> dict[str, str]:
         with open(read, "rb") as ready:
             line = ready.readline()
         if not line:
             process.wait()
             raise AssertionError(f"{name} ended before it was ready:\n{self.end_of_log(name)}")
-        return process, json.loads(line)
+        return dict(json.loads(line))
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -187,7 +216,7 @@ class Stack:
         return self.log(name)[-MAX_LOG_CHARACTERS:]
 
     def logged(self) -> list[str]:
-        return [name for name in ("control", "agent") if (self.folder / f"{name}.log").exists()]
+        return [name for name in ("control", "standby", "agent") if (self.folder / f"{name}.log").exists()]
 
     def kill(self, name: str) -> None:
         """SIGKILL to control or the agent alone."""
@@ -196,6 +225,12 @@ class Stack:
         process.wait()
         if name == "control":
             self._hold_ports()
+
+    def end_control(self) -> None:
+        """SIGTERM to control, and its end."""
+        self.control.send_signal(signal.SIGTERM)
+        self.control.wait()
+        self._hold_ports()
 
     def _hold_ports(self) -> None:
         """Bound, and not listened on: until control is back, the system gives its ports to nobody else."""
@@ -212,7 +247,7 @@ class Stack:
     def stop(self) -> None:
         if self in LIVING:
             LIVING.remove(self)
-        hung = [name for name in ("agent", "control") if not self._ended(name)]
+        hung = [name for name in ("agent", "standby", "control") if not self._ended(name)]
         self._let_ports_go()
         if hasattr(self, "http"):
             self.http.close()
@@ -302,7 +337,7 @@ def running(
         stack.start()
         yield stack
     except BaseException:
-        for name in ("control", "agent"):
+        for name in ("control", "standby", "agent"):
             with contextlib.suppress(OSError):
                 print(f"--- {name}.log\n{stack.end_of_log(name)}")
         raise

@@ -44,6 +44,10 @@ class StoreError(Exception):
     """The store cannot be opened; the text says why."""
 
 
+class StoreInUse(StoreError):
+    """Another control holds the database."""
+
+
 class Database(Protocol):
     """Where the tables are."""
 
@@ -224,9 +228,32 @@ def open_store(
         else:
             database.close()
         if (why := _why_not(error, database)) is not None:
-            raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
+            kind = StoreInUse if isinstance(error, DatabaseInUse) else StoreError
+            raise kind(f"the database {database.name} cannot be opened: {why}") from None
         raise
     return store
+
+
+def check_store(where: Path | str, secrets: Encryption) -> None:
+    """Checks, and changes nothing, that this process could open the store that is there: a standby must know
+    that before the control that works on the store is gone. Raises StoreError, SecretKeyError."""
+    database = _database(str(where), alone=False)
+    try:
+        conn = Conn(database, secrets, reads_only=True)
+        try:
+            if "meta" in sqlalchemy.inspect(conn.sql).get_table_names():
+                _check_key(conn)
+                found = tables_of(conn)
+                if found.version > schema.SCHEMA_VERSION and not suit(found, schema.SCHEMA_VERSION):
+                    raise _another_version(database, found)
+        finally:
+            conn.close()
+    except Exception as error:
+        if (why := _why_not(error, database)) is not None:
+            raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
+        raise
+    finally:
+        database.close()
 
 
 def _secrets(name: str, folder: Path | None) -> Encryption:
@@ -319,10 +346,7 @@ def _check_version(conn: Conn, database: Database, tables: Use) -> Upgrade | Non
         )
     done = _upgrade(conn, found)
     if done is None:
-        raise StoreError(
-            f"the database {database.name} has schema version {found.version}, and this Stoker works with"
-            f" version {schema.SCHEMA_VERSION}: start the Stoker that wrote it, or {database.instead}"
-        )
+        raise _another_version(database, found)
     return done
 
 
@@ -338,6 +362,13 @@ def upgrade_tables(store: Store) -> Upgrade | None:
     suit this version. Raises StoreError where no way leads to it."""
     with _locked(store):
         return _check_version(store.writer, store.database, "make")
+
+
+def _another_version(database: Database, found: Tables) -> StoreError:
+    return StoreError(
+        f"the database {database.name} has schema version {found.version}, and this Stoker works with"
+        f" version {schema.SCHEMA_VERSION}: start the Stoker that wrote it, or {database.instead}"
+    )
 
 
 def schema_problem(conn: Conn) -> str:

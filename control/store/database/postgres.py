@@ -1,8 +1,8 @@
 """The store in PostgreSQL: how it is reached, who may write it, and what its failures mean.
 
 One control per database for now: the connection that writes holds an advisory lock for as long as it lives,
-and a second control is refused. The lock belongs to the session, so this must be PostgreSQL itself, or a
-pooler that gives whole sessions.
+and a second control is refused, or waits for the lock as a standby (`writer_lock`). The lock belongs to the
+session, so this must be PostgreSQL itself, or a pooler that gives whole sessions.
 
 A dead server must not hold anybody up: connecting, waiting for a lock and a single statement are bounded
 here, a silent peer is given up by TCP on both sides. What the URL itself says (`connect_timeout`, `sslmode`,
@@ -31,8 +31,10 @@ SCHEMES = ("postgresql://", "postgres://")
 PATIENCE_S = 5.0
 """How long a new control waits for the lock: the server may not have noticed yet that the last one died."""
 
-_WRITER = 0x53746F6B6572  # "Stoker" in ASCII
-_TABLES = _WRITER + 1
+WRITER = 0x53746F6B6572  # "Stoker" in ASCII
+"""The number of the lock that the connection which writes holds."""
+
+_TABLES = WRITER + 1
 _DEFAULTS = {
     "application_name": "stoker",
     "client_encoding": "utf8",
@@ -115,7 +117,7 @@ class PostgresDatabase:
         self.name = _named(parameters)
         self._password = str(parameters.get("password") or "")
         self._alone = alone
-        self._conninfo = make_conninfo("", **{**_DEFAULTS, **parameters})
+        self.conninfo = make_conninfo("", **{**_DEFAULTS, **parameters})
         self._patience_s = PATIENCE_S
         self._warned = False
         self._engine = sqlalchemy.create_engine(
@@ -142,7 +144,7 @@ class PostgresDatabase:
         return sql
 
     def _connected(self) -> psycopg.Connection[Any]:
-        raw = psycopg.connect(self._conninfo, autocommit=True)
+        raw = psycopg.connect(self.conninfo, autocommit=True)
         raw.adapters.register_dumper(str, _Text)
         raw.adapters.register_dumper(int, _Int)
         try:
@@ -168,7 +170,7 @@ class PostgresDatabase:
         patience_ms = max(int(self._patience_s * 1000), 1)
         raw.execute(f"SET lock_timeout = {patience_ms}")
         try:
-            raw.execute("SELECT pg_advisory_lock(%s)", (_WRITER,))
+            raw.execute("SELECT pg_advisory_lock(%s)", (WRITER,))
         except psycopg.errors.LockNotAvailable:
             raise DatabaseInUse("another control works on it") from None
         self._patience_s = 0.5
@@ -191,7 +193,7 @@ class PostgresDatabase:
 
     def has_control(self, raw: Any) -> bool:
         """Returns whether another session holds the lock of a control."""
-        return bool(raw.execute(_HELD, (_WRITER >> 32, _WRITER & 0xFFFFFFFF)).fetchone()[0])
+        return bool(raw.execute(_HELD, (WRITER >> 32, WRITER & 0xFFFFFFFF)).fetchone()[0])
 
     def in_transaction(self, raw: Any) -> bool:
         status = raw.pgconn.transaction_status

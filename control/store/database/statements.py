@@ -5,6 +5,7 @@ expands it for one of them:
 
     {ms SECONDS}     whole milliseconds, cut off as int() does it (PostgreSQL's CAST rounds)
     {skip locked}    rows that another writer holds are passed over; SQLite has one writer
+    {share lock}     rows that are read stay as they are until this transaction ends
     {sqlite WORDS}   for SQLite only: what leads its planner to an index, and PostgreSQL's to a wrong one
     {kept}           until when a job that ends at :now is kept: for its retention, within its ttl
     :name            a parameter
@@ -56,6 +57,7 @@ class Dialect:
     """Starts one that sees one snapshot."""
     milliseconds: str
     skip_locked: str
+    share_lock: str
 
 
 SQLITE = Dialect(
@@ -64,6 +66,7 @@ SQLITE = Dialect(
     begin_read="BEGIN",
     milliseconds=r"CAST((\1) * 1000 AS INTEGER)",
     skip_locked="",
+    share_lock="",
 )
 POSTGRESQL = Dialect(
     name="postgresql",
@@ -71,6 +74,7 @@ POSTGRESQL = Dialect(
     begin_read="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     milliseconds=r"CAST(TRUNC((\1) * 1000) AS BIGINT)",
     skip_locked="FOR UPDATE SKIP LOCKED",
+    share_lock="FOR SHARE",
 )
 
 _MILLISECONDS = re.compile(r"\{ms ([^}]+)\}")
@@ -82,6 +86,7 @@ def written(statement: str, dialect: Dialect) -> str:
     """Returns the statement of this name, or this text, as the driver of `dialect` takes it."""
     text = STATEMENTS.get(statement, statement)
     text = text.replace("{kept}", _KEPT).replace("{skip locked}", dialect.skip_locked)
+    text = text.replace("{share lock}", dialect.share_lock)
     text = _MILLISECONDS.sub(dialect.milliseconds, text)
     text = _SQLITE_ONLY.sub(r"\1" if dialect is SQLITE else "", text)
     if dialect is POSTGRESQL:

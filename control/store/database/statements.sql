@@ -1,6 +1,7 @@
 -- The hot statements, by name, for SQLite and PostgreSQL. `{from MOVE}` becomes the guard of that move in
 -- control.rules.job_states.MOVES; `{ms SECONDS}` whole milliseconds, cut off; `{kept}` until when a job that ends now is
--- kept; `{skip locked}` what keeps two writers from the same job, where there can be two. Parameters are `:named`.
+-- kept; `{skip locked}` what keeps two writers from the same job, and `{share lock}` what keeps a session open until a
+-- claim is stored, where there can be two writers. Parameters are `:named`.
 -- Times are parameters; nothing here reads a clock. `node` is the holder of the current attempt: where it
 -- does not match, the report is stale and no row changes.
 
@@ -20,7 +21,8 @@ VALUES (:seq, :body, :ref_key, :ref_size, :ref_sha256, :s3)
 -- name: claim
 WITH next AS MATERIALIZED (
     SELECT seq FROM jobs
-    WHERE endpoint = :endpoint AND {from claim} AND rank IN (0, 1, 2, 3)
+    WHERE EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1 {share lock})
+      AND endpoint = :endpoint AND {from claim} AND rank IN (0, 1, 2, 3)
       AND not_before <= :now AND expires_at > :now
     ORDER BY rank, not_before, seq LIMIT :free {skip locked}
 )
@@ -29,7 +31,6 @@ SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect,
     node = :node, worker = :worker, claimed_at = :now,
     delay_ms = {ms :now - created_at}
 WHERE seq IN (SELECT seq FROM next)
-  AND EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1)
 RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms, api_key, traceparent
 
 -- name: input
@@ -99,10 +100,12 @@ ON CONFLICT (id) DO NOTHING
 
 -- name: open_session
 INSERT INTO nodes (id, name, boot, session, alive, seen_at, opened_at, devices, facts)
-VALUES (:node, :name, :boot, :session, 1, :now, :now, :devices, :facts)
-ON CONFLICT (id) DO UPDATE SET name = excluded.name, boot = excluded.boot, session = excluded.session,
+VALUES (:node, :name, :boot, 1, 1, :now, :now, :devices, :facts)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, boot = excluded.boot, session = nodes.session + 1,
     alive = excluded.alive, seen_at = excluded.seen_at, opened_at = excluded.opened_at,
     devices = excluded.devices, facts = excluded.facts
+WHERE nodes.alive = 0 OR nodes.boot = excluded.boot OR :now - nodes.seen_at > :lease_s
+RETURNING session
 
 -- name: view
 SELECT j.id, j.endpoint, j.state, j.created_at, j.sync, j.attempt, j.refused, j.worker, j.delay_ms,

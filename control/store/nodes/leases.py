@@ -46,16 +46,17 @@ def open_session(
 ) -> int | str:
     """Opens a session and returns its number; or, while another boot of this node is alive, why it is
     refused."""
-    found = conn.execute(select(nodes).where(nodes.c.id == node)).first()
-    if found is not None and found.alive and found.boot != boot and now - found.seen_at <= lease_s:
-        return (
-            f"node {node} ({found.name}) is connected already, from another start of its agent that was seen "
-            f"{max(now - found.seen_at, 0):.0f} s ago: was this host cloned? Remove the node id from its "
-            f"data folder; or wait {lease_s:.0f} s if the other agent is gone"
-        )
-    session = 1 if found is None else int(found.session) + 1
-    conn.run("open_session", _row(node, boot, name, devices, facts, now) | {"session": session})
-    return session
+    row = _row(node, boot, name, devices, facts, now) | {"lease_s": lease_s}
+    # One statement: of two writers, each would read the same number and then give it to its own stream.
+    opened = conn.run("open_session", row).fetchone()
+    if opened is not None:
+        return int(opened[0])
+    name, seen_at = conn.execute(select(nodes.c.name, nodes.c.seen_at).where(nodes.c.id == node)).one()
+    return (
+        f"node {node} ({name}) is connected already, from another start of its agent that was seen "
+        f"{max(now - seen_at, 0):.0f} s ago: was this host cloned? Remove the node id from its "
+        f"data folder; or wait {lease_s:.0f} s if the other agent is gone"
+    )
 
 
 def _row(

@@ -43,8 +43,9 @@ def lost_nodes(
     lost: dict[str, int] = {}
     changed: list[Changed] = []
     for node, session, seen_at in conn.execute(_SILENT, {"before": silent_before}).all():
-        lost[node] = session
-        changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s", ahead)
+        if _end_session(conn, node, session):
+            lost[node] = session
+            changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s", ahead)
     return lost, tuple(changed)
 
 
@@ -53,12 +54,17 @@ def requeue_node(
 ) -> tuple[Changed, ...]:
     """Puts the jobs of a node back whose stream broke and did not come back. Nothing happens if a newer
     session is open. `ahead`: the jobs that lay ahead of a worker."""
-    newest = conn.execute(select(nodes.c.session).where(nodes.c.id == node)).scalar()
-    return _lose(conn, node, now, why, ahead) if newest == session else ()
+    return _lose(conn, node, now, why, ahead) if _end_session(conn, node, session) else ()
+
+
+def _end_session(conn: Conn, node: str, session: int) -> bool:
+    """Ends the session, unless a newer one is open: then its jobs are that one's. Raises the number, so that
+    no claim for this session is stored from now on."""
+    ended = update(nodes).where(nodes.c.id == node, nodes.c.session == session)
+    return conn.execute(ended.values(alive=0, session=session + 1)).rowcount > 0
 
 
 def _lose(conn: Conn, node: str, now: float, why: str, ahead: Collection[AttemptKey]) -> tuple[Changed, ...]:
-    conn.execute(update(nodes).where(nodes.c.id == node).values(alive=0, session=nodes.c.session + 1))
     running = select(jobs.c.id, jobs.c.attempt).where(
         jobs.c.node == node, jobs.c.state == JobState.IN_PROGRESS.value
     )

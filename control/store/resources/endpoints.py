@@ -27,6 +27,8 @@ def put_endpoint(conn: Conn, endpoint: Endpoint, now: float, *, anew: bool = Fal
 
     `anew`: the version is a new one even where the same is run.
     """
+    # A lock of its own: read together, the version would be of before the wait for another change.
+    conn.execute(select(endpoints.c.id).where(endpoints.c.id == endpoint.id).with_for_update())
     latest = _latest(conn, endpoint.id)
     version, run, created_at = (0, None, now) if latest is None else latest
     changed = anew or run != endpoint.run

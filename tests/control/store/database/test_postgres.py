@@ -231,11 +231,11 @@ async def test_who_lost_the_lock_to_another_writes_nothing(
     url = url_of(bench, postgres)
     break_lines(bench, postgres)
     thief = psycopg.connect(url, autocommit=True)
-    thief.execute("SELECT pg_advisory_lock(%s)", (store_postgres._WRITER,))
+    thief.execute("SELECT pg_advisory_lock(%s)", (store_postgres.WRITER,))
     with pytest.raises(Unavailable, match="another control works on it"):
         await committer.commit(named("a"))
     assert await committer.read(names) == []
-    thief.execute("SELECT pg_advisory_unlock(%s)", (store_postgres._WRITER,))
+    thief.execute("SELECT pg_advisory_unlock(%s)", (store_postgres.WRITER,))
     thief.close()
     assert await committer.commit(named("b")) == "b"
     assert await committer.read(names) == ["b"]

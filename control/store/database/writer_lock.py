@@ -1,0 +1,74 @@
+"""A standby's wait for the database of another control: for the lock that the writing connection holds.
+
+The wait is shared: of several standbys none is in the way of another, and the one that opens the database
+first has it. Nothing is taken from a control that lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import psycopg
+
+from stoker.control.store.database.opening import StoreError
+from stoker.control.store.database.postgres import WRITER, PostgresDatabase
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+"""The pause after which a server that is away is tried again."""
+
+ROUND_S = 10
+"""How long one statement waits for the lock: meanwhile, the server may not remove old rows of any table."""
+
+_ROUND = f"SET lock_timeout = '{ROUND_S}s'; SET statement_timeout = '{2 * ROUND_S}s'"
+
+
+async def wait_until_free(url: str) -> bool:
+    """Waits until no control holds the database. Returns whether one did. A server that goes away meanwhile
+    is waited for, too. Raises StoreError where it does not answer at first."""
+    database = PostgresDatabase(url, alone=False)
+    held = away = False
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(database.conninfo, autocommit=True) as raw:
+                if away:
+                    log.info("the database %s answers again; waiting on", database.name)
+                    away = False
+                if not held and await _is_free(raw):
+                    return False
+                if not held:
+                    log.warning(
+                        "another control works on the database %s; waiting for it to end", database.name
+                    )
+                    held = True
+                await raw.execute(_ROUND)
+                while not await _was_freed(raw):
+                    pass
+                return True
+        except psycopg.OperationalError as error:
+            if not held:
+                why = database.message(error)
+                raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
+            if not away:
+                log.warning(
+                    "the database %s went away: %s; waiting on", database.name, database.message(error)
+                )
+                away = True
+        await asyncio.sleep(RETRY_S)
+
+
+async def _is_free(raw: psycopg.AsyncConnection[Any]) -> bool:
+    found = await (await raw.execute("SELECT pg_try_advisory_lock_shared(%s)", (WRITER,))).fetchone()
+    return found is not None and bool(found[0])
+
+
+async def _was_freed(raw: psycopg.AsyncConnection[Any]) -> bool:
+    """Waits for a round. The lock that it gets ends with the connection."""
+    try:
+        await raw.execute("SELECT pg_advisory_lock_shared(%s)", (WRITER,))
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""The lead of a store, and a standby that waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from stoker.cli import data_folder
+from stoker.cli.control import standby
+from stoker.cli.control.database import check_chosen
+from stoker.cli.control.standby import before_stop, listening, take_lead
+from stoker.cli.data_folder import DataFolder, locked
+from stoker.cli.errors import CliError
+from stoker.control.http.server.server import CannotListen
+from stoker.control.store import Store, StoreError, open_store
+from stoker.control.store.database.opening import StoreInUse
+from stoker.control.store.database.secrets import SecretKeyError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder.make(tmp_path / "data")
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_folder, "RETRY_S", 0.0)
+    monkeypatch.setattr(standby, "RETRY_S", 0.0)
+
+
+def opening(folder: DataFolder, opened: list[Store]) -> Callable[[], Store]:
+    def open_it() -> Store:
+        opened.append(open_store(folder.store))
+        return opened[-1]
+
+    return open_it
+
+
+async def test_a_standby_opens_the_store_when_the_control_before_it_has_ended(
+    folder: DataFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    opened: list[Store] = []
+    async with AsyncExitStack() as stack:
+        with locked(folder.control_lock, "held"):
+            waiting = asyncio.create_task(
+                take_lead(stack, folder, None, opening(folder, opened), standby=True)
+            )
+            while not caplog.messages:
+                await asyncio.to_thread(lambda: None)
+            assert opened == []
+        store = await waiting
+        assert opened == [store]
+        store.close()
+        with pytest.raises(CliError, match="held now"), locked(folder.control_lock, "held now"):
+            pass
+    assert caplog.messages == [
+        f"another control is running on {folder.root}; waiting for it to end",
+        "this standby takes over",
+    ]
+
+
+async def test_a_standby_beside_no_control_leads_at_once_and_says_nothing(
+    folder: DataFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with AsyncExitStack() as stack:
+        (await take_lead(stack, folder, None, opening(folder, []), standby=True)).close()
+    assert caplog.messages == []
+
+
+async def test_a_standby_that_was_second_to_open_waits_again_and_a_control_gives_up(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def free(url: str) -> bool:
+        return True
+
+    monkeypatch.setattr(standby, "wait_until_free", free)
+    opened: list[Store] = []
+    tries = [StoreInUse("another was first"), StoreInUse("another was first"), None]
+    left = iter(tries)
+
+    def open_it() -> Store:
+        if (error := next(left)) is not None:
+            raise error
+        return opening(folder, opened)()
+
+    async with AsyncExitStack() as stack:
+        (await take_lead(stack, folder, "postgresql://h/d", open_it, standby=True)).close()
+    assert next(left, "none") == "none"
+    left = iter(tries)
+    async with AsyncExitStack() as stack:
+        with pytest.raises(StoreInUse):
+            await take_lead(stack, folder, "postgresql://h/d", open_it, standby=False)
+
+
+async def test_a_signal_ends_the_wait(folder: DataFolder) -> None:
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        with locked(folder.control_lock, "held"):
+            waiting = take_lead(stack, folder, None, opening(folder, []), standby=True)
+            asyncio.get_running_loop().call_soon(stop.set)
+            assert await before_stop(waiting, stop) is None
+
+
+async def test_a_standby_tries_again_where_the_address_is_still_in_use() -> None:
+    tries = 0
+
+    async def serve() -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise CannotListen("in use")
+        return "server"
+
+    assert await listening(serve, standby=True) == "server"
+    tries = 0
+    with pytest.raises(CannotListen):
+        await listening(serve, standby=False)
+
+
+def test_a_standby_without_the_stores_key_is_refused_before_it_is_needed(
+    folder: DataFolder, tmp_path: Path
+) -> None:
+    check_chosen(folder, None, {})  # there is no store yet
+    open_store(folder.store).close()
+    check_chosen(folder, None, {})
+    key = (folder.root / "secret.key").read_text()
+    (folder.root / "secret.key").unlink()
+    with pytest.raises(SecretKeyError, match="is missing"):
+        check_chosen(folder, None, {})
+    other = DataFolder.make(tmp_path / "other")
+    open_store(other.store).close()
+    another = (other.root / "secret.key").read_text()
+    with pytest.raises(SecretKeyError, match="does not open the secrets in the database"):
+        check_chosen(folder, None, {"STOKER_SECRET_KEY": another.strip()})
+    check_chosen(folder, None, {"STOKER_SECRET_KEY": key.strip()})
+
+
+def test_a_standby_is_refused_beside_a_store_of_a_later_version(folder: DataFolder) -> None:
+    store = open_store(folder.store)
+    store.writer.raw.execute("UPDATE meta SET value = CAST('99' AS BLOB) WHERE name LIKE 'schema_%'")
+    store.close()
+    with pytest.raises(StoreError, match=r"has schema version 99, and this Stoker works with version \d+"):
+        check_chosen(folder, None, {})

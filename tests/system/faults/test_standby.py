@@ -1,0 +1,87 @@
+"""A control and its standby, as real processes: the first is killed under load, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.system.stack import START_S, Stack, queue_endpoint, running, until
+
+ENDPOINT = queue_endpoint("echo", "outputs/echo.py")
+AROUND = 20
+"""Jobs that are accepted before the kill, and after it."""
+
+
+class Callers:
+    """Submissions one after the other, on new connections, until `close`. What was not answered with a 200 is
+    refused; a caller whose connection breaks does not know whether its job was stored."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.accepted: list[str] = []
+        self.refused: list[float] = []
+        self._url, self._key = f"{stack.facts['http']}/v2/echo/run", stack.key
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        headers = {"Authorization": f"Bearer {self._key}"}
+        while not self._closed.is_set():
+            body = {"input": {"n": len(self.accepted)}}
+            try:
+                answer = httpx2.post(self._url, json=body, headers=headers, trust_env=False, timeout=60)
+            except httpx2.TransportError:
+                answer = None
+            if answer is not None and answer.status_code == 200:
+                self.accepted.append(answer.json()["id"])
+            else:
+                self.refused.append(time.monotonic())
+                self._closed.wait(0.01)
+
+
+def has_accepted(callers: Callers, count: int) -> None:
+    until(lambda: len(callers.accepted) >= count, START_S, f"{count} accepted jobs")
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> Any:
+    if request.param is None:
+        yield None
+        return
+    server = request.getfixturevalue("postgres")
+    made = server.fresh()
+    yield made
+    server.drop(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", [None, "postgres"], indirect=True)
+def test_a_standby_takes_over_from_a_killed_control_and_loses_nothing(
+    tmp_path: Path, url: str | None
+) -> None:
+    with running(tmp_path, ENDPOINT, database=url) as stack:
+        stack.start_standby()
+        callers = Callers(stack)
+        try:
+            has_accepted(callers, AROUND)
+            stack.kill("control")
+            stack.standby_leads()
+            has_accepted(callers, len(callers.accepted) + AROUND)
+        finally:
+            callers.close()
+        for number, job in enumerate(callers.accepted):
+            record = stack.end_of("echo", job)
+            assert (record["status"], record["output"]) == ("COMPLETED", {"n": number})
+        done = stack.health("echo")["jobs"]
+        assert done["inQueue"] == done["inProgress"] == done["failed"] == 0
+        log = stack.log("standby")
+        assert log.count("another control is running on") == log.count("this standby takes over") == 1
