@@ -88,7 +88,7 @@ def unpack(file: Path, folder: Path) -> Manifest:
     except (tarfile.TarError, EOFError, KeyError) as error:
         raise CliError(f"{file} is not a backup, or only a part of one: {error}") from None
     except OSError as error:
-        raise CliError(f"the backup {file} cannot be read: {error.strerror}") from None
+        raise CliError(f"the backup {file} cannot be unpacked: {error.strerror}") from None
     for name, wanted in manifest.digests.items():
         if digest(folder / name) != wanted:
             raise CliError(f"{file} was damaged: its {name} does not have the digest that its manifest names")

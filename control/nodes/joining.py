@@ -30,8 +30,8 @@ from stoker.control.store.tables.nodes import nodes
 
 UNKNOWN = "this join token is not known, or was revoked: make one with `stoker key create --join`"
 OUT = (
-    "this node's credential is not known (control may be restored from a backup of before it joined), or was"
-    " revoked: to let the node in again, run `stoker node revoke` if `stoker node list` shows it, remove the"
+    "this node's credential is not known, or was revoked (control may be restored from a backup of before it"
+    " joined): to let the node in again, run `stoker node revoke` if `stoker node list` shows it, remove the"
     " file node_credential from its data folder, and start its agent with a join token made after that by"
     " `stoker key create --join`"
 )

@@ -12,7 +12,10 @@ from tests.cli.database.conftest import Operator
 from tests.documentation.pages import Page
 
 PAGE = Page.read(Path(__file__).parents[3] / "docs" / "operations.md")
-SECTIONS = ("Upgrade", "Back up", "Restore", "Rotate the secret key", "Rotate the webhook secret")
+SECTIONS = ("Install", "Upgrade", "Back up", "Restore", "Rotate the secret key", "Rotate the webhook secret")
+
+ELSEWHERE = (["pip", "install"], ["stoker", "control"])
+"""The store is there as control made it; nothing is installed."""
 
 
 def commands(section: str) -> list[list[str]]:
@@ -31,5 +34,7 @@ def test_each_command_of_the_page_works(operator: Operator) -> None:
         typed = commands(section)
         assert typed, section
         for program, *arguments in typed:
+            if [program, arguments[0]] in ELSEWHERE:
+                continue
             assert program == "stoker"
             operator.works(*arguments)
