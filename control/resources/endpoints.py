@@ -50,7 +50,7 @@ CANCEL_BATCH = 1_000
 class EndpointWorker:
     """A worker of an endpoint. `since` is when it was created, 0.0 if that is unknown. A THROTTLED worker is
     on no node. `log`: the last lines of its last process, until another is ready. `cold_start`: the stages of
-    its start; none where its node has not reported them."""
+    its start; none where its node has not reported them. `serves`: what it reports that it runs."""
 
     id: str
     status: str
@@ -62,6 +62,7 @@ class EndpointWorker:
     since: float
     log: tuple[str, ...] = ()
     cold_start: tuple[StartStage, ...] = ()
+    serves: str = ""
 
 
 class ManagedEndpoints:
@@ -359,6 +360,7 @@ def _worker(worker: PlacedWorker, endpoint: Endpoint, node: NodeState | None) ->
         worker.since,
         worker.log_tail,
         worker.cold_start,
+        worker.serves,
     )
 
 

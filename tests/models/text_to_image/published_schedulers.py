@@ -22,3 +22,22 @@ FLOW: Final[dict[str, dict[str, Any]]] = {
     "z-image-turbo": {"shift": 3.0, "use_dynamic_shifting": False},
 }
 """Of FlowMatchEulerDiscreteScheduler, by pipeline."""
+
+DIFFUSION: Final[dict[str, dict[str, Any]]] = {
+    "sdxl": {
+        "beta_end": 0.012,
+        "beta_schedule": "scaled_linear",
+        "beta_start": 0.00085,
+        "clip_sample": False,
+        "interpolation_type": "linear",
+        "num_train_timesteps": 1000,
+        "prediction_type": "epsilon",
+        "sample_max_value": 1.0,
+        "set_alpha_to_one": False,
+        "skip_prk_steps": True,
+        "steps_offset": 1,
+        "timestep_spacing": "leading",
+        "use_karras_sigmas": False,
+    },
+}
+"""Of EulerDiscreteScheduler, by pipeline; with what only other schedulers read."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from stoker.models import made_weights
 from stoker.models.text_to_image import tiny
+from tests.models.text_to_image.published_schedulers import DIFFUSION
 
 WIDTH: Final = 16
 CHANNELS: Final = 4
@@ -133,13 +134,7 @@ def sdxl(tokenizers: Path) -> Any:
         tokenizer=clip_tokenizer(tokenizers),
         tokenizer_2=clip_tokenizer(tokenizers),
         unet=unet,
-        scheduler=diffusers.EulerDiscreteScheduler(
-            beta_start=0.00085,
-            beta_end=0.012,
-            beta_schedule="scaled_linear",
-            timestep_spacing="leading",
-            steps_offset=1,
-        ),
+        scheduler=diffusers.EulerDiscreteScheduler.from_config(DIFFUSION["sdxl"]),
         add_watermarker=False,
     )
 

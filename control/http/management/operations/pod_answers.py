@@ -116,6 +116,13 @@ class PodResponse(ResponseBody):
         list[str] | None,
         Field(description="Of a worker that does not start: the last lines of its last try."),
     ] = None
+    serves: Annotated[
+        str | None,
+        Field(
+            description="Of a worker: what it says that it runs, and without which speed-ups, and why.",
+            examples=["flux-1-dev (12 B), without block-compile (there is no C compiler)"],
+        ),
+    ] = None
     coldStartMs: Annotated[
         dict[str, int] | None,
         Field(
@@ -240,6 +247,7 @@ def worker_response(managed: ManagedResources, worker: EndpointWorker, endpoint:
         "adjustedCostPerHr": _dollars(nano_usd),
         "lastStartedAt": rfc3339(worker.since or None),
         "logs": list(worker.log),
+        "serves": worker.serves,
         "coldStartMs": {stage.name: stage.took_ms for stage in worker.cold_start},
     }
     return PodResponse(

@@ -37,6 +37,22 @@ async def test_a_worker_that_is_ready_shows_the_stages_of_its_start_if_its_node_
 
 
 @once
+async def test_a_worker_shows_what_it_runs_and_which_speed_ups_it_goes_without() -> None:
+    async with joined("node-1", facts=FACTS) as (api, (agent,), _):
+        template = await api.made("/templates", name="t", imageName=IMAGE)
+        made = await api.made("/endpoints", name="e", templateId=template["id"], workersMin=1, workersMax=1)
+        (worker,) = await agent.ready_workers()
+        endpoint = f"/endpoints/{made['id']}?includeWorkers=true"
+        assert "serves" not in (await api.http.get(endpoint)).json()["workers"][0]
+        told = "flux-1-dev (12 B), without block-compile (there is no C compiler)"
+        await agent.report(WorkerState(worker, made["id"], 1, "ready", serves=told))
+        await agent.listen(0.1)
+        assert (await api.http.get(endpoint)).json()["workers"][0]["serves"] == told
+        (as_pod,) = (await api.http.get("/pods?includeWorkers=true")).json()
+        assert as_pod["serves"] == told
+
+
+@once
 async def test_a_worker_has_what_a_pod_has() -> None:
     facts = FACTS | {"memory_bytes": "62500000000", "public_ip": "192.0.2.7"}
     async with joined("node-1", facts=facts, settings=PRICED) as (api, (agent,), _):
