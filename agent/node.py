@@ -118,6 +118,9 @@ class AgentParts:
     on_welcome: Callable[[], None] = lambda: None
     disk_facts: Callable[[], Mapping[str, str]] = dict
     tunnel: Tunnelling | None = None
+    after_session: Callable[[bool], bool] = lambda welcomed: True
+    """Called after each session, or try for one, with whether control welcomed this node. Returns whether to
+    wait before the next `connect`."""
 
 
 class Agent:
@@ -334,6 +337,9 @@ class Agent:
                     log.info("%s", end)
                     continue
                 welcomed, reason = False, "control gave a second credential, and no session"
+            if not self._parts.after_session(welcomed):
+                log.info("not connected: %s; trying the next address of control", reason)
+                continue
             failures = 0 if welcomed else failures + 1
             wait = self._back_off(failures, soon=asyncio.get_running_loop().time() < self._back_soon)
             log.info("not connected: %s; trying again in %.1f s", reason, wait)

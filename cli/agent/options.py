@@ -9,7 +9,11 @@ import typer
 from stoker.cli.pasted import clean_option, clean_token
 
 ControlAddress = Annotated[
-    str, typer.Option(callback=clean_option, help="HOST:PORT of control's gRPC server.")
+    str,
+    typer.Option(
+        callback=clean_option,
+        help="HOST:PORT of control's gRPC server; several with commas, of control and its standbys.",
+    ),
 ]
 JoinToken = Annotated[
     str | None,

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.jobs.reports.outbox_file import OutboxFile
 from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
+from stoker.agent.link.addresses import after_session, parse_addresses
 from stoker.agent.link.grpc_stream import connect, stays_here
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.pods.marks import MarksFile
@@ -126,7 +127,7 @@ def boottime() -> float:
 async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None:
     folder = options.data_dir.absolute()
     credential = NodeCredential(folder, options.join_token)
-    connect_once = connector(options, credential)
+    controls = Controls(options, credential)
     credential.token()  # raises now if there is none
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if options.worker_user is not None and options.worker_users is not None:
@@ -144,7 +145,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         isolated = isolation(folder, variables, user=user, user_range=user_range, volume_root=volumes)
         ports = WorkerPorts(HostPorts(), isolated.http_ports)
         relay = Relay(ports)
-        gateways = await open_gateways(relay, gateway, folder, here=stays_here(options.control))
+        gateways = await open_gateways(relay, gateway, folder, here=controls.stay_here)
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
         node = node_id(folder)
@@ -175,7 +176,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             sampler.inventory(), options.ready_fd, AS_ROOT if isolated.host.as_root else ""
         )
         parts = AgentParts(
-            connect=connect_once,
+            connect=controls.connect,
+            after_session=controls.after_session,
             spawner=spawner(folder, isolated, containers, ports, variables),
             objects=objects,
             sampler=sampler,
@@ -351,28 +353,41 @@ class NodeCredential:
         return True
 
 
-def connector(options: AgentOptions, credential: NodeCredential) -> Callable[[], Awaitable[AgentStream]]:
-    """Returns a function that connects. It reads the TLS files each time, so that a renewed certificate is
-    used. Raises CliError, and TlsFilesUnusable where they are wrong now already."""
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise CliError("a certificate of the agent's own needs both --tls-cert and --tls-key")
-    if options.tls_ca is None and not options.insecure and not stays_here(options.control):
-        raise CliError(
-            f"the join token and every job would go to {options.control} in the clear: give --tls-ca, the"
-            " authority that signed control's certificate, or --insecure"
-        )
+class Controls:
+    """The connections to control, at whichever of its addresses leads. The TLS files are read for each, so
+    that a renewed certificate is used. Raises CliError, and TlsFilesUnusable where they are wrong already."""
 
-    async def connect_once() -> AgentStream:
+    def __init__(self, options: AgentOptions, credential: NodeCredential) -> None:
+        if (options.tls_cert is None) != (options.tls_key is None):
+            raise CliError("a certificate of the agent's own needs both --tls-cert and --tls-key")
         try:
-            ca, cert, key = _tls_files(options)
+            self._addresses = parse_addresses(options.control)
+        except ValueError as error:
+            raise CliError(f"--control {options.control!r}: {error}") from None
+        away = [address for address in self._addresses.all if not stays_here(address)]
+        self.stay_here = not away
+        if options.tls_ca is None and not options.insecure and away:
+            raise CliError(
+                f"the join token and every job would go to {away[0]} in the clear: give --tls-ca, the"
+                " authority that signed control's certificate, or --insecure"
+            )
+        self._options, self._credential = options, credential
+        authority, certificate, _ = _tls_files(options)
+        for warning in warnings_now(authority, certificate):
+            log.warning("%s", warning)
+
+    async def connect(self) -> AgentStream:
+        try:
+            ca, cert, key = _tls_files(self._options)
         except TlsFilesUnusable as error:  # while they are renewed
             raise StreamEnded(str(error)) from None
-        return await connect(options.control, credential.token(), ca=_pem(ca), cert=_pem(cert), key=_pem(key))
+        token = self._credential.token()
+        return await connect(self._addresses.current, token, ca=_pem(ca), cert=_pem(cert), key=_pem(key))
 
-    authority, certificate, _ = _tls_files(options)
-    for warning in warnings_now(authority, certificate):
-        log.warning("%s", warning)
-    return connect_once
+    def after_session(self, welcomed: bool) -> bool:
+        """Returns whether to wait before the next connection, which may go to another address."""
+        self._addresses, wait = after_session(self._addresses, welcomed=welcomed)
+        return wait
 
 
 def _tls_files(options: AgentOptions) -> tuple[PemFile | None, PemFile | None, PemFile | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from stoker.cli.agent.process import AgentOptions, NodeCredential, connector
+from stoker.cli.agent.process import AgentOptions, Controls, NodeCredential
 from stoker.cli.control.process import ControlOptions, run_control
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
@@ -46,7 +46,7 @@ def _control_checks(files: TlsFiles, folder: Path) -> None:
 
 def _agent_checks(files: TlsFiles, folder: Path) -> None:
     options = AgentOptions("192.0.2.1:1", "jt", folder, tls_ca=files.client_ca)
-    connector(replace(options, tls_cert=files.cert, tls_key=files.key), NodeCredential(folder, "jt"))
+    Controls(replace(options, tls_cert=files.cert, tls_key=files.key), NodeCredential(folder, "jt"))
 
 
 @pytest.mark.parametrize("check", [_control_checks, _agent_checks])
@@ -154,7 +154,7 @@ async def test_an_agent_tries_again_while_its_certificate_is_renewed(
     tmp_path: Path, made: Certificate
 ) -> None:
     options = AgentOptions("192.0.2.1:1", "jt", tmp_path, tls_ca=made.files.cert)
-    connect_once = connector(options, NodeCredential(tmp_path, "jt"))
+    connect_once = Controls(options, NodeCredential(tmp_path, "jt")).connect
     made.files.cert.unlink()
     with pytest.raises(StreamEnded, match=r"the TLS authority .* cannot be read: No such file"):
         await connect_once()

@@ -116,6 +116,8 @@ class Stack:
         self.join = f"jt_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.facts: dict[str, str] = {}
         self.agent_options: list[str] = []
+        self.more_controls: list[str] = []
+        """Addresses that the agent tries, too."""
         self.executed = executed()
         """For tests of what the kernel shows of control and the agent, too."""
         self.control: Process
@@ -170,7 +172,8 @@ class Stack:
         self.http = httpx2.Client(base_url=url, headers=headers, timeout=120, trust_env=False)
 
     def start_agent(self) -> None:
-        command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / "agent")]
+        controls = ",".join([self.facts["grpc"], *self.more_controls])
+        command = ["agent", "--control", controls, "--data-dir", str(self.folder / "agent")]
         self.agent, _ = self._start([*command, *self.agent_options], "agent", {})
 
     def _start(self, command: list[str], name: str, env: dict[str, str]) -> tuple[Process, dict[str, str]]:

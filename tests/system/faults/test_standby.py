@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.kept_port import kept_port
 from tests.system.stack import START_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("echo", "outputs/echo.py")
@@ -85,3 +86,23 @@ def test_a_standby_takes_over_from_a_killed_control_and_loses_nothing(
         assert done["inQueue"] == done["inProgress"] == done["failed"] == 0
         log = stack.log("standby")
         assert log.count("another control is running on") == log.count("this standby takes over") == 1
+
+
+@pytest.mark.slow
+def test_an_agent_follows_to_a_standby_at_another_address(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, ENDPOINT)
+    with kept_port() as http, kept_port() as grpc:
+        try:
+            stack.start_control()
+            ports = [str(held.getsockname()[1]) for held in (http, grpc)]
+            stack.start_standby("--port", ports[0], "--grpc-port", ports[1])
+            stack.more_controls = [f"127.0.0.1:{ports[1]}"]
+            stack.start_agent()
+            assert stack.runsync("echo", {"n": 1})["output"] == {"n": 1}
+            stack.kill("control")
+            stack.standby_leads()
+            assert stack.facts["grpc"] == stack.more_controls[0]
+            assert stack.runsync("echo", {"n": 2})["output"] == {"n": 2}
+            assert "trying the next address of control" in stack.log("agent")
+        finally:
+            stack.stop()
