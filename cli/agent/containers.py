@@ -166,6 +166,18 @@ class ContainerIsolation:
     network: Network
     users: WorkerUsers
     facts: Mapping[str, str]
+    unasked: str = ""
+    """Why the network is the host's although nobody asked for that."""
+
+    def warn(self, engine: ContainerEngine) -> None:
+        """Logs a warning if containers of this engine are less apart than the operator expects."""
+        if self.unasked and engine.facts.name:
+            log.warning(
+                "workers in containers share this host's network, and reach its services at 127.0.0.1: %s."
+                " Give the agent that right (in a container, --cap-add SYS_ADMIN), or set %s=host",
+                self.unasked,
+                NETWORK,
+            )
 
 
 def container_isolation(
@@ -183,22 +195,23 @@ def container_isolation(
         network,
         users,
         {
-            "containers_network": f"{network}{why}",
+            "containers_network": f"{network}: {why}" if why else network,
             "containers_user": "own" if users.own else "all the same" if users.other else "the image's",
         },
+        unasked=why if network == "host" and NETWORK not in variables else "",
     )
 
 
 def _network(variables: Mapping[str, str], *, enters: bool) -> tuple[Network, str]:
     """Returns the network, and a reason if it is not the default one."""
     if _one_of(variables, NETWORK, ("bridge", "host")) == "host":
-        return "host", f": {NETWORK} says so"
+        return "host", f"{NETWORK} says so"
     if enters:
         return "bridge", ""
     lacks = "the agent lacks the right CAP_SYS_ADMIN, with which it reaches workers in their own network"
     if NETWORK in variables:
         raise CliError(f"{NETWORK}=bridge: {lacks}")
-    return "host", f": {lacks}"
+    return "host", lacks
 
 
 def _one_of(variables: Mapping[str, str], name: str, allowed: Sequence[str]) -> str:
@@ -217,6 +230,7 @@ def container_spawner(
     variables: Mapping[str, str],
     isolated: ContainerIsolation,
 ) -> ContainerSpawner:
+    isolated.warn(engine)
     return ContainerSpawner(
         engine,
         folders.data,

@@ -41,14 +41,27 @@ def lines_of(node: Mapping[str, Any]) -> Iterator[str]:
         of = f" of {in_words(total)}" if total else ""
         yield f"disk: {in_words(node['diskFreeInBytes'])} free{of}"
     yield from _block("devices", [_device(one) for one in node["devices"]])
-    avoided = [
-        f"{one['endpointId']} until {one['untilAt']}: {one['reason']}" for one in node.get("avoidedFor", ())
-    ]
-    yield from _block("avoided for", avoided)
+    yield from _block("avoided for", _avoided_for(node))
     held = [f"{one['name']} ({in_words(one.get('sizeInBytes') or 0)})" for one in node.get("weights", ())]
     yield from _block("weights", held)
     yield from _block("labels", [f"{name}={value}" for name, value in sorted(node["labels"].items())])
     yield from _block("facts", [f"{name}: {value}" for name, value in sorted(node["facts"].items())])
+
+
+def _avoided_for(node: Mapping[str, Any]) -> list[str]:
+    found = node.get("avoidedFor") or ()
+    return [f"{one['endpointId']} until {one['untilAt']}: {one['reason']}" for one in found]
+
+
+def where_avoided(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields what stands below a list of nodes: a line for each endpoint that is kept away from a node."""
+    for node in nodes:
+        yield from (f"{node['name']} is avoided for {' '.join(one.split())}" for one in _avoided_for(node))
+
+
+def avoided_node(one: Mapping[str, Any]) -> str:
+    """Returns a node that is avoided for an endpoint, in a record of either."""
+    return f"{one['endpointId']} on {one['nodeId']} until {one['untilAt']} ({one['reason']})"
 
 
 def _block(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -48,7 +48,7 @@ def run_command(
             case "list":
                 found = resource.list(**kind.list_query)
                 if kind.command == "node" and sys.stdout.isatty() and not service.as_json:
-                    print_table(plain_console(), node_text.COLUMNS, list(map(node_text.row_of, found)))
+                    _show_nodes(found)
                 else:
                     rows(service, kind.columns, found)
             case "get":
@@ -155,6 +155,13 @@ def rows(service: Service, columns: Sequence[str], found: Sequence[Mapping[str, 
     show(titles, cells, found, as_json=service.as_json)
 
 
+def _show_nodes(nodes: Sequence[Mapping[str, Any]]) -> None:
+    console = plain_console()
+    print_table(console, node_text.COLUMNS, [node_text.row_of(one) for one in nodes])
+    for line in node_text.where_avoided(nodes):
+        console.print(line)
+
+
 def _in_list(column: str, value: Any) -> str:
     if column == "devices" and value:
         return node_text.counted(value)
@@ -190,6 +197,8 @@ def _named(value: Any) -> Any:
         return value
     if "slsVersion" in value:
         return _worker(value)
+    if "untilAt" in value:
+        return node_text.avoided_node(value)
     name = value.get("name") or value.get("id") or value.get("endpointId") or value
     size = value.get("sizeInBytes")
     return name if size is None else f"{name} ({in_words(size)})"

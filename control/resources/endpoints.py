@@ -33,6 +33,7 @@ from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
 from stoker.control.rules.quotas import refused_workers, too_many
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import Endpoint, EndpointVersion, Template
+from stoker.control.scheduling.avoidance import Avoided
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.placed import PlacedWorker
@@ -242,6 +243,11 @@ class ManagedEndpoints:
             )
             for n in range(self._scaling.throttled(endpoint.id))
         ]
+
+    def avoided(self, endpoint: Endpoint) -> Sequence[Avoided]:
+        """Returns where its workers did not start, and so are not placed for now."""
+        failing = self._scaling.places.avoidance.now_avoided(self._clock())
+        return [one for one in failing if one.version.endpoint == endpoint.id]
 
     # -- templates
 

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from tests.cli.dev.written_apps import BALANCED, ONE, SEVERAL, app
+from tests.nvml_stand_in import Driver, build
 from tests.system.dev_server import FUNCTIONS, DevServer, at_terminal, environment, serving, started, stoker
 from tests.system.stack import START_S, Stack, running, until
 
@@ -644,7 +645,16 @@ def _called(platform: Stack, endpoint: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_new_project_runs_on_this_machine_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpus", [False, True])
+def test_a_new_project_runs_on_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: bool
+) -> None:
+    """All three functions, too, where the machine has GPUs besides its CPU."""
+    if gpus:
+        (tmp_path / "nvml").mkdir()
+        driver = Driver(build(tmp_path / "nvml"), tmp_path / "nvml" / "state", "two")
+        for name, value in driver.environment.items():
+            monkeypatch.setenv(name, value)
     folder = tmp_path / "new"
     made = stoker(tmp_path, "init", "new")
     assert made.returncode == 0, made.stderr
@@ -668,6 +678,8 @@ def test_a_new_project_runs_on_this_machine_alone(tmp_path: Path) -> None:
         server.shows("live-lb-worker hello to you")
         assert server.http.post("/lb_worker/add", json={"a": 1, "b": 2}).json() == {"sum": 3}
         (url,) = re.findall(r"export STOKER_URL=(\S+)", server.printed)
+        [node] = json.loads(stoker(folder, "node", "list", "--json", STOKER_URL=url).stdout)
+        assert {device["kind"] for device in node["devices"]} == ({"cpu", "gpu"} if gpus else {"cpu"})
         deployed = stoker(folder, "deploy", "cpu-worker", STOKER_URL=url)
         assert "cpu-worker" in deployed.stdout, deployed.stderr
         assert "is deleted" in stoker(folder, "undeploy", "--yes", STOKER_URL=url).stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stoker.agent.host.sandbox.users import WorkerUsers
+from stoker.agent.workers.containers.engine import ContainerEngine
+from stoker.agent.workers.containers.plan import EngineFacts
 from stoker.cli.agent.containers import container_isolation
 from stoker.cli.agent.worker_users import FIRST_AUTO
 from stoker.cli.errors import CliError
@@ -52,3 +54,21 @@ def test_an_agent_of_root_finds_users_for_containers_alone() -> None:
     assert user is not None
     assert user[0] >= FIRST_AUTO
     assert plain.take("w") is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "enters", "engine", "warns"),
+    [
+        ({}, False, "docker", True),
+        ({}, False, "", False),
+        ({}, True, "docker", False),
+        ({"STOKER_CONTAINER_NETWORK": "host"}, False, "docker", False),
+    ],
+)
+def test_the_hosts_network_that_nobody_asked_for_is_warned_of(
+    caplog: pytest.LogCaptureFixture, variables: dict[str, str], enters: bool, engine: str, warns: bool
+) -> None:
+    decided = container_isolation(variables, WorkerUsers(), "node", root=False, enters=enters)
+    decided.warn(ContainerEngine(None, EngineFacts(name=engine)))
+    assert ("share this host's network" in caplog.text) == warns
+    assert ("STOKER_CONTAINER_NETWORK=host" in caplog.text) == warns

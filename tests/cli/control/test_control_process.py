@@ -21,6 +21,7 @@ from stoker.cli.control.process import ControlOptions, run_control
 from stoker.cli.errors import CliError
 from stoker.control.config.config import load_config
 from stoker.control.config.tls import TlsFiles
+from stoker.control.http.health.checks import EMBEDDED_BEYOND
 from stoker.control.http.server import server
 from stoker.control.nodes.grpc_stream import GrpcServer
 from stoker.control.plane import Plane
@@ -80,6 +81,30 @@ async def test_a_certificate_in_the_file_is_used_on_both_ports(
     if not grpc_plain:
         with pytest.raises(ConnectFailed):
             await connect(at["grpc"], "jt-of-the-test")
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+@pytest.mark.parametrize(("host", "warns"), [("0.0.0.0", True), ("127.0.0.1", False)])
+async def test_an_embedded_store_that_other_hosts_do_not_reach_is_warned_of(
+    tmp_path: Path,
+    facts: asyncio.Queue[dict[str, str]],
+    caplog: pytest.LogCaptureFixture,
+    host: str,
+    warns: bool,
+) -> None:
+    made = make_certificate(tmp_path)
+    files = {"tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem"}
+    options = _options(tmp_path / "data", grpc_host=host, **files)
+    running = asyncio.create_task(run_control(options, {}))
+    reported = asyncio.create_task(facts.get())
+    await asyncio.wait((running, reported), return_when=asyncio.FIRST_COMPLETED)
+    trusted = ssl.create_default_context(cadata=made.pem.decode())
+    async with httpx2.AsyncClient(verify=trusted, trust_env=False, timeout=60) as client:
+        answer = await client.get(f"{reported.result()['http']}/ready")
+    assert answer.status_code == 200
+    assert ("its embedded object store does not" in answer.text) == warns
+    assert (EMBEDDED_BEYOND in caplog.text) == warns
     running.cancel()
     await asyncio.wait((running,))
 

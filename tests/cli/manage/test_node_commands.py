@@ -49,7 +49,9 @@ NODE: dict[str, Any] = {
         {"id": "GPU-1", "name": "NVIDIA H200", "heldBy": [], "ill": "Xid 79"},
         {"id": "cpu", "name": "Xeon", "heldBy": []},
     ],
-    "avoidedFor": [{"endpointId": "e1", "untilAt": "2026-01-01T00:01:00Z", "reason": "no\nmodule"}],
+    "avoidedFor": [
+        {"endpointId": "e1", "nodeId": "n1", "untilAt": "2026-01-01T00:01:00Z", "reason": "no\nmodule"}
+    ],
 }
 
 
@@ -222,3 +224,10 @@ def test_the_list_is_short_at_a_terminal_and_whole_in_a_pipe(monkeypatch: pytest
     assert max(map(len, lines)) <= 80
     (line,) = listed(monkeypatch, H200S, terminal=False)
     assert "connected\tno\t8 x NVIDIA H200, AMD EPYC 9654 96-Core Processor\t12\t112\t812.0 GB\t" in line
+
+
+def test_the_list_says_why_a_node_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = listed(monkeypatch, H200S, terminal=True)
+    assert lines[-1] == "gpu-host-1 is avoided for e1 until 2026-01-01T00:01:00Z: no module"
+    (line,) = listed(monkeypatch, H200S, terminal=False)
+    assert line.endswith("\te1 on n1 until 2026-01-01T00:01:00Z (no module)")

@@ -18,6 +18,7 @@ from stoker.control.http.calls.event_stream import EventAnswer, parse_event_id, 
 from stoker.control.http.calls.parameters import LastEvent
 from stoker.control.http.calls.settings import KEEPALIVE_S
 from stoker.control.http.calls.shapes import Health, WorkerLog
+from stoker.control.http.management.operations.avoided import AvoidedResponse, avoided_response
 from stoker.control.http.management.operations.caller import By, Managed, ThePlane
 from stoker.control.http.management.operations.pod_answers import PodResponse, env_response, worker_responses
 from stoker.control.http.management.operations.shapes import (
@@ -47,6 +48,7 @@ from stoker.control.rules.limits import (
     TTL_MS,
 )
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint, Template
+from stoker.control.scheduling.avoidance import Avoided
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])
 
@@ -195,6 +197,10 @@ class EndpointResponse(ResponseBody):
     workers: Annotated[
         list[PodResponse] | None, Field(description="As pods. `env` holds references to secrets only.")
     ] = None
+    avoidedNodes: Annotated[
+        list[AvoidedResponse] | None,
+        Field(description="Where its workers did not start. Absent while every node may have them."),
+    ] = None
     computeType: Annotated[
         Literal["GPU", "CPU"],
         Field(description="If none was requested: what its workers run on, or would on these nodes."),
@@ -234,6 +240,7 @@ def endpoint_response(
     on_cpus: bool,
     template: Template | None = None,
     workers: Sequence[PodResponse] | None = None,
+    avoided: Sequence[Avoided] = (),
 ) -> EndpointResponse:
     """`data_centers` are all that exist: an endpoint that names none may use any."""
     run, needs, requested = endpoint.run, endpoint.run.needs, endpoint.requested
@@ -250,6 +257,7 @@ def endpoint_response(
         templateId=endpoint.template or None,
         template=None if template is None else template_response(template),
         workers=None if workers is None else list(workers),
+        avoidedNodes=[avoided_response(one) for one in avoided] or None,
         computeType="CPU" if on_cpus else "GPU",
         allowedCudaVersions=list(needs.cuda_versions),
         cpuFlavorIds=requested.get("cpuFlavorIds"),
@@ -302,6 +310,7 @@ async def _response(
         on_cpus=managed.endpoints.on_cpus(endpoint),
         template=made_from,
         workers=responses,
+        avoided=managed.endpoints.avoided(endpoint),
     )
 
 

@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
+from stoker.control.http.management.operations.avoided import AvoidedResponse, avoided_response
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.operations.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
 from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
 from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Way
 from stoker.control.rules.weights import HeldWeights, held_weights
-from stoker.control.scheduling.avoidance import Avoided
 from stoker.wire.messages import DeviceSample
 from stoker.wire.messages.weights import HELD, SIZES
 
@@ -82,18 +82,6 @@ class ReachedResponse(ResponseBody):
         Field(description="local: on control's host; direct: its gateway port; tunnel: its agent's stream."),
     ]
     why: Annotated[str, Field(description="Why in this way, and in no earlier one.")]
-
-
-class AvoidedResponse(ResponseBody):
-    """A version of an endpoint whose workers did not start on a node: others are preferred for a time."""
-
-    model_config = ConfigDict(title="NodeAvoided")
-
-    endpointId: str
-    version: int
-    reason: Annotated[str, Field(description="Of the last worker that failed there.")]
-    failures: Annotated[int, Field(description="In a row; the time doubles with each.")]
-    untilAt: datetime
 
 
 class NodeResponse(ResponseBody):
@@ -211,16 +199,6 @@ def _weights(held: HeldWeights) -> HeldWeightsResponse:
     return HeldWeightsResponse(name=held.name, digest=held.digest, sizeInBytes=held.size_bytes)
 
 
-def _avoided(one: Avoided) -> AvoidedResponse:
-    return AvoidedResponse(
-        endpointId=one.version.endpoint,
-        version=one.version.number,
-        reason=one.why,
-        failures=one.times,
-        untilAt=datetime.fromtimestamp(one.until, UTC),
-    )
-
-
 def _response(known: KnownNode) -> NodeResponse:
     record = known.record
     named = {name for name in record.facts if name.startswith(LABEL)} | {
@@ -248,7 +226,7 @@ def _response(known: KnownNode) -> NodeResponse:
         workers=known.workers,
         jobs=known.jobs,
         pods=known.pods,
-        avoidedFor=[_avoided(one) for one in known.avoided] or None,
+        avoidedFor=[avoided_response(one) for one in known.avoided] or None,
         weights=None if held is None else [_weights(one) for one in held],
     )
 

@@ -99,6 +99,23 @@ async def test_without_a_key_there_is_nothing() -> None:
 
 
 @story
+async def test_another_worker_serves_beside_one_whose_ping_fails() -> None:
+    async with site() as s:
+        [ill] = await s.ready()
+        assert (await s.get()).headers["x-runpod-worker-id"] == ill
+        await s.tell(ill, "unhealthy", "GET /ping: status 500")
+        began, waiting = s.w.loop.time(), asyncio.create_task(s.get())
+        await asyncio.sleep(0.5)
+        there = {one.worker for one in s.w.plane.cluster.of_endpoint("app")}
+        assert ill in there, "it may become well"
+        assert len(there) == 2
+        served = await waiting
+        assert served.status == 200
+        assert served.headers["x-runpod-worker-id"] in there - {ill}
+        assert s.w.loop.time() - began < 10.0, "about a cold start, and not the 120 s of a 503"
+
+
+@story
 async def test_no_worker_for_two_minutes_is_a_503() -> None:
     async with site(workers_max=0, workers_min=0) as s:
         began = s.w.loop.time()

@@ -11,6 +11,7 @@ import pytest
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import EndpointVersion
+from stoker.control.scheduling.avoidance import Version
 from stoker.control.scheduling.placed import PlacedPod
 from stoker.wire.messages import Beat, Device, DeviceSample, DirectGateway, FromAgent, HeldWorker, WorkerState
 from stoker.wire.messages.weights import HELD, ROOM, SIZES
@@ -331,3 +332,21 @@ async def test_a_node_that_there_is_not(api: Managed, method: str, path: str) ->
     assert (bad.status_code, bad.json()["error"]) == (404, "no node 'A B'")
     keyless = await api.http.request(method, f"/nodes/nobody{path}", headers={"authorization": ""})
     assert keyless.status_code == 401
+
+
+@story
+async def test_an_endpoint_and_a_node_say_where_its_workers_did_not_start_and_why() -> None:
+    """Also while other nodes have its workers, and no job waits."""
+    async with joined("node-1", "node-2") as (api, _):
+        assert "avoidedNodes" not in (await api.http.get("/endpoints/echo")).json()
+        avoidance, version = api.plane.scaling.places.avoidance, Version("echo", 1)
+        avoidance.note_failed(version, "node-1", "w1", "no module named einops", api.world.now())
+        found = (await api.http.get("/endpoints/echo")).json()["avoidedNodes"]
+        assert found == (await get_node(api, "node-1"))["avoidedFor"]
+        [avoided] = found
+        assert avoided["nodeId"] == "node-1"
+        assert avoided["endpointId"] == "echo"
+        assert avoided["reason"] == "no module named einops"
+        assert "avoidedFor" not in await get_node(api, "node-2")
+        avoidance.note_ready(version, "node-1")
+        assert "avoidedNodes" not in (await api.http.get("/endpoints/echo")).json()
