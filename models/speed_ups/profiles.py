@@ -20,7 +20,7 @@ from textwrap import shorten
 from types import MappingProxyType
 from typing import Final
 
-from stoker.models.interface import PipelineEntry
+from stoker.models.interface import PipelineEntry, PipelineNeeds
 from stoker.models.speed_ups import (
     attention,
     block_compile,
@@ -151,6 +151,11 @@ def chosen(entry: PipelineEntry, value: str | None = None) -> str:
     else the pipeline's own. Raises ValueError."""
     found = parse(os.environ.get(ENVIRONMENT, "") if value is None else value)
     return found.get(entry.name) or found.get("") or entry.profile
+
+
+def gpu_memory_gb(needs: PipelineNeeds, profile: str) -> int:
+    """Returns the GB that each GPU must have with this profile; 0 if any will do."""
+    return needs.saving_gb if profile.startswith(LOW_MEMORY) else needs.gpu_memory_gb
 
 
 def makes_alone(applied: Iterable[str]) -> str:
