@@ -11,6 +11,7 @@ from PIL import Image
 
 from stoker.cli.control.hosted import hosted_endpoints
 from stoker.cli.main import main
+from stoker.models.registry import pipeline
 from stoker.models.weights import ENTRIES, read_lock, weights_folder
 from stoker.outbound.download import RECEIVED_BYTES
 from tests.models.weights.gated_hub import GatedHub, serving
@@ -97,6 +98,20 @@ def test_the_page_from_top_to_bottom(
     assert (code, printed.startswith("removed flux-1-dev: ")) == (0, True), printed
     assert [path.name for path in weights_folder().iterdir() if "lock" not in path.name] == []
     assert stoker(capsys, "weights remove flux-1-dev")[0] == 1
+
+
+def test_the_page_names_the_memory_that_workers_are_placed_by() -> None:
+    needs = pipeline("flux-1-dev").needs
+    told = re.findall(r"(\d+) GB(?! with| of memory)|(\d+) GB of memory|(\d+) GB with", pages(PAGE))
+    weights, whole, saving = ({found[kind] for found in told if found[kind]} for kind in range(3))
+    assert (whole, saving) == ({str(needs.gpu_memory_gb)}, {str(needs.saving_gb)})
+    assert weights == {"34"}, "the weights themselves"
+    words = f"(`flux-1-dev`: {needs.gpu_memory_gb} GB, or {needs.saving_gb} GB with the profile `low-memory`;"
+    assert words in pages(PAGE.with_name("pipelines-and-weights.md"))
+
+
+def pages(path: Path) -> str:
+    return " ".join(path.read_text(encoding="utf-8").split())
 
 
 def test_each_refusal_says_what_to_do(
