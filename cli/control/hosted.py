@@ -200,7 +200,7 @@ def _needs(section: HostedSection, chosen: PipelineEntry | None, variables: Mapp
     if chosen is None or needs.compute == "CPU":
         return needs
     pipeline, profile = chosen.needs, profiles.chosen(chosen, variables.get(profiles.ENVIRONMENT) or "")
-    gigabytes = pipeline.saving_gb if profile.startswith(profiles.LOW_MEMORY) else pipeline.gpu_memory_gb
+    gigabytes = profiles.gpu_memory_gb(pipeline, profile)
     return replace(
         needs,
         gpu_types=needs.gpu_types if "gpuTypeIds" in given else pipeline.gpu_types,

@@ -7,6 +7,7 @@ from typing import Any
 
 from stoker.cli import tables
 from stoker.cli.errors import CliError
+from stoker.control.rules.volumes import GB
 from stoker.models import weights
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry, PipelineNeeds
@@ -30,10 +31,10 @@ def show_all(*, as_json: bool) -> None:
 
 
 def show_one(name: str, *, as_json: bool) -> None:
-    record = _record(known(name))
-    rows = [
-        [field.replace("_", " "), str(value)] for field, value in record.items() if value not in (None, {})
-    ]
+    entry = known(name)
+    record = _record(entry)
+    told = {**record, "gpu_count": None, "gpu_memory": _memory_in_words(entry.needs)}
+    rows = [[field.replace("_", " "), str(value)] for field, value in told.items() if value not in (None, {})]
     tables.show((), rows, record, as_json=as_json)
 
 
@@ -63,6 +64,7 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
         "negative_prompt": entry.defaults.negative_prompt if image else None,
         "profile": entry.profile,
         "left_out_here": _left_out(entry),
+        "gpu_count": entry.needs.gpu_count,
         "gpu_memory": _gpu_memory(entry.needs),
         "inputs": {field: _bounds(rule) for field, rule in schema["properties"].items()},
         "prices": {price["metric"]: f"{price['nano_usd'] / 1e9:.9f} USD" for price in model.prices},
@@ -78,7 +80,13 @@ def _left_out(entry: PipelineEntry) -> dict[str, str]:
         raise CliError(str(error)) from None
 
 
-def _gpu_memory(needs: PipelineNeeds) -> str | None:
+def _gpu_memory(needs: PipelineNeeds) -> dict[str, int]:
+    """Returns the bytes that each GPU must have, by profile; nothing where any GPU will do."""
+    found = {profile: profiles.gpu_memory_gb(needs, profile) * GB for profile in profiles.PROFILES}
+    return {profile: size for profile, size in found.items() if size}
+
+
+def _memory_in_words(needs: PipelineNeeds) -> str | None:
     if not needs.gpu_memory_gb:
         return None
     gpus = f"{needs.gpu_count} GPUs with each " if needs.gpu_count > 1 else ""

@@ -20,6 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -111,6 +112,14 @@ def use(network: Any, name: str) -> None:
         network.enable_xformers_memory_efficient_attention()
     elif name != NATIVE:
         raise ValueError(f"diffusers does not let {type(network).__name__} use it")
+
+
+def no_xformers() -> str:
+    """Returns why xformers is not among the attentions that are measured. Empty if it is, or if
+    STOKER_ATTENTION names one, so that none is measured."""
+    if os.environ.get(ENVIRONMENT) or find_spec(XFORMERS) is not None:
+        return ""
+    return "it is not installed; it is in the extra gpu"
 
 
 def measured_attention(loaded: Loaded) -> str:

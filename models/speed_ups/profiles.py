@@ -20,7 +20,7 @@ from textwrap import shorten
 from types import MappingProxyType
 from typing import Final
 
-from stoker.models.interface import PipelineEntry
+from stoker.models.interface import PipelineEntry, PipelineNeeds
 from stoker.models.speed_ups import (
     attention,
     block_compile,
@@ -38,8 +38,10 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = "STOKER_PROFILE"
 
-WHY_MAX: Final = 60
-"""So many characters of a reason stand in what a worker says that it serves; all of them are in its log."""
+WHY_MAX: Final = 90
+"""So many characters of a reason, cut between words, stand in what a worker says that it serves; all of them
+are in its log. Each sentence of ours is shorter, an error of a library may be longer; and the reasons of all
+speed-ups of a profile fit into the 1,000 characters that a worker may say."""
 
 EXACT, FAST, LOW_MEMORY = "exact", "fast", "low-memory"
 
@@ -86,6 +88,9 @@ SPEED_UPS: Final[Mapping[str, SpeedUp]] = MappingProxyType(
 )
 """By name, in the order in which they are applied: code is compiled after the layers are as they stay, and
 before the step caches put hooks around the blocks."""
+
+ATTENTION: Final = ("attention", "attention-8-bit")
+"""Those that measure xformers, where it is installed."""
 
 AT_LOAD: Final = "planned-placement"
 """Applied before anything is moved to the GPU; the others after it."""
@@ -148,6 +153,11 @@ def chosen(entry: PipelineEntry, value: str | None = None) -> str:
     return found.get(entry.name) or found.get("") or entry.profile
 
 
+def gpu_memory_gb(needs: PipelineNeeds, profile: str) -> int:
+    """Returns the GB that each GPU must have with this profile; 0 if any will do."""
+    return needs.saving_gb if profile.startswith(LOW_MEMORY) else needs.gpu_memory_gb
+
+
 def makes_alone(applied: Iterable[str]) -> str:
     """Returns the first of these speed-ups with which images are made alone; empty if there is none."""
     return next((name for name in applied if name in SPEED_UPS and SPEED_UPS[name].alone), "")
@@ -182,19 +192,25 @@ def apply(wanted: Sequence[str], loaded: Loaded) -> Applied:
         except NotHere as reason:
             left_out[name] = str(reason)
             log.info("speed-up %s is left out: %s", name, reason)
+        if loaded.on_gpu and name in ATTENTION and (why := attention.no_xformers()):
+            left_out[attention.XFORMERS] = why
     return Applied(done, left_out)
 
 
 def lacking(profile: str) -> dict[str, str]:
     """Returns why speed-ups of the profile cannot run on a GPU of this machine, as far as that is known
-    without a model: by the speed-up's name. Raises ValueError."""
+    without a model: by the speed-up's name, or that of the library that `attention` goes without. Raises
+    ValueError."""
     wanted = names(profile)
-    return {name: why for name in wanted if (why := _lacks(name))}
+    found = {attention.XFORMERS if name in ATTENTION else name: _lacks(name) for name in wanted}
+    return {name: why for name, why in found.items() if why}
 
 
 def _lacks(name: str) -> str:
     if name == "block-compile":
         return block_compile.no_compiler()
+    if name in ATTENTION:
+        return attention.no_xformers()
     if name == "float8-products" and find_spec("torchao") is None:
         return "torchao is not installed; it is in the extra gpu"
     return ""

@@ -60,7 +60,12 @@ print(json.dumps(errors))
 
 def run(python: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    environ |= {"STOKER_URL": "http://127.0.0.1:9", "STOKER_API_KEY": "sk_1_2", "COLUMNS": "200"}
+    environ |= {
+        "STOKER_URL": "http://127.0.0.1:9",
+        "STOKER_API_KEY": "sk_1_2",
+        "COLUMNS": "200",
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+    }
     for name in ("face.png", "voice.wav", "ca.pem", "cert.pem", "key.pem"):
         (folder / name).touch()
     return subprocess.run(
@@ -114,8 +119,23 @@ def test_each_missing_extra_is_a_message(
     assert {name for name in models if not name.startswith("model ")} <= {
         *expected.get("models", ()),
         "weights fetch",
-        "weights lock",
     }
+
+
+def test_a_lock_is_filled_on_controls_host_without_torch(tmp_path: Path) -> None:
+    python = make(tmp_path / "install", ("control",))
+    assert run(python, tmp_path, "-c", "import torch").returncode == 1
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_bytes(b"{}")
+    of_folder = ["weights", "lock", "ours", "--from", str(weights), "--lock", "our.lock"]
+    filled = run(python, tmp_path, "-m", "stoker.cli", *of_folder)
+    assert (filled.returncode, filled.stderr) == (0, ""), filled.stderr
+    assert "config.json" in (tmp_path / "our.lock").read_text(encoding="utf-8")
+    of_hub = ["weights", "lock", "flux-1-schnell", "--lock", "our.lock"]
+    asked = run(python, tmp_path, "-m", "stoker.cli", *of_hub)
+    assert asked.stderr.startswith("stoker: "), asked.stderr
+    assert "pip install" not in asked.stderr
 
 
 @pytest.mark.parametrize(

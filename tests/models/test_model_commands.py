@@ -63,6 +63,19 @@ def test_one_is_shown_with_defaults_inputs_and_price(capfd: pytest.CaptureFixtur
     assert records(capfd, "show", "talk-tiny")["steps"] is None
 
 
+def test_the_memory_of_a_gpu_is_bytes_by_profile_in_json_and_words_in_a_table(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    found = records(capfd, "show", "flux-1-dev")
+    large, small = 36_000_000_000, 12_000_000_000
+    assert found["gpu_memory"] == {"exact": large, "fast": large, "low-memory": small}
+    assert found["gpu_count"] == 1
+    table = stoker(capfd, "show", "flux-1-dev")[1]
+    assert "gpu memory\t36 GB, or 12 GB with the profile low-memory\n" in table
+    assert "gpu count" not in table
+    assert records(capfd, "show", "flux-tiny")["gpu_memory"] == {}
+
+
 def test_an_unknown_name_is_answered_with_the_known(capfd: pytest.CaptureFixture[str]) -> None:
     code, _, err = stoker(capfd, "run", "dall-e")
     assert (code, "there is no pipeline 'dall-e'; registered are flux-1-dev" in err) == (1, True)

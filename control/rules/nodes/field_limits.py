@@ -38,6 +38,8 @@ NANO_USD_MAX = 10**15
 """A million US dollars, for one span."""
 
 NAME_MAX = 256
+SERVES_MAX = 1024
+"""As much as an agent takes from a worker: its pipeline, and why each speed-up of a profile is left out."""
 FACT_MAX = 4096
 STAGES_MAX = 64
 
@@ -74,7 +76,7 @@ FIELDS: Mapping[type[Any], Fields] = {
     Span: Fields({"quantity": AMOUNT_MAX, "nano_usd": NANO_USD_MAX}, ("kind", "unit")),
     WorkerState: Fields(
         choices={"state": _WORKER_STATES},
-        texts={"reason": None, "log_tail": None, "serves": NAME_MAX, "waits_for": FACT_MAX},
+        texts={"reason": None, "log_tail": None, "serves": SERVES_MAX, "waits_for": FACT_MAX},
     ),
     PodState: Fields(
         {"started_ms": NUMBER_MAX}, choices={"state": _POD_STATES}, texts={"reason": None, "log_tail": None}
@@ -93,7 +95,9 @@ FIELDS: Mapping[type[Any], Fields] = {
     Device: Fields(
         {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), choices={"kind": _DEVICE_KINDS}
     ),
-    HeldWorker: Fields(choices={"state": _WORKER_STATES}, texts={"serves": NAME_MAX, "waits_for": FACT_MAX}),
+    HeldWorker: Fields(
+        choices={"state": _WORKER_STATES}, texts={"serves": SERVES_MAX, "waits_for": FACT_MAX}
+    ),
     StartStage: Fields({"took_ms": AMOUNT_MAX}, texts={"name": NAME_MAX}),
     DeviceSample: Fields(texts={"ill": FACT_MAX}),
     LogLines: Fields({"first": AMOUNT_MAX}),

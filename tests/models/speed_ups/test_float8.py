@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stoker.models.speed_ups import profiles
 from stoker.models.speed_ups.float8 import float8_products
 from stoker.models.speed_ups.layers import fused_projections
 from stoker.models.speed_ups.speed_up import Loaded, NotHere
@@ -79,3 +80,14 @@ def test_without_torchao_its_error_is_the_reason(
     monkeypatch.setitem(sys.modules, "torchao", None)
     with pytest.raises(NotHere, match="torchao cannot be imported"):
         float8_products(gpu((9, 0)))
+
+
+def test_blocks_without_a_product_for_it_are_left_out_with_the_reason(
+    gpu: Callable[[tuple[int, int]], Loaded], torchao: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_gpu = gpu((9, 0))
+    monkeypatch.setattr(type(on_gpu.network), "_repeated_blocks", ["BlockOfAnotherNetwork"])
+    found = profiles.apply(["float8-products"], on_gpu)
+    reason = "the repeated blocks of FluxTransformer2DModel have no product for it"
+    assert (found.done, found.left_out, torchao) == ({}, {"float8-products": reason}, [])
+    assert profiles.without(found.left_out) == f", without float8-products ({reason})"

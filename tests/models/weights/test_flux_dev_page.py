@@ -11,6 +11,7 @@ from PIL import Image
 
 from stoker.cli.control.hosted import hosted_endpoints
 from stoker.cli.main import main
+from stoker.models.registry import pipeline
 from stoker.models.weights import ENTRIES, read_lock, weights_folder
 from stoker.outbound.download import RECEIVED_BYTES
 from tests.models.weights.gated_hub import GatedHub, serving
@@ -99,6 +100,20 @@ def test_the_page_from_top_to_bottom(
     assert stoker(capsys, "weights remove flux-1-dev")[0] == 1
 
 
+def test_the_page_names_the_memory_that_workers_are_placed_by() -> None:
+    needs = pipeline("flux-1-dev").needs
+    told = re.findall(r"(\d+) GB(?! with| of memory)|(\d+) GB of memory|(\d+) GB with", pages(PAGE))
+    weights, whole, saving = ({found[kind] for found in told if found[kind]} for kind in range(3))
+    assert (whole, saving) == ({str(needs.gpu_memory_gb)}, {str(needs.saving_gb)})
+    assert weights == {"34"}, "the weights themselves"
+    words = f"(`flux-1-dev`: {needs.gpu_memory_gb} GB, or {needs.saving_gb} GB with the profile `low-memory`;"
+    assert words in pages(PAGE.with_name("pipelines-and-weights.md"))
+
+
+def pages(path: Path) -> str:
+    return " ".join(path.read_text(encoding="utf-8").split())
+
+
 def test_each_refusal_says_what_to_do(
     hub: GatedHub, at_the_lock: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,3 +157,32 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(
     half = (hub.folder / large).stat().st_size // 2
     assert (resumed[0], half - RECEIVED_BYTES < resumed[1] <= half) == (large, True), resumed
     assert all(begins_at == 0 for _, begins_at in others)
+
+
+def test_a_terminal_shows_bytes_rate_and_remaining_time(
+    hub: GatedHub, at_the_lock: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last picture of the bar, where the fetch breaks off, and where it ends."""
+    for name, value in {"HF_TOKEN": "hf_mine", "FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "200"}.items():
+        monkeypatch.setenv(name, value)
+    hub.accepted = True
+    large = "tokenizer_2/spiece.model"
+    with (hub.folder / large).open("ab") as file:
+        file.write(bytes(4 * RECEIVED_BYTES))
+    assert stoker(capsys, "weights lock flux-1-dev")[0] == 0
+    hub.breaks = large
+    here, total = last_bar(stoker(capsys, "weights fetch flux-1-dev")[1])
+    assert 0 < here < total
+    printed = stoker(capsys, "weights fetch flux-1-dev")[1]
+    assert last_bar(printed) == (total, total)
+    size = read_lock(at_the_lock).entry("flux-1-dev").size or 0
+    assert abs(total - size / 1e6) < 0.1
+
+
+def last_bar(printed: str) -> tuple[float, float]:
+    """The megabytes that are there, and that there will be, of a bar with its rate and its remaining time."""
+    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", printed)
+    found = re.findall(r"([\d.]+)/([\d.]+) MB ([\d.]+) (?:bytes|[kMG]B)/s (\d:\d\d:\d\d)", plain)
+    assert found, plain
+    here, total, _, _ = found[-1]
+    return float(here), float(total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -47,16 +48,15 @@ def make_base(docker: list[str], folder: Path) -> None:
     needs = [*project["dependencies"], *extras["agent"], *extras["models"]]
     objects = make_wheels(wheels, "setuptools", *needs)
     (folder / "pip.conf").write_text(PIP)
-    shell, editor, init = (
-        Path(name).resolve() for name in ("/bin/sh", "/bin/sed", shutil.which("tini") or "")
+    shell, editor, init, compiler = (
+        Path(name).resolve()
+        for name in ("/bin/sh", "/bin/sed", shutil.which("tini") or "", shutil.which("cc") or "")
     )
-    (folder / "cc").write_text("#!/bin/sh\n")  # nothing is compiled on a CPU
-    (folder / "cc").chmod(0o755)
     with tarfile.open(folder / "base.tar", "w") as tar:
-        add_python(tar, shell, editor, init, *objects, kept={"ensurepip"})
+        add_python(tar, shell, editor, init, compiler, *objects, kept={"ensurepip"})
         tar.add(HEADERS)
         tar.add(init, "usr/bin/tini")
-        tar.add(folder / "cc", "usr/bin/cc")
+        tar.add(compiler, "usr/bin/cc")  # without cc1: nothing is compiled on a CPU
         tar.add(shell, "bin/sh")
         tar.add(editor, "bin/sed")
         tar.add(wheels, "wheels")
@@ -132,6 +132,8 @@ def stack(address: str, tmp_path: Path) -> Iterator[Built]:
         pytest.skip("which files belong to the image is known by git")
     if not HEADERS.exists():
         pytest.skip(f"the image's base is made of this host's Python, which has no {HEADERS} (python3-dev)")
+    if not shutil.which("cc"):
+        pytest.skip("the image has the C compiler of this host, which has none (gcc)")
     if not shutil.which("tini"):
         pytest.skip("the image's first process is tini, which is not on this host (package tini)")
     endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/outputs/echo.py:handler")
@@ -151,6 +153,7 @@ def test_the_agents_image(stack: Built, tmp_path: Path) -> None:
     build(docker, tmp_path / "context")
     looks = ["run", "--rm", "--entrypoint", "python", BUILT, "-c", LOOKS]
     assert subprocess.run([*docker, *looks], check=True, capture_output=True).stdout == b""
+    shows_compiler_and_init(docker)
     stack.start_agent()
     record = stack.runsync("echo", {"n": 1})
     assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1}), stack.log("agent")
@@ -166,6 +169,27 @@ def test_the_agents_image(stack: Built, tmp_path: Path) -> None:
     }
     video = fetched(made(stack, "talking-video", requested)["video_url"]).content
     assert video[4:8] == b"ftyp"
+
+
+def shows_compiler_and_init(docker: list[str]) -> None:
+    """A C compiler runs in the image; its first process is tini; its labels say what the image is."""
+
+    def printed(program: str) -> str:
+        command = [*docker, "run", "--rm", "--entrypoint", program, BUILT, "--version"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    here = subprocess.run(["cc", "--version"], check=True, capture_output=True, text=True).stdout
+    assert printed("cc").splitlines()[0] == here.splitlines()[0]
+    assert printed("tini").startswith("tini version ")
+    inspect = [*docker, "image", "inspect", BUILT]
+    (image,) = json.loads(subprocess.run(inspect, check=True, capture_output=True).stdout)
+    assert image["Config"]["Entrypoint"][:5] == ["tini", "-s", "--", "stoker", "agent"]
+    labels = {
+        name.removeprefix("org.opencontainers.image."): text
+        for name, text in image["Config"]["Labels"].items()
+    }
+    assert (labels["title"], labels["licenses"]) == ("stoker-agent", "Apache-2.0")
+    assert labels["description"]
 
 
 def made(stack: Built, model: str, requested: dict[str, Any]) -> dict[str, Any]:
