@@ -10,6 +10,7 @@ import errno
 import gc
 import logging
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -343,6 +344,7 @@ def _prepare_process(log_format: Format, log_level: Level) -> dict[str, str]:
     from stoker.cli.control.s3_settings import take_secrets
     from stoker.cli.proc_environ import wipe_variables
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the process is there that reads files again then
     end_with_parent(os.environ)
     log_lines(log_format, log_level)
     variables = take_secrets(os.environ)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from stoker.cli.stopping import on_first_signal
 from stoker.cli.terminal import print_text
 from stoker.client import dotenv
 from stoker.page.app import Page, PageSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,19 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        with on_first_signal(self._end):
+        with on_first_signal(self._end, self._renew):
             yield
+
+    def _renew(self) -> None:
+        """Reads the certificate again at SIGHUP; open connections keep theirs."""
+        context, cert, key = self.config.ssl, self.config.ssl_certfile, self.config.ssl_keyfile
+        if not isinstance(context, ssl.SSLContext) or cert is None:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)  # a pair that fits
+            context.load_cert_chain(cert, key)
+        except OSError as error:
+            log.error("SIGHUP: nothing was changed: %s and %s cannot be used: %s", cert, key, error)
 
     def _end(self) -> None:
         self.should_exit = True

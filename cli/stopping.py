@@ -1,4 +1,5 @@
-"""Signals as calls: SIGINT, SIGTERM and SIGHUP call a function on the running event loop."""
+"""Signals as calls: SIGINT, SIGTERM and SIGHUP call a function on the running event loop. In a daemon SIGHUP
+calls another one, which reads files again, and ends nothing."""
 
 from __future__ import annotations
 
@@ -11,28 +12,36 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def on_first_signal(call: Callable[[], object]) -> Iterator[None]:
-    """Calls `call` on the first signal during the block; a second signal ends the process at once."""
+def on_first_signal(call: Callable[[], object], reload: Callable[[], object] | None = None) -> Iterator[None]:
+    """Calls `call` on the first signal during the block; a second signal ends the process at once. With
+    `reload`, SIGHUP calls that, as often as it comes."""
 
     def first() -> None:
-        for number in SIGNALS:
+        for number in _ending(reload):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         call()
 
     loop = asyncio.get_running_loop()
-    with on_signals(first):
+    with on_signals(first, reload):
         yield
 
 
 @contextmanager
-def on_signals(call: Callable[[], object]) -> Iterator[None]:
-    """Calls `call` on each signal during the block; afterwards the signals have their default effect."""
+def on_signals(call: Callable[[], object], reload: Callable[[], object] | None = None) -> Iterator[None]:
+    """Calls `call` on each signal during the block, and `reload`, where it is given, on SIGHUP; afterwards
+    the signals have their default effect."""
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:
+    for number in _ending(reload):
         loop.add_signal_handler(number, call)
+    if reload is not None:
+        loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         yield
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def _ending(reload: Callable[[], object] | None) -> tuple[signal.Signals, ...]:
+    return SIGNALS if reload is None else tuple(one for one in SIGNALS if one != signal.SIGHUP)

@@ -203,7 +203,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         agent = Agent(settings, parts)
         beside = asyncio.create_task(_beside(agent, engine, mounted, listener), name="beside the agent")
         try:
-            with on_first_signal(agent.stop):
+            with on_first_signal(agent.stop, controls.check_files):
                 await agent.run()
         finally:
             beside.cancel()
@@ -383,6 +383,17 @@ class Controls:
             raise StreamEnded(str(error)) from None
         token = self._credential.token()
         return await connect(self._addresses.current, token, ca=_pem(ca), cert=_pem(cert), key=_pem(key))
+
+    def check_files(self) -> None:
+        """Says at SIGHUP whether the TLS files, which the next connection reads, can be used."""
+        try:
+            authority, certificate, _ = _tls_files(self._options)
+        except TlsFilesUnusable as error:
+            log.error("SIGHUP: the next connection to control would fail: %s", error)
+            return
+        log.info("SIGHUP: TLS files are read at each connection to control; options need a restart")
+        for warning in warnings_now(authority, certificate):
+            log.warning("%s", warning)
 
     def after_session(self, welcomed: bool) -> bool:
         """Returns whether to wait before the next connection, which may go to another address."""

@@ -33,6 +33,7 @@ from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
 from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
 from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.renewal import Renewal
 from stoker.cli.control.sources import with_sources
 from stoker.cli.control.standby import before_stop, listening, take_lead
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
@@ -145,13 +146,29 @@ def declared(options: ControlOptions, variables: Mapping[str, str]) -> Declared:
     return Declared(config, endpoints, tls, certificate, authority)
 
 
+def renewal(options: ControlOptions, declares: Declared) -> Renewal:
+    """Returns the renewal of what control has read at its start."""
+
+    def read() -> tuple[Config, TlsFiles | None]:
+        config = load_config(options.config)
+        return config, options.tls(config)
+
+    return Renewal(declares.config, declares.certificate, declares.authority, read)
+
+
 async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> None:
     """`variables` are the STOKER_ variables of the environment."""
     stop = asyncio.Event()
     declares = declared(options, variables)
     folder = DataFolder.make(options.data_dir)
     async with AsyncExitStack() as stack:
-        stack.enter_context(on_first_signal(stop.set))
+        renewals: list[Renewal] = []
+
+        def reload() -> None:
+            for renewed in renewals:
+                renewed.run()
+
+        stack.enter_context(on_first_signal(stop.set, reload))
         url = chosen_url(declares.config, variables, options.database)
         if options.standby:
             check_chosen(folder, url, variables)
@@ -162,7 +179,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         stack.callback(store.close)
         if options.standby:  # it may have waited for weeks
             declares = declared(options, variables)
-        await _lead(stack, store, folder, declares, options, variables, stop)
+        renewals.append(renewal(options, declares))
+        await _lead(stack, store, folder, declares, options, variables, stop, renewals[0])
 
 
 async def _lead(
@@ -173,10 +191,10 @@ async def _lead(
     options: ControlOptions,
     variables: Mapping[str, str],
     stop: asyncio.Event,
+    renewed: Renewal,
 ) -> None:
     """Serves callers and agents until `stop`; the stack ends what is started here."""
     config, endpoints, tls = declares.config, declares.endpoints, declares.tls
-    certificate, authority = declares.certificate, declares.authority
     commits = Committer(store)
     stack.push_async_callback(commits.close)
     await adopt_tokens(commits, variables)
@@ -213,10 +231,11 @@ async def _lead(
         stack.callback(gateways[0].connections.close)
         return gateways[0]
 
-    warned = partial(warnings_of, certificate, authority, _now, embedded_beyond=embedded_beyond)
-    readiness = Readiness(
-        checks_of(commits, artifacts, folder.root, certificate, _now), warned, time.monotonic
-    )
+    def warned() -> tuple[str, ...]:
+        return warnings_of(renewed.certificate, renewed.authority, _now, embedded_beyond=embedded_beyond)
+
+    checks = checks_of(commits, artifacts, folder.root, lambda: renewed.certificate, _now)
+    readiness = Readiness(checks, warned, time.monotonic)
     app = make_app(
         plane, _api_settings(config, folder), make_management_app(plane), gateway, probes(readiness)
     )
@@ -234,6 +253,7 @@ async def _lead(
         standby=options.standby,
     )
     await stack.enter_async_context(_serving(http, stop))
+    renewed.doors += [http, grpc]
     facts = _facts(http, options.grpc_host, grpc, endpoints)
     log.info(
         "stoker %s; database %s, object store %s, data folder %s",

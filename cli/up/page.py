@@ -37,6 +37,10 @@ class PageChild:
         self._url = url
         self._begun.set()
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._children is None else self._children.pid(PAGE)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Runs the page during the block, from `begin` on."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -151,7 +152,8 @@ class _Up:
             _rotate(folder.logs / f"{name}.log")
 
     async def run(self) -> int:
-        with on_signals(self._stop):
+        at_terminal = sys.stdout.isatty()
+        with on_signals(self._stop, lambda: self._hangup(at_terminal)):
             async with self._reloading(), self._page.running():
                 return await self._children.run()
 
@@ -175,6 +177,15 @@ class _Up:
         finally:
             watching.cancel()
             await asyncio.wait([watching])
+
+    def _hangup(self, at_terminal: bool) -> None:
+        """Lets control, agent and page read their files again; stops where the terminal was closed."""
+        if at_terminal and not sys.stdout.isatty():
+            self._children.stop()
+            return
+        for pid in (self._children.pid(CONTROL), self._children.pid(AGENT), self._page.pid):
+            if pid is not None:
+                os.kill(pid, signal.SIGHUP)
 
     def _stop(self) -> None:
         self._print(

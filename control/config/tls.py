@@ -45,14 +45,19 @@ class TlsFiles:
 
     def context(self) -> ssl.SSLContext:
         """Returns a TLS context for the server that callers reach. Raises TlsFilesUnusable."""
-        self.pair()  # ssl does not say which of the two is wrong
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.load_into(context)
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Gives the context the pair as the files have it now; connections that are open keep theirs. Raises
+        TlsFilesUnusable."""
+        self.pair()  # ssl does not say which of the two is wrong
         try:
             context.load_cert_chain(self.cert, self.key, password=self._no_password)
         except ssl.SSLError as error:
             why = f"{self.cert} and {self.key} are refused by OpenSSL: {error.reason or error}"
             raise TlsFilesUnusable(why) from None
-        return context
 
     def _no_password(self) -> str:
         raise TlsFilesUnusable(f"the TLS key {self.key} is encrypted; give a key that needs no password")

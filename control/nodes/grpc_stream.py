@@ -123,6 +123,8 @@ class GrpcServer:
         handle_tunnel: HandleTunnel | None,
     ) -> None:
         self.port = 0
+        self.certificates: grpc.ServerCertificateConfiguration | None = None
+        """Those that new connections are shown; None without TLS."""
         self._unauthenticated = UnauthenticatedCallers(admit)
         self._server = server
         self._handle = handle
@@ -130,6 +132,12 @@ class GrpcServer:
         self._handle_tunnel = handle_tunnel
         self._streams: dict[asyncio.Task[None], OpenStream] = {}
         self._stopping = False
+
+    def renew(self, tls: TlsFiles) -> None:
+        """Shows the certificate that the files have now to new connections, if it serves with TLS. Raises
+        TlsFilesUnusable."""
+        if self.certificates is not None:
+            self.certificates = _certificates(tls)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Ends every stream with a message; a handler still there after `grace_s` is cancelled."""
@@ -232,17 +240,23 @@ async def serve(
     }
     service = codec.SESSION.split("/")[1]
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
-    made.port = _bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls)
+    credentials = None
+    if tls is not None:
+        first = made.certificates = _certificates(tls)
+        credentials = grpc.dynamic_ssl_server_credentials(
+            first, lambda: made.certificates or first, tls.client_ca is not None
+        )
+    made.port = _bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", credentials)
     await server.start()
     return made
 
 
-def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
+def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
     with contextlib.suppress(RuntimeError):
         bound = (
             server.add_insecure_port(address)
-            if tls is None
-            else server.add_secure_port(address, _credentials(tls))
+            if credentials is None
+            else server.add_secure_port(address, credentials)
         )
         if bound:
             return bound
@@ -252,7 +266,7 @@ def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
     )
 
 
-def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+def _certificates(tls: TlsFiles) -> grpc.ServerCertificateConfiguration:
     (certificate, key), authority = tls.pair(), tls.authority()
     client_ca = None if authority is None else authority.pem
-    return grpc.ssl_server_credentials([(key.pem, certificate.pem)], client_ca, client_ca is not None)
+    return grpc.ssl_server_certificate_configuration([(key.pem, certificate.pem)], client_ca)

@@ -77,10 +77,11 @@ def checks_of(
     commits: Commits,
     artifacts: Artifacts,
     folder: Path,
-    certificate: PemFile | None,
+    certificate: Callable[[], PemFile | None],
     clock: Callable[[], datetime],
 ) -> dict[str, Check]:
-    """Returns control's checks, by their names. `certificate`: the one that control serves, with TLS."""
+    """Returns control's checks, by their names. `certificate` returns the one that control serves, with
+    TLS."""
 
     async def database() -> str:
         await commits.read(lambda conn: conn.run("SELECT 1", {}).fetchone())
@@ -103,11 +104,11 @@ def checks_of(
         "objectStore": object_store,
         "disk": disk,
     }
-    if certificate is not None:
-        served = certificate
+    if certificate() is not None:
 
         async def of_certificate() -> str:
-            return certificate_problem(served, clock())
+            served = certificate()
+            return "" if served is None else certificate_problem(served, clock())
 
         found["certificate"] = of_certificate
     return found
@@ -127,7 +128,7 @@ def warnings_of(
     return (
         *([EMBEDDED_BEYOND] if embedded_beyond else ()),
         *(
-            f"the {file.what} ends on {_ends(file)}: renew it, and start control again"
+            f"the {file.what} ends on {_ends(file)}: renew it, and send SIGHUP to control"
             for file in ending
             if file is authority or now < valid_until(file)  # otherwise it is a failure, and no warning
         ),
@@ -136,7 +137,7 @@ def warnings_of(
 
 def certificate_problem(certificate: PemFile, now: datetime) -> str:
     """Returns why new connections fail, or an empty text. Control serves the certificate that it read at its
-    start."""
+    start, or at the last SIGHUP."""
     return "" if now < valid_until(certificate) else f"it ended on {_ends(certificate)}"
 
 

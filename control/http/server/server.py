@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self, TypeAlias, cast
@@ -100,6 +101,12 @@ class HttpServer:
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self._scheme}://{host}:{self.port}"
+
+    def renew(self, tls: TlsFiles) -> None:
+        """Shows the certificate that the files have now to new connections, if it serves with TLS. Raises
+        TlsFilesUnusable."""
+        if isinstance(context := self._server.config.ssl, ssl.SSLContext):
+            tls.load_into(context)
 
     async def wait(self) -> None:
         """Returns when the server has ended; raises what ended it."""

@@ -169,3 +169,28 @@ def test_tls_options_of_the_command_override_the_file(tmp_path: Path) -> None:
     assert _options(tmp_path, tls_client_ca=Path("z")).tls(config) == replace(of_file, client_ca=Path("z"))
     with pytest.raises(CliError, match="--tls-client-ca needs --tls-cert"):
         _options(tmp_path, tls_client_ca=Path("z")).tls(load_config(None))
+
+
+async def test_a_hangup_shows_a_renewed_certificate_on_both_ports_and_ends_nothing(
+    tmp_path: Path, facts: asyncio.Queue[dict[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    make_certificate(tmp_path)
+    config = tmp_path / "stoker.toml"
+    config.write_text('[tls]\ncert = "cert.pem"\nkey = "key.pem"\n')
+    options = ControlOptions(tmp_path / "data", config, "127.0.0.1", 0, "127.0.0.1", 0)
+    running = asyncio.create_task(run_control(options, {}))
+    reported = asyncio.create_task(facts.get())
+    await asyncio.wait((running, reported), return_when=asyncio.FIRST_COMPLETED)
+    doors = [reported.result()[name].rpartition("/")[2].rpartition(":") for name in ("http", "grpc")]
+    renewed = make_certificate(tmp_path).pem.decode()
+    for shown in (False, True):
+        for host, _, port in doors:
+            pem = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+            assert (pem == renewed) is shown
+        os.kill(os.getpid(), signal.SIGHUP)
+        while not any(line.startswith("SIGHUP: TLS files are applied") for line in caplog.messages):
+            await asyncio.to_thread(lambda: None)
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait((running,))

@@ -42,7 +42,7 @@ class World:
         self.certificate = read_certificate(make_certificate(folder).files.cert)
         self.date = datetime.now(UTC)
         self.readiness = Readiness(
-            checks_of(self.commits, self.artifacts, folder, self.certificate, lambda: self.date),
+            checks_of(self.commits, self.artifacts, folder, lambda: self.certificate, lambda: self.date),
             self._warnings,
             lambda: self.now,
         )
