@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from stoker.cli.control.hosted import declared_endpoints
+from stoker.control.config.sections import Config
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.scheduling.placed import PlacedPod
@@ -45,6 +47,24 @@ async def test_the_second_type_is_taken_while_the_first_is_full() -> None:
         await large.listen(3)
         assert await devices_of(small) == [("GPU-9",)]
         assert await devices_of(large) == [("GPU-0",), ("GPU-1",)]
+
+
+@story
+async def test_a_hosted_pipeline_that_does_not_fit_a_node_goes_to_the_larger_one() -> None:
+    """FLUX.1-dev in bfloat16; with the profile low-memory the small node has room for it, too."""
+    small_gpu = (Device("GPU-8", "gpu", "NVIDIA GeForce RTX 3060", 0, memory_total=12 << 30),)
+    for profile, nodes in (("", {"large"}), ("low-memory", {"small", "large"})):
+        flux = {"STOKER_PIPELINE": "flux-1-dev", "STOKER_PROFILE": profile}
+        hosted = declared_endpoints(Config(), ("text-to-image",), flux)[0]
+        run = EndpointVersion("/h/echo.py:handler", needs=hosted.run.needs)
+        async with world(endpoint(run=run, workers_min=3, workers_max=3)) as (w, tasks):
+            agents = {name: w.agent(node=name) for name in ("small", "large")}
+            await agents["small"].connect(tasks, devices=small_gpu)
+            await asyncio.sleep(1)
+            if not profile:
+                assert "33.53 GiB of memory: node small has NVIDIA GeForce RTX 3060 (12 GiB)" in await why(w)
+            await agents["large"].connect(tasks, devices=H200S)
+            assert {name for name, agent in agents.items() if await devices_of(agent)} == nodes
 
 
 @story
