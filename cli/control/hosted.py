@@ -30,7 +30,6 @@ from stoker.control.config.config import (
 from stoker.control.config.sections import Config, EndpointSection, HostedSection
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import Endpoint, EndpointVersion
-from stoker.control.rules.volumes import GB
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry
@@ -200,12 +199,12 @@ def _needs(section: HostedSection, chosen: PipelineEntry | None, variables: Mapp
     if chosen is None or needs.compute == "CPU":
         return needs
     pipeline, profile = chosen.needs, profiles.chosen(chosen, variables.get(profiles.ENVIRONMENT) or "")
-    gigabytes = profiles.gpu_memory_gb(pipeline, profile)
+    least = profiles.gpu_memory_bytes(pipeline, profile)
     return replace(
         needs,
         gpu_types=needs.gpu_types if "gpuTypeIds" in given else pipeline.gpu_types,
         gpu_count=needs.gpu_count if "gpuCount" in given else pipeline.gpu_count,
-        gpu_memory_bytes=needs.gpu_memory_bytes if "gpuMemoryMb" in given else gigabytes * GB or None,
+        gpu_memory_bytes=needs.gpu_memory_bytes if "gpuMemoryMb" in given else least or None,
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from stoker.cli import tables
 from stoker.cli.errors import CliError
-from stoker.control.rules.volumes import GB
 from stoker.models import weights
 from stoker.models.hosted import MODELS
 from stoker.models.interface import PipelineEntry, PipelineNeeds
@@ -82,7 +81,7 @@ def _left_out(entry: PipelineEntry) -> dict[str, str]:
 
 def _gpu_memory(needs: PipelineNeeds) -> dict[str, int]:
     """Returns the bytes that each GPU must have, by profile; nothing where any GPU will do."""
-    found = {profile: profiles.gpu_memory_gb(needs, profile) * GB for profile in profiles.PROFILES}
+    found = {profile: profiles.gpu_memory_bytes(needs, profile) for profile in profiles.PROFILES}
     return {profile: size for profile, size in found.items() if size}
 
 

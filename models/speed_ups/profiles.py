@@ -153,9 +153,9 @@ def chosen(entry: PipelineEntry, value: str | None = None) -> str:
     return found.get(entry.name) or found.get("") or entry.profile
 
 
-def gpu_memory_gb(needs: PipelineNeeds, profile: str) -> int:
-    """Returns the GB that each GPU must have with this profile; 0 if any will do."""
-    return needs.saving_gb if profile.startswith(LOW_MEMORY) else needs.gpu_memory_gb
+def gpu_memory_bytes(needs: PipelineNeeds, profile: str) -> int:
+    """Returns the bytes that each GPU must have with this profile; 0 if any will do."""
+    return (needs.saving_gb if profile.startswith(LOW_MEMORY) else needs.gpu_memory_gb) * 10**9
 
 
 def makes_alone(applied: Iterable[str]) -> str:
