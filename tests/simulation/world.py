@@ -139,6 +139,8 @@ class World:
         for n in range(nodes):
             self.add_host(f"node-{n}", f"node-{n}")
         self.starts: dict[str, Start] = {}
+        self.starts_on: dict[str, Start] = {}
+        """The way in which all workers start on a host, where that is not their endpoint's."""
         self.endpoints: list[Endpoint] = []
         self.control: Process | None = None
         self.plane: Plane | None = None
@@ -320,7 +322,7 @@ class World:
             host.name,
             self.witness,
             self.loop,
-            lambda endpoint: self.starts.get(endpoint, Start()),
+            lambda endpoint: self.starts_on.get(host.name) or self.starts.get(endpoint, Start()),
             host.weights,
         )
         weights = FakeWeights(self.weights_rng.choice([0.1, 5.0]), held=host.weights)
