@@ -130,19 +130,7 @@ class Plane:
         self.nodes = self._nodes(waiters, changes, pods, volumes)
         self.live_logs = LiveLogs(self.nodes.speaks)
         self.tunnels = Tunnels(self.nodes.speaks, cluster, requests.look)
-        self.sweeper = Sweeper(
-            settings,
-            commits,
-            artifacts,
-            cluster,
-            scaling,
-            dispatch,
-            sessions,
-            changes,
-            requests,
-            (self.live_logs, self.tunnels),
-            clock,
-        )
+        self.sweeper = self._sweeper()
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
         )
@@ -151,19 +139,37 @@ class Plane:
             commits, self.queries, post, changes.webhook_due, clock, events.webhook, settings.spool
         )
         self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
-        self.commands = JobCommands(
-            settings,
-            commits,
-            artifacts,
-            waiters,
-            endpoints,
-            dispatch,
-            scaling,
-            changes,
+        self.commands = self._commands(rng)
+
+    def _sweeper(self) -> Sweeper:
+        return Sweeper(
+            self._settings,
+            self._commits,
+            self.artifacts,
+            self.cluster,
+            self.scaling,
+            self.dispatch,
+            self.sessions,
+            self._changes,
+            self.requests,
+            (self.live_logs, self.tunnels),
+            self._clock,
+        )
+
+    def _commands(self, rng: Random) -> JobCommands:
+        return JobCommands(
+            self._settings,
+            self._commits,
+            self.artifacts,
+            self._waiters,
+            self.endpoints,
+            self.dispatch,
+            self.scaling,
+            self._changes,
             self.queries,
-            clock,
+            self._clock,
             rng,
-            traces,
+            self.traces,
         )
 
     def _nodes(

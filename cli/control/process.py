@@ -255,15 +255,19 @@ async def _lead(
     await stack.enter_async_context(_serving(http, stop))
     renewed.doors += [http, grpc]
     facts = _facts(http, options.grpc_host, grpc, endpoints)
-    log.info(
-        "stoker %s; database %s, object store %s, data folder %s",
-        *(__version__, store.database.name, artifacts.grant.endpoint_url, folder.root),
-    )
-    log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
+    _log_start(store.database.name, artifacts.grant.endpoint_url, folder, facts)
     announce(facts, options.ready_fd)
     await stop.wait()
     log.info("control stops; a second signal ends it at once")
     plane.close()
+
+
+def _log_start(database: str, objects: str, folder: DataFolder, facts: Mapping[str, str]) -> None:
+    log.info(
+        "stoker %s; database %s, object store %s, data folder %s",
+        *(__version__, database, objects, folder.root),
+    )
+    log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
 
 
 def _settings(options: ControlOptions, declares: Declared, folder: DataFolder) -> PlaneSettings:
