@@ -32,6 +32,7 @@ from stoker.control.errors import (
     ControlError,
     InvalidInput,
     NotFound,
+    TooMany,
     Unavailable,
     UncertainCommit,
 )
@@ -42,7 +43,7 @@ from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.inputs.checking import check_input
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.quotas import UNBOUNDED, Quota, Refusal, refused, too_many
+from stoker.control.rules.quotas import UNBOUNDED, Quota, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
 from stoker.control.rules.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
 from stoker.control.scheduling.dispatch import Dispatch
@@ -178,9 +179,9 @@ class JobCommands:
         done: Submitted | None = None
         sent: tuple[Claimed, ...] = ()
 
-        def send(submitted: Submitted | Refusal) -> None:
+        def send(submitted: Submitted | TooMany) -> None:
             nonlocal sent
-            if isinstance(submitted, Refusal):
+            if isinstance(submitted, TooMany):
                 return
             if [job.job for job in submitted.claimed] == [new.id]:  # an older job would be claimed once more
                 sent = submitted.claimed
@@ -191,8 +192,8 @@ class JobCommands:
                 lambda conn: self._store(conn, endpoint, new, caller, slots),
                 send if new.once is None else None,
             )
-            if isinstance(stored, Refusal):
-                raise too_many(stored)
+            if isinstance(stored, TooMany):
+                raise stored
             done = stored
         except UncertainCommit:
             raise  # every node sends Hello again, and must stop what is not stored
@@ -214,7 +215,7 @@ class JobCommands:
 
     def _store(
         self, conn: Conn, endpoint: Endpoint, new: NewJob, caller: Caller, slots: Sequence[Slot]
-    ) -> Submitted | Refusal:
+    ) -> Submitted | TooMany:
         """Stores the job. A refusal is returned, as what raises costs the transactions beside it a second
         run."""
         if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: the job would not be cancelled
@@ -354,7 +355,7 @@ class JobCommands:
         return len(changed)
 
 
-def _over_quota(conn: Conn, endpoint: Endpoint, caller: Caller, new: NewJob) -> Refusal | None:
+def _over_quota(conn: Conn, endpoint: Endpoint, caller: Caller, new: NewJob) -> TooMany | None:
     """Returns why the quota of the key or of the endpoint refuses the job. Holds within the transaction that
     stores the job: so no two jobs pass where one may."""
     bounds: tuple[tuple[Kind, str, Quota], ...] = (

@@ -30,7 +30,7 @@ from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
 from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
-from stoker.control.rules.quotas import refused_workers, too_many
+from stoker.control.rules.quotas import refused_workers
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import Endpoint, EndpointVersion, Template
 from stoker.control.scheduling.avoidance import Avoided
@@ -215,7 +215,7 @@ class ManagedEndpoints:
     def _check_workers(self, by: Caller, made: Endpoint) -> None:
         others = self.workers_of_key(by.key, but=made.id)
         if refusal := refused_workers(by.key, by.quota, others, made.workers_max):
-            raise too_many(refusal)
+            raise refusal
 
     def on_cpus(self, endpoint: Endpoint) -> bool:
         """Returns whether its workers run on CPUs, or, if it has none, whether they would."""

@@ -4,7 +4,7 @@ arguments.
 
     a key's quota ──────┐
                         ├──> refused ──> None: the job is taken
-    the endpoint's ─────┘         └────> a Refusal: 429, which says whose quota, the number and the next try
+    the endpoint's ─────┘         └────> TooMany: 429, which says whose quota, the number and the next try
 
 A quota refuses new jobs only: a job that was taken runs to its end, though it runs past its quota of GPU
 seconds. A day is one of UTC.
@@ -84,17 +84,6 @@ class Use:
     gpu_ms: int = 0
 
 
-@record(frozen=True, slots=True)
-class Refusal:
-    """A refusal by a quota. `limit` is its number: of jobs at once, or of GPU seconds in `window_s`."""
-
-    text: str
-    limit: int
-    window_s: int | None
-    retry_after: int
-    unit: str
-
-
 def used(
     quota: Quota, use: Use, *, workers: int | None = None, file_bytes: int | None = None
 ) -> dict[str, float]:
@@ -109,7 +98,7 @@ def used(
     return {name: value for name, (most, value) in found.items() if most is not None and value is not None}
 
 
-def refused(held: Iterable[tuple[str, Quota, Use]], now: float) -> Refusal | None:
+def refused(held: Iterable[tuple[str, Quota, Use]], now: float) -> TooMany | None:
     """Returns why one more job is refused, or None. `held`: the quotas that bound the job, each with its
     owner, such as "endpoint echo", and the use of it."""
     for whose, quota, use in held:
@@ -121,7 +110,7 @@ def refused(held: Iterable[tuple[str, Quota, Use]], now: float) -> Refusal | Non
     return None
 
 
-def refused_workers(key: str, quota: Quota, others: int, wanted: int) -> Refusal | None:
+def refused_workers(key: str, quota: Quota, others: int, wanted: int) -> TooMany | None:
     """Returns why a key may not give an endpoint this `workersMax`, or None. `others`: the sum of the
     `workersMax` of the other endpoints that the key created."""
     if quota.workers is None or others + wanted <= quota.workers:
@@ -130,18 +119,7 @@ def refused_workers(key: str, quota: Quota, others: int, wanted: int) -> Refusal
         f"workersMax: key {key} may give its endpoints {quota.workers} workers in all; its others have"
         f" {others}, so this one may have {max(quota.workers - others, 0)} at most; got {wanted}"
     )
-    return Refusal(text, quota.workers, None, RETRY_S, "workers")
-
-
-def too_many(refusal: Refusal) -> TooMany:
-    """Returns the error that the caller gets."""
-    return TooMany(
-        refusal.text,
-        limit=refusal.limit,
-        window_s=refusal.window_s,
-        retry_after=refusal.retry_after,
-        unit=refusal.unit,
-    )
+    return TooMany(text, limit=quota.workers, window_s=None, retry_after=RETRY_S, unit="workers")
 
 
 def day_of(now: float) -> int:
@@ -149,18 +127,18 @@ def day_of(now: float) -> int:
     return int(now // DAY_S)
 
 
-def _waiting(whose: str, most: int) -> Refusal:
+def _waiting(whose: str, most: int) -> TooMany:
     text = f"{whose} may have {most} jobs waiting, and has so many; submit this job when some have started"
-    return Refusal(text, most, None, RETRY_S, "jobs")
+    return TooMany(text, limit=most, window_s=None, retry_after=RETRY_S, unit="jobs")
 
 
-def _used_up(whose: str, seconds: int, now: float) -> Refusal:
+def _used_up(whose: str, seconds: int, now: float) -> TooMany:
     left_s = math.ceil((day_of(now) + 1) * DAY_S - now)
     text = (
         f"{whose} may use {seconds} GPU seconds a day, and has used them; the day ends in {left_s} s,"
         " at 00:00 UTC"
     )
-    return Refusal(text, seconds, DAY_S, left_s, "gpu-seconds")
+    return TooMany(text, limit=seconds, window_s=DAY_S, retry_after=left_s, unit="gpu-seconds")
 
 
 class FileCounts:

@@ -29,9 +29,9 @@ def test_a_job_is_refused_exactly_where_a_quota_is_used_up_and_told_whose(
     assert (refusal is None) == (not over)
     if refusal is not None:
         whose, quota, _ = over[0]
-        assert refusal.text.startswith(f"{whose} may ")
+        assert str(refusal).startswith(f"{whose} may ")
         assert refusal.limit in (quota.jobs_waiting, quota.gpu_seconds_per_day)
-        assert str(refusal.limit) in refusal.text
+        assert str(refusal.limit) in str(refusal)
         assert refusal.retry_after >= 1
 
 
@@ -51,7 +51,7 @@ def test_workers_are_refused_beyond_the_quota_and_told_how_many_are_left(
     assert (refusal is None) == (others + wanted <= most)
     left = max(most - others, 0)
     if refusal is not None:
-        assert f"this one may have {left} at most; got {wanted}" in refusal.text
+        assert f"this one may have {left} at most; got {wanted}" in str(refusal)
         assert left == 0 or refused_workers("a", Quota(workers=most), others, left) is None
     assert refused_workers("a", UNBOUNDED, others, wanted) is None
 
