@@ -7,7 +7,6 @@ import os
 import queue
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from tests.loopback_server import served
 from tests.system.stack import SOURCE, Stack, queue_endpoint, running
 
 PRIVATE_TOO = "allow_private_addresses = true\n"
@@ -51,14 +51,8 @@ class Receiver:
 @contextmanager
 def receiver(*answers: int) -> Iterator[Receiver]:
     made = Receiver(*answers)
-    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with served(made.server):
         yield made
-    finally:
-        made.server.shutdown()
-        thread.join()
-        made.server.server_close()
 
 
 def secret(stack: Stack) -> str:
