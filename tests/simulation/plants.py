@@ -181,9 +181,9 @@ def an_idempotency_key_is_ignored(patch: Patch) -> None:
 def a_job_with_a_key_is_sent_before_its_commit(patch: Patch) -> None:
     accept, submit, keys = JobCommands._accept, store.submit, dict[str, Any]()
 
-    async def hasty(self: Any, endpoint: Any, new: Any) -> Any:
+    async def hasty(self: Any, endpoint: Any, new: Any, caller: Any) -> Any:
         keys[new.id] = new.once
-        return await accept(self, endpoint, replace(new, once=None))
+        return await accept(self, endpoint, replace(new, once=None), caller)
 
     patch(JobCommands, "_accept", hasty)
     patch(store, "submit", lambda conn, new, *rest: submit(conn, replace(new, once=keys[new.id]), *rest))
@@ -293,8 +293,8 @@ def nobody_rings_for_a_record_that_goes(patch: Patch) -> None:
 def a_submission_is_answered_and_forgotten(patch: Patch) -> None:
     real = JobCommands._accept
 
-    async def forgetful(self: Any, endpoint: Any, new: Any) -> Any:
-        done = await real(self, endpoint, new)
+    async def forgetful(self: Any, endpoint: Any, new: Any, caller: Any) -> Any:
+        done = await real(self, endpoint, new, caller)
         if new.low_priority:
             await self._commits.commit(
                 lambda conn: conn.raw.execute("DELETE FROM jobs WHERE id = ?", (new.id,))

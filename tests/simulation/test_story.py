@@ -7,14 +7,18 @@ one that fails is told in the summary.
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 import zlib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.simulation.plants import PLANTS
 
 HERE = Path(__file__).parent
 QUICK_SEEDS, SEEDS = 10, 200
@@ -88,6 +92,25 @@ def test_every_planted_bug_is_found() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     for misfit in ("unexpected keyword", "positional argument", "keyword-only argument"):
         assert misfit not in result.stdout, "a plant no longer fits what it replaces"
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_plant_takes_the_arguments_of_what_it_replaces(name: str) -> None:
+    replaced: list[tuple[object, object]] = []
+
+    def patch(owner: Any, attribute: str, value: object) -> None:
+        was = owner[attribute] if isinstance(owner, dict) else getattr(owner, attribute)
+        if callable(was) and callable(value):
+            replaced.append((was, value))
+
+    PLANTS[name](patch)
+    for was, value in replaced:
+        parameters = inspect.signature(was).parameters.values()
+        by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        by_place = [
+            each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        ]
+        inspect.signature(value).bind(*by_place, **dict.fromkeys(by_name))
 
 
 def fresh() -> int:

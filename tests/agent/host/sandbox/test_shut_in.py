@@ -501,8 +501,10 @@ for name in os.listdir("/proc"):
                 lines.append(file.read())
         except (FileNotFoundError, ProcessLookupError):
             pass  # it ended since the folder was listed
-say("ready", lines=lines, own=os.getpid(), children=subprocess.run(["true"]).returncode)
+secrets = sum("a-secret-of-the-operator" in line for line in lines)
+say("ready", secrets=secrets, count=len(lines), own=os.getpid(), children=subprocess.run(["true"]).returncode)
 """
+"""Counts the lines in the sandbox: a host may show more of them than a frame holds."""
 
 
 async def test_a_sandbox_shows_no_command_line_of_another(made: Made, sandboxed: LocalSpawner) -> None:
@@ -511,12 +513,12 @@ async def test_a_sandbox_shows_no_command_line_of_another(made: Made, sandboxed:
         if probe(sandbox="on").no_own_proc:
             pytest.skip(f"no /proc of its own here: {probe(sandbox='on').no_own_proc}")
         reported = await made.result_of(sandboxed, SEES)
-        assert not any("a-secret-of-the-operator" in line for line in reported["lines"])
-        assert len(reported["lines"]) <= 3, "itself, and what holds its namespace"
+        assert reported["secrets"] == 0
+        assert reported["count"] <= 3, "itself, and what holds its namespace"
         assert (reported["own"] < 10, reported["children"]) == (True, 0)
         host = replace(probe(sandbox="on"), no_own_proc="for the test")
         seen = await made.result_of(made.spawner(host=host), SEES, worker="w2")
-        assert any("a-secret-of-the-operator" in line for line in seen["lines"])
+        assert seen["secrets"] >= 1
         assert facts(host)["isolation.bubblewrap"].endswith("it sees the host's processes: for the test")
         another.communicate(b"\n")
 
