@@ -26,6 +26,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 pytestmark = pytest.mark.slow
 
 PATIENCE_MS = 20_000
+FILM_MS = 120_000
+"""Covers the film's first piece and its end, whatever else the machine does meanwhile."""
 MARKUP = "<img src=x onerror=document.title='OWNED'><script>document.title='OWNED'</script>"
 NOTES_PREVIEWS = """() => {
     window.previews = new Set();
@@ -185,7 +187,7 @@ def test_a_film_plays_while_it_is_made(visitor: Visitor, stack: Stack, tmp_path:
     page.get_by_role("option", name="480p").click()
     page.get_by_role("button", name="Run").click()
     film = page.locator("video[src^='/film/']")
-    expect(film).to_be_visible()
+    expect(film).to_be_visible(timeout=FILM_MS)
     assert (
         film.evaluate(
             "film => new Promise(done => { film.onloadeddata = () => done(film.videoWidth); "
@@ -193,7 +195,7 @@ def test_a_film_plays_while_it_is_made(visitor: Visitor, stack: Stack, tmp_path:
         )
         > 0
     )
-    expect(page.get_by_text("Completed ·")).to_be_visible()
+    expect(page.get_by_text("Completed ·")).to_be_visible(timeout=FILM_MS)
 
 
 def test_a_running_job_is_cancelled_on_its_page(visitor: Visitor, stack: Stack) -> None:
