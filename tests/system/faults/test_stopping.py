@@ -20,6 +20,16 @@ def test_a_handler_stuck_in_native_code_ends_timed_out_and_the_next_job_complete
         assert record["output"] == {"slept": True}
 
 
+@pytest.mark.slow
+def test_a_cancel_ends_native_code_and_the_next_job_completes(tmp_path: Path) -> None:
+    with running(tmp_path, queue_endpoint("stuck", "cancelling/ignores_sigterm_in_c.py")) as stack:
+        job = stack.run("stuck", {"seconds": 3600})
+        stack.in_progress("stuck", job)
+        assert stack.http.post(f"/stuck/cancel/{job}").json()["status"] == "CANCELLED"
+        record = stack.runsync("stuck", {"seconds": 0})
+        assert (record["status"], record["output"]) == ("COMPLETED", {"slept": True})
+
+
 def test_a_cancelled_job_stops_and_its_worker_takes_the_next(tmp_path: Path) -> None:
     with running(tmp_path, queue_endpoint("waits", "recording/first_attempt_waits.py")) as stack:
         job_input = {"go": str(tmp_path / "never"), "runs": str(tmp_path / "runs")}
