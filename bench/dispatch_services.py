@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import httpx2
@@ -262,7 +262,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def running(
-    command: list[str], cwd: Path, env: dict[str, str] | None = None
+    command: list[str], cwd: Path, env: dict[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs a process; prints the end of its stderr if the benchmark fails."""
     with tempfile.TemporaryFile("w+") as stderr:
@@ -270,6 +270,7 @@ def running(
             command,
             cwd=cwd,
             env={**os.environ, **(env or {})},
+            pass_fds=pass_fds,
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

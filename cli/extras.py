@@ -1,6 +1,7 @@
 """Messages about the package's extras that a command needs, if the install lacks them.
 
-Standard library only: the command line's own libraries may be missing.
+Standard library only: the command line's own libraries may be missing. `importlib.metadata` is imported where
+a message needs it, since it takes a fifth of the time of a short command.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from importlib import metadata
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from stoker.cli.errors import CliError
 
@@ -75,6 +73,10 @@ def how_to_install(extras: Iterable[str]) -> str:
 
 
 def _source(wanted: str) -> list[str]:
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     try:
         text = metadata.distribution(PACKAGE).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
@@ -91,6 +93,8 @@ def _source(wanted: str) -> list[str]:
 
 
 def _distributions(extra: str) -> set[str]:
+    from importlib import metadata
+
     try:
         required = metadata.requires(PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -100,6 +104,8 @@ def _distributions(extra: str) -> set[str]:
 
 
 def _installed(distribution: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.distribution(distribution)
     except metadata.PackageNotFoundError:

@@ -68,9 +68,10 @@ from stoker.cli.options import (
     config_file,
     examples,
 )
-from stoker.cli.parents import end_with_parent
 from stoker.cli.pasted import clean_environment
 from stoker.cli.predict.command import predict
+from stoker.cli.processes.imports import uncollected
+from stoker.cli.processes.parents import end_with_parent
 from stoker.cli.terminal import log_to_stderr, print_text
 
 app = typer.Typer(
@@ -139,7 +140,8 @@ def up(
     extras.check(("control", "agent"))
     if chosen:
         extras.check(("models",), "; or serve no hosted models: stoker up --no-hosted")
-    from stoker.cli.up.up import UpOptions, run
+    with uncollected():
+        from stoker.cli.up.up import UpOptions, run
 
     options = UpOptions(
         data_dir=data_dir,
@@ -234,7 +236,8 @@ def control(
 ) -> None:
     """Runs the control plane: HTTP for callers, gRPC for agents."""
     variables = _prepare_process(log_format, log_level)
-    from stoker.cli.control.process import ControlOptions, run
+    with uncollected():
+        from stoker.cli.control.process import ControlOptions, run
 
     options = ControlOptions(
         data_dir=data_dir,
@@ -286,7 +289,8 @@ def agent(
     # A worker of another user is started by fork, not vfork, and gRPC's fork handlers crash the child (seen:
     # SIGSEGV before its exec). gRPC reads this variable when it is imported.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    from stoker.cli.agent.process import AgentOptions, run
+    with uncollected():
+        from stoker.cli.agent.process import AgentOptions, run
 
     options = AgentOptions(
         control=control,
@@ -342,7 +346,7 @@ def _prepare_process(log_format: Format, log_level: Level) -> dict[str, str]:
     """Prepares control or agent: ends with its parent, logs to stderr, and removes the STOKER_ variables from
     the environment, so that children do not inherit secrets. Returns the variables."""
     from stoker.cli.control.s3_settings import take_secrets
-    from stoker.cli.proc_environ import wipe_variables
+    from stoker.cli.processes.proc_environ import wipe_variables
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the process is there that reads files again then
     end_with_parent(os.environ)

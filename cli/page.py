@@ -16,8 +16,8 @@ import uvicorn
 
 from stoker.cli.access import ca_file
 from stoker.cli.errors import CliError
-from stoker.cli.readiness import announce
-from stoker.cli.stopping import on_first_signal
+from stoker.cli.processes.readiness import announce
+from stoker.cli.processes.stopping import on_first_signal
 from stoker.cli.terminal import print_text
 from stoker.client import dotenv
 from stoker.page.app import Page, PageSettings

@@ -30,7 +30,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 import talking_picture
 
-from stoker.cli.readiness import parse_ready
+from stoker.cli.processes.readiness import parse_ready
 from stoker.client import Client, JobRecord
 
 ENDPOINT = "text-to-image"

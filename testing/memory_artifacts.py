@@ -10,7 +10,7 @@ from typing import BinaryIO
 from stoker.control.errors import ControlError
 from stoker.control.jobs.artifacts import Blobs, as_control_error, grant_for
 from stoker.outbound.errors import ObjectMissing, ObjectStoreDown
-from stoker.outbound.s3.objects import ObjectStoreConfig
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.wire.messages import Ref, Signed, Wanted
 
 

@@ -28,10 +28,8 @@ FREE_LEAST = 1 << 30
 """Bytes that the disk of the data folder must have free."""
 
 
-def probes_listener(address: str | None) -> socket.socket | None:
-    """Returns the listening socket of `HOST:PORT`; None without an address. Raises CliError."""
-    if address is None:
-        return None
+def probes_listener(address: str) -> socket.socket:
+    """Returns the listening socket of `HOST:PORT`. Raises CliError."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise CliError(f"--probes is HOST:PORT, such as 127.0.0.1:9101; got {address!r}")

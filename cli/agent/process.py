@@ -12,11 +12,12 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 import uvloop
 
@@ -58,16 +59,15 @@ from stoker.cli.agent.containers import (
     late_engine,
     pod_containers,
 )
-from stoker.cli.agent.gateway import gateway_at, open_gateways
+from stoker.cli.agent.gateway import Gateways, gateway_at, open_gateways
 from stoker.cli.agent.inputs import input_cache
 from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.agent.location import location_facts, public_ip_fact
-from stoker.cli.agent.probes import probes_listener, serve_probes
 from stoker.cli.agent.weights import weights_cache
 from stoker.cli.data_folder import locked_after_wait, read_private, write_private
 from stoker.cli.errors import CliError
-from stoker.cli.readiness import announce, send_line
-from stoker.cli.stopping import on_first_signal
+from stoker.cli.processes.readiness import announce, send_line
+from stoker.cli.processes.stopping import on_first_signal
 from stoker.models.weights import LOCK, weights_folder
 from stoker.wire.messages import Device, WorkerSpec, WorkerState
 from stoker.wire.names import short_id
@@ -138,10 +138,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         user = worker_user(options.worker_user, folder)
         user_range = worker_users(options.worker_users, folder)
         sampler = NvmlSampler()  # first: nothing is open yet if it raises
-        facts = {
-            **location_facts(options.data_center, options.labels, sampler, variables),
-            **public_ip_fact(options.public_ip, variables),
-        }
+        facts = location_facts(options.data_center, options.labels, sampler, variables)
+        facts |= public_ip_fact(options.public_ip, variables)
         isolated = isolation(folder, variables, user=user, user_range=user_range, volume_root=volumes)
         ports = WorkerPorts(HostPorts(), isolated.http_ports)
         relay = Relay(ports)
@@ -149,7 +147,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
         node = node_id(folder)
-        listener = probes_listener(options.probes)
+        listener = _probes_listener(options.probes)
         mounted = host_folders(folder, volumes, weights_path(variables), variables)
         engine = await container_engine(node, os.environ, mounted)
         contained = container_isolation(
@@ -157,15 +155,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         )
         supervisor = ReaperSupervisor(None if isolated.cgroups is None else isolated.cgroups.path, user_range)
         facts |= {**container_facts(engine.facts), **contained.facts, **isolated.facts}
-        settings = AgentSettings(
-            node=node,
-            name=options.name or socket.gethostname(),
-            agent_version=stoker.__version__,
-            facts={**facts, "agent_version": stoker.__version__},
-            gateway=gateways.local,
-            direct=gateways.direct,
-            grace_s=options.grace_s,
-        )
+        settings = _settings(options, node, facts, gateways)
         scratch = ScratchFolders(folder / "scratch", isolated.users)
         containers = container_spawner(engine, mounted, node, scratch, variables, contained)
         pods = pod_containers(
@@ -201,12 +191,10 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             tunnel=TunnelToControl(relay).run,
         )
         agent = Agent(settings, parts)
-        beside = asyncio.create_task(_beside(agent, engine, mounted, listener), name="beside the agent")
         try:
             with on_first_signal(agent.stop, controls.check_files):
-                await agent.run()
+                await _run_beside(agent, _beside(agent, engine, mounted, listener))
         finally:
-            beside.cancel()
             if volume_folders is not None:
                 volume_folders.close()
             supervisor.stop()
@@ -231,6 +219,35 @@ def _report_worker(fd: int | None, worker: WorkerState) -> None:
     send_line({**report, "reason": worker.reason[:REASON_MAX_CHARACTERS], "log": log_tail.splitlines()}, fd)
 
 
+def _settings(options: AgentOptions, node: str, facts: dict[str, str], gateways: Gateways) -> AgentSettings:
+    return AgentSettings(
+        node=node,
+        name=options.name or socket.gethostname(),
+        agent_version=stoker.__version__,
+        facts={**facts, "agent_version": stoker.__version__},
+        gateway=gateways.local,
+        direct=gateways.direct,
+        grace_s=options.grace_s,
+    )
+
+
+def _probes_listener(address: str | None) -> socket.socket | None:
+    if address is None:
+        return None  # and no HTTP server is imported
+    from stoker.cli.agent.probes import probes_listener
+
+    return probes_listener(address)
+
+
+async def _run_beside(agent: Agent, other: Coroutine[Any, Any, None]) -> None:
+    """Runs the agent until it ends, and `other` until then."""
+    beside = asyncio.create_task(other, name="beside the agent")
+    try:
+        await agent.run()
+    finally:
+        beside.cancel()
+
+
 async def _beside(
     agent: Agent, engine: ContainerEngine, mounted: HostFolders, listener: socket.socket | None
 ) -> None:
@@ -238,6 +255,8 @@ async def _beside(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_report_late_engine(agent, engine, mounted), name="late engine")
         if listener is not None:
+            from stoker.cli.agent.probes import serve_probes
+
             tasks.create_task(serve_probes(agent, listener), name="probes")
 
 

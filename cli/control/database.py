@@ -22,7 +22,7 @@ from stoker.client.pasted import cleaned
 from stoker.control.config.sections import Config
 from stoker.control.store import Store, open_store
 from stoker.control.store.database.opening import Use, check_store
-from stoker.control.store.database.postgres import is_url, shown
+from stoker.control.store.database.postgres_failures import is_url
 from stoker.control.store.database.secrets import key_name, load_secrets
 
 VARIABLE = "STOKER_DATABASE_URL"
@@ -105,6 +105,8 @@ def _note(folder: DataFolder) -> dict[str, Any]:
 
 
 def _shown(url: str) -> str:
+    from stoker.control.store.database.postgres import shown
+
     try:
         return shown(url)
     except ValueError as error:

@@ -41,8 +41,9 @@ from stoker.cli.control.tracing import traces
 from stoker.cli.control.weights import known_weights
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
-from stoker.cli.readiness import announce
-from stoker.cli.stopping import on_first_signal
+from stoker.cli.processes.imports import uncollected
+from stoker.cli.processes.readiness import announce
+from stoker.cli.processes.stopping import on_first_signal
 from stoker.control.auth.connection_shares import raise_open_files
 from stoker.control.config.config import device_prices, load_config, price_list, registry_auths
 from stoker.control.config.sections import Config
@@ -56,8 +57,8 @@ from stoker.control.http.gateway.reaching import Reaching
 from stoker.control.http.gateway.upgrades import Upgrades
 from stoker.control.http.health.checks import EMBEDDED_BEYOND, Readiness, checks_of, warnings_of
 from stoker.control.http.health.probes import probes
-from stoker.control.http.management.app import make_management_app
 from stoker.control.http.server.forwarded import Proxies
+from stoker.control.http.server.lazily import Lazily
 from stoker.control.http.server.server import HttpServer, serve_http
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
@@ -70,8 +71,8 @@ from stoker.control.store.database.opening import Store, StoreError
 from stoker.control.store.resources import keys
 from stoker.outbound.guard import Guard
 from stoker.outbound.refused_addresses import is_loopback
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.local_server import LocalS3
-from stoker.outbound.s3.objects import ObjectStoreConfig
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
 from stoker.wire.tls_files import PemFile, warnings_now
@@ -236,9 +237,8 @@ async def _lead(
 
     checks = checks_of(commits, artifacts, folder.root, lambda: renewed.certificate, _now)
     readiness = Readiness(checks, warned, time.monotonic)
-    app = make_app(
-        plane, _api_settings(config, folder), make_management_app(plane), gateway, probes(readiness)
-    )
+    management = Lazily(lambda: _management_app(plane))
+    app = make_app(plane, _api_settings(config, folder), management, gateway, probes(readiness))
     behind_proxy = options.behind_proxy or config.behind_proxy
     proxies = Proxies.parse(config.trusted_proxies) if behind_proxy else None
     http = await listening(
@@ -301,6 +301,14 @@ def _poster(config: Config) -> Post:
         return await guard.post_json(url, body, headers, WEBHOOKS.within_s(), whose)
 
     return post
+
+
+def _management_app(plane: Plane) -> ASGIApp:
+    """Returns what serves /v1. Its models and routes take 0.3 s, for which no restart has to wait."""
+    from stoker.control.http.management.app import make_management_app
+
+    with uncollected():
+        return make_management_app(plane)
 
 
 def _api_settings(config: Config, folder: DataFolder) -> ApiSettings:

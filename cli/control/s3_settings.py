@@ -10,7 +10,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
 from stoker.cli.errors import CliError
-from stoker.outbound.s3.objects import ObjectStoreConfig
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 
 if TYPE_CHECKING:  # an agent calls take_secrets, too, and its install has no control
     from stoker.control.config.sections import Config

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any
 
-from stoker.cli.parents import end_with_parent
+from stoker.cli.processes.parents import end_with_parent
 from stoker.worker.errors import RegistrationError, describe
 from stoker.worker.setup.registration import load
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import stoker
 from stoker.cli.errors import CliError
-from stoker.cli.parents import VARIABLE as PARENT
+from stoker.cli.processes.parents import VARIABLE as PARENT
 from stoker.control.config.sections import check_schema
 from stoker.control.rules.inputs.narrowing import NotNarrower, narrowed
 from stoker.control.rules.types import Endpoint

@@ -20,7 +20,6 @@ from stoker.cli.data_folder import PATIENCE_S, RETRY_S, DataFolder, locked_after
 from stoker.control.http.server import server
 from stoker.control.nodes import grpc_stream
 from stoker.control.store.database.opening import Store, StoreInUse
-from stoker.control.store.database.writer_lock import wait_until_free
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +43,8 @@ async def take_lead(
         return opened()
     while True:
         if url is not None:
+            from stoker.control.store.database.writer_lock import wait_until_free
+
             waited = await wait_until_free(url) or waited
         try:
             store = opened()

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from stoker.cli.options import DATA_DIR, ConfigFile, DataDir, config_file, examples
-from stoker.cli.terminal import plain_console
 
 app = typer.Typer(help="Look after control's database.", no_args_is_help=True)
 
@@ -26,6 +25,7 @@ def status(as_json: AsJson = False, data_dir: DataDir = DATA_DIR, config: Config
 @app.command("upgrade", epilog=examples("stoker database upgrade"))
 def upgrade(data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
     """Brings tables of an earlier version up to this one's, as the start of control does."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.database import tables
 
     tables.upgrade(data_dir, config_file(config), plain_console())
@@ -42,6 +42,7 @@ def rotate_key(
     config: ConfigFile = None,
 ) -> None:
     """Makes a new secret key and seals all secrets in the database with it; control may run."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.database import rotation
 
     rotation.rotate(data_dir, config_file(config), drop_old=drop_old, console=plain_console())
@@ -56,6 +57,7 @@ def backup(
     config: ConfigFile = None,
 ) -> None:
     """Writes control's database into a file, as it is at one moment; control may run."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.database import backups
 
     backups.backup(data_dir, config_file(config), file, with_keys=with_keys, console=plain_console())
@@ -68,6 +70,7 @@ def restore(
     config: ConfigFile = None,
 ) -> None:
     """Makes control's database from a backup; control must not run."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.database import backups
 
     backups.restore(data_dir, config_file(config), file, force=force, console=plain_console())

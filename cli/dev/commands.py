@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, Url, examples
-from stoker.cli.terminal import plain_console
 from stoker.control.rules.limits import DEV_CONFIRMS_ABOVE, DEV_HOST, DEV_PORT, DEV_PORTS
 
 
@@ -54,6 +53,7 @@ def dev(
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Serves the app in this folder, and runs its functions on the platform's workers."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.dev import dev as shell
     from stoker.cli.dev.local_server.display import Display
 
@@ -69,6 +69,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The project's folder.")] = Path(),
 ) -> None:
     """Makes a project that runs: three workers, with settings and instructions."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.dev.starter import write_project
 
     write_project(folder, plain_console())

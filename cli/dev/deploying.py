@@ -14,10 +14,10 @@ from typing import Any
 import typer
 
 from stoker.cli.access import open_client
+from stoker.cli.consoles import plain_console
 from stoker.cli.dev.project import AppEndpoint, Project, checked, load, named
 from stoker.cli.errors import CliError
 from stoker.cli.tables import show
-from stoker.cli.terminal import plain_console
 from stoker.client import Client, ClientError, Unreachable
 from stoker.client.apps.bundle import BundleError
 from stoker.client.apps.resources import (

@@ -31,7 +31,7 @@ from stoker.cli.dev.once import run_script
 from stoker.cli.dev.project import Project, checked, load
 from stoker.cli.dev.reloading import Reloading
 from stoker.cli.errors import CliError
-from stoker.cli.stopping import on_first_signal
+from stoker.cli.processes.stopping import on_first_signal
 from stoker.client import AsyncClient, ClientError, httpx2_adapter
 from stoker.client.apps.resources import LIVE_PREFIX
 from stoker.control.rules.limits import DEV_HOST, DEV_PORT

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from stoker.cli.access import RESENDS, ca_file, client_errors, find_key
+from stoker.cli.consoles import plain_console
 from stoker.cli.dev.local_server.display import Display
 from stoker.cli.dev.project import load
 from stoker.cli.dev.worker_logs import follow_worker, follow_workers, placed, show_worker, show_workers
 from stoker.cli.errors import CliError
+from stoker.cli.processes.stopping import on_first_signal
 from stoker.cli.short_ids import resolve_id
-from stoker.cli.stopping import on_first_signal
-from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, ClientError, JobRecord, NotFound
 from stoker.client.apps.resources import LIVE_PREFIX
 

@@ -20,8 +20,8 @@ from stoker.cli import extras
 from stoker.cli.access import find_key
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
-from stoker.cli.parents import VARIABLE as PARENT
-from stoker.cli.readiness import parse_ready
+from stoker.cli.processes.parents import VARIABLE as PARENT
+from stoker.cli.processes.readiness import parse_ready
 from stoker.cli.up.up import stoker_command
 
 CONFIG = """# Written by `stoker dev --local`.

@@ -22,12 +22,13 @@ import typer
 
 from stoker.cli import tables
 from stoker.cli.access import RESENDS, ca_file, client_errors, find_key, open_client
+from stoker.cli.consoles import plain_console
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import text as job_text
 from stoker.cli.jobs.display import JobDisplay
 from stoker.cli.jobs.ids import resolve_ids
 from stoker.cli.jobs.watch import watch
-from stoker.cli.terminal import json_text, plain_console, print_text
+from stoker.cli.terminal import json_text, print_text
 from stoker.client import AsyncClient, Client, Event, JobRecord, NotFound
 
 P = ParamSpec("P")

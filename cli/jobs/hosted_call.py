@@ -24,7 +24,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.jobs import text
 from stoker.cli.jobs.watch import watch
 from stoker.cli.previews.screen import Screen
-from stoker.cli.stopping import on_first_signal
+from stoker.cli.processes.stopping import on_first_signal
 from stoker.client import AsyncClient, ClientError, Event, JobFailed, JobRecord
 
 T = TypeVar("T")

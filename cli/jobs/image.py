@@ -12,7 +12,7 @@ import typer
 from stoker.cli.options import DATA_DIR, URL, DataDir, OtherEndpoint, Url, examples
 from stoker.cli.pasted import clean_option
 from stoker.cli.previews.choice import Wanted
-from stoker.cli.terminal import log_to_stderr, plain_console
+from stoker.cli.terminal import log_to_stderr
 
 ENDPOINT = "text-to-image"
 
@@ -57,6 +57,7 @@ def image(
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Makes an image from a prompt."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.jobs.ids import resolve_endpoint
     from stoker.cli.jobs.image_job import ImageOptions, lora_of, run
     from stoker.cli.previews.screen import screen_of

@@ -10,7 +10,7 @@ import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, OtherEndpoint, Size, Url, examples
 from stoker.cli.pasted import clean_option
-from stoker.cli.terminal import log_to_stderr, plain_console
+from stoker.cli.terminal import log_to_stderr
 
 ENDPOINT = "talking-video"
 
@@ -37,6 +37,7 @@ def talk(
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Makes a talking video from an image and speech."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.jobs.ids import resolve_endpoint
     from stoker.cli.jobs.talk_job import TalkOptions, run
 

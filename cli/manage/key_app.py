@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stoker.cli.options import DATA_DIR, ConfigFile, DataDir, KeyUrl, config_file, examples
-from stoker.cli.terminal import plain_console
 
 if TYPE_CHECKING:
     from stoker.cli.manage.key_places import Place
@@ -78,6 +77,7 @@ def create(
     url: KeyUrl = None,
 ) -> None:
     """Creates a key and prints it; it cannot be shown again."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.manage import key_commands
     from stoker.control.rules.quotas import Quota
 
@@ -127,6 +127,7 @@ def quota(
     url: KeyUrl = None,
 ) -> None:
     """Replaces the quota of a key; what no option bounds is unbounded."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.manage import key_commands
     from stoker.control.rules.quotas import Quota
 
@@ -142,6 +143,7 @@ def revoke(
     url: KeyUrl = None,
 ) -> None:
     """Revokes a key: from now on it is refused."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.manage import key_commands
 
     key_commands.revoke(_place(data_dir, config, url), key, plain_console())

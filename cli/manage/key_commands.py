@@ -11,11 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from stoker.cli import tables
+from stoker.cli.consoles import plain_console
 from stoker.cli.errors import CliError
 from stoker.cli.manage.key_places import KINDS, Keys, Place, Wanted, keys_at
 from stoker.cli.manage.spans import seconds
 from stoker.cli.short_ids import resolve_id
-from stoker.cli.terminal import plain_console
 from stoker.control.rules.access import ALL, Access, Right
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.types import KeyRecord

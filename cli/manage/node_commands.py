@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 from stoker.cli.access import open_client
+from stoker.cli.consoles import plain_console
 from stoker.cli.errors import CliError
 from stoker.cli.manage import resource_commands
 from stoker.cli.manage.node_text import left_on, number_of
 from stoker.cli.manage.resource_commands import Service
 from stoker.cli.manage.resource_kinds import KINDS
-from stoker.cli.terminal import plain_console
 
 LOOK_S = 1.0
 """The time between two looks at a node that is being drained."""

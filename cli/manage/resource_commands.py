@@ -17,13 +17,14 @@ from typing import Any
 import typer
 
 from stoker.cli.access import open_client
+from stoker.cli.consoles import plain_console, print_table
 from stoker.cli.errors import CliError
 from stoker.cli.jobs.input import read_input
 from stoker.cli.manage import node_text
 from stoker.cli.manage.resource_kinds import KINDS, Option, ResourceKind
 from stoker.cli.short_ids import resolve_id
-from stoker.cli.tables import print_json, print_table, show
-from stoker.cli.terminal import plain_console, print_text
+from stoker.cli.tables import print_json, show
+from stoker.cli.terminal import print_text
 from stoker.client.management import Management, Resource
 from stoker.wire.sizes import in_words
 

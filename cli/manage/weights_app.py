@@ -10,7 +10,6 @@ import typer
 
 from stoker.cli.options import ConfigFile, config_file, examples
 from stoker.cli.pasted import clean_option
-from stoker.cli.terminal import plain_console
 
 app = typer.Typer(help="Weights of the hosted models, pinned by weights.lock.", no_args_is_help=True)
 
@@ -58,6 +57,7 @@ def lock(
     licence: Annotated[str | None, typer.Option(help="The licence of the weights, for the entry.")] = None,
 ) -> None:
     """Writes the size and sha256 of each file to weights.lock."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.manage import weights_commands
 
     weights_commands.lock(name, folder, lock_file, licence, plain_console())
@@ -83,6 +83,7 @@ def fetch(
     lock_file: LockFile = None,
 ) -> None:
     """Downloads weights at the locked commit and verifies them."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.manage import weights_commands
     from stoker.models.weights import weights_folder
 
@@ -95,6 +96,7 @@ def fetch(
 @app.command("verify", epilog=examples("stoker weights verify flux-1-schnell"))
 def verify(names: Names = None, folder: WeightsDir = None, lock_file: LockFile = None) -> None:
     """Compares the files with weights.lock and names those that are missing, altered or not locked."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.manage import weights_commands
     from stoker.models.weights import weights_folder
 
@@ -107,6 +109,7 @@ def remove(
     folder: WeightsDir = None,
 ) -> None:
     """Removes weights from this machine's disk, and what has arrived of a fetch that was interrupted."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.manage import weights_commands
     from stoker.models.weights import weights_folder
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli.options import examples
-from stoker.cli.terminal import plain_console
 
 app = typer.Typer(help="Pipelines of this machine, run without a platform.", no_args_is_help=True)
 
@@ -67,6 +66,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Runs one job, shows its progress, and prints the time of each stage and the peak memory."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.model import timing
 
     typed = _typed(input_, sets, prompt)
@@ -87,6 +87,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Runs the same job several times and prints the median time of each stage and the peak memory."""
+    from stoker.cli.consoles import plain_console
     from stoker.cli.model import timing
 
     typed = _typed(input_, sets, prompt)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from stoker.agent.workers.processes.exit_reasons import signal_name
-from stoker.cli.parents import VARIABLE as PARENT
-from stoker.cli.readiness import Facts, parse_ready
+from stoker.cli.processes.parents import VARIABLE as PARENT
+from stoker.cli.processes.readiness import Facts, parse_ready
 from stoker.cli.up import supervisor as sv
 
 AllFacts = Mapping[str, Facts]

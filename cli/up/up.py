@@ -22,15 +22,14 @@ from urllib.parse import quote
 
 from rich.console import Console
 
+from stoker.cli.consoles import lasting_console, print_table
 from stoker.cli.control import s3_settings
 from stoker.cli.control.hosted import declared_endpoints, needed_weights, serving_rows, with_hosted_aliases
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.data_folder import DataFolder, load_or_create_token, locked
 from stoker.cli.manage import weights_commands
-from stoker.cli.readiness import announce
-from stoker.cli.stopping import on_signals
-from stoker.cli.tables import print_table
-from stoker.cli.terminal import lasting_console
+from stoker.cli.processes.readiness import announce
+from stoker.cli.processes.stopping import on_signals
 from stoker.cli.up.children import AllFacts, Children, Launch
 from stoker.cli.up.crash_loops import CrashLoops
 from stoker.cli.up.page import PAGE, PageChild

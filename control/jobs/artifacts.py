@@ -27,7 +27,8 @@ from stoker.outbound.errors import (
     OutboundError,
 )
 from stoker.outbound.line import LineEnded
-from stoker.outbound.s3.objects import ObjectHeaders, ObjectStore, ObjectStoreConfig, refuse_short_credentials
+from stoker.outbound.s3.buckets import ObjectHeaders, ObjectStoreConfig, refuse_short_credentials
+from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.wait_rule import NOBODY, WaitRule
 from stoker.outbound.waits import Waits, WaitTooLong
 from stoker.wire.messages import Grant, Ref, Signed, Wanted

@@ -9,10 +9,10 @@ What was accepted is remembered, also for stores with other credentials, and URL
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
@@ -21,11 +21,9 @@ from urllib3.exceptions import HTTPError
 from stoker.outbound.errors import ObjectMissing, ObjectStoreError, ObjectStoreRefused, WrongRegion
 from stoker.outbound.s3.answers import explain
 from stoker.outbound.s3.regions import region_of
-from stoker.outbound.s3.styles import Style, in_region, public_style, styles
+from stoker.outbound.s3.styles import Found, Style, in_region, public_style, styles
 
 T = TypeVar("T")
-Found: TypeAlias = MutableMapping[tuple[str, str], Style]
-"""The style of each bucket (endpoint, bucket) that a server has accepted."""
 
 _STYLES_MAX = 1_024
 """Buckets whose style is remembered."""

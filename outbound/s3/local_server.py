@@ -39,8 +39,8 @@ from typing import Any
 
 from stoker.outbound.errors import LocalS3Failed
 from stoker.outbound.s3.bucket_folder import BucketFolder
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.disk import RESERVE_BYTES
-from stoker.outbound.s3.objects import ObjectStoreConfig
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class LocalS3:
         arguments = [
             *(program, "serve", "s3", str(self._folder)),
             *("--config", os.devnull, "--cache-dir", str(self._data_dir / "object-cache")),
-            *("--log-level", "NOTICE", "--stats", "0"),
+            *("--log-level", "NOTICE", "--stats", "0", "--buffer-size", "0"),
         ]
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(Path(__file__).with_name("exec_with_parent.py"))),
@@ -191,7 +191,11 @@ class LocalS3:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C must not end rclone before the last upload
-            env={"RCLONE_AUTH_KEY": f'"{config.access_id},{config.access_secret}"', "PATH": os.defpath},
+            env={
+                "RCLONE_AUTH_KEY": f'"{config.access_id},{config.access_secret}"',
+                "PATH": os.defpath,
+                "GOGC": "20",  # with no read-ahead, 15 MB less after large files, for a quarter more CPU
+            },
         )
 
     async def _wait_for_response(self, port: int) -> None:

@@ -11,8 +11,10 @@ which one; `connections.Connections` remembers the style that was accepted.
 from __future__ import annotations
 
 import re
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
+from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from stoker.outbound.s3.regions import host_in
@@ -28,6 +30,10 @@ class Style:
     endpoint: str
     virtual: bool = False
     region: str = ""
+
+
+Found: TypeAlias = MutableMapping[tuple[str, str], Style]
+"""The style of each bucket (endpoint, bucket) that a server has accepted."""
 
 
 def styles(endpoint: str, bucket: str) -> tuple[Style, ...]:

@@ -25,7 +25,7 @@ from stoker.control.config.config import load_config
 from stoker.control.config.sections import Config
 from stoker.control.rules.types import AuditLine
 from stoker.control.store import list_audit
-from stoker.outbound.s3.objects import ObjectStoreConfig
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from tests.certificates import make_certificate
 
 

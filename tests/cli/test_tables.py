@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from stoker.cli.tables import GAP, fit, print_table
-from stoker.cli.terminal import plain_console
+from stoker.cli.consoles import GAP, fit, plain_console, print_table
 
 TEXTS = st.text(st.sampled_from("ab1-[]:é漢"), min_size=1, max_size=40)
 CELLS = st.lists(TEXTS, max_size=6).map(" ".join)

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stoker.cli import tables
+from stoker.cli import consoles, tables
+from stoker.cli.consoles import plain_console
 from stoker.cli.dev.local_server.display import Display
 from stoker.cli.jobs.display import JobDisplay
 from stoker.cli.main import _end
-from stoker.cli.terminal import json_text, plain_console, print_text, shown
+from stoker.cli.terminal import json_text, print_text, shown
 from stoker.client import Event, JobRecord
 
 ATTACKS = {
@@ -52,7 +53,7 @@ def on_console(console: Console, text: str) -> None:
     job.show_state(record(text))
     job.show_event(Event("chunk", "1-1", {"output": text}))
     job.show_event(Event("progress", "", text))
-    tables.print_table(console, ("a", "b"), [(text, "x"), (text, "y")], footer=(text, ""))
+    consoles.print_table(console, ("a", "b"), [(text, "x"), (text, "y")], footer=(text, ""))
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)

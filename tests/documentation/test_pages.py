@@ -119,7 +119,7 @@ async_s = 60
 WRONG = [
     ("make demo", "make demon", "no target demon"),
     ("--grace 60", "--grease 60", "No such option"),
-    ("--grace 60", "--grace soon", "a valid number"),
+    ("--grace 60", "--grace soon", "not a valid float"),
     ("stoker agent --control control.example.com:8001", "stoker agent", "Missing option '--control'"),
     ("stoker agent", "stoker agents", "no command stoker agents"),
     ("/v2/caption/status/ID", "/v2/caption/state/ID", "no OpenAPI document has the path"),

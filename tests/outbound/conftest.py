@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.local_server import LocalS3
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -22,8 +22,9 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
-from stoker.outbound.s3.connections import Found
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.buckets import ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
+from stoker.outbound.s3.styles import Found
 from stoker.outbound.wait_rule import WaitRule
 from stoker.testing.fake_objects import FakeObjects
 from stoker.wire.messages import Artifact, Grant, Ref, Signed, Wanted

@@ -19,8 +19,9 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     OutboundError,
 )
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.local_server import LocalS3
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
 from stoker.testing.fake_objects import FakeObjects
 from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import Grant

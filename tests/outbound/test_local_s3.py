@@ -21,9 +21,10 @@ import pytest
 from stoker.outbound.errors import LocalS3Failed, ObjectMissing, ObjectStoreDown, ObjectStoreFull
 from stoker.outbound.s3 import local_server
 from stoker.outbound.s3.bucket_folder import BucketFolder
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.disk import refuse_if_full
 from stoker.outbound.s3.local_server import LocalS3
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
 from tests.kept_port import kept_port
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"

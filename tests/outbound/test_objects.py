@@ -30,13 +30,10 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     TooLarge,
 )
+from stoker.outbound.s3.buckets import ObjectStoreConfig, refuse_short_credentials
 from stoker.outbound.s3.disk import refuse_if_full
 from stoker.outbound.s3.file_body import UploadStopped
-from stoker.outbound.s3.objects import (
-    ObjectStore,
-    ObjectStoreConfig,
-    refuse_short_credentials,
-)
+from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.s3.regions import region_of
 
 PART = 5 << 20
@@ -477,7 +474,8 @@ async def test_nothing_is_sent_to_a_refused_peer(http: Any, config: ObjectStoreC
 def test_importing_the_client_needs_no_surroundings() -> None:
     """A process with an empty environment can import and configure it, and touches no network."""
     code = (
-        "from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig\n"
+        "from stoker.outbound.s3.buckets import ObjectStoreConfig\n"
+        "from stoker.outbound.s3.objects import ObjectStore\n"
         "c = ObjectStoreConfig('http://127.0.0.1:1', '', 'us-east-1', 'bucket', 'id', 'secret')\n"
         "s = ObjectStore(c); s.warm(); print(s.presign_get('a/b')); s.close()"
     )

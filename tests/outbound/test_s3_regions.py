@@ -20,10 +20,10 @@ from stoker.agent.jobs.uploads import objects as agent_objects
 from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused, WrongRegion
-from stoker.outbound.s3.connections import Found
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.buckets import ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.s3.regions import host_in, is_region, named_region, region_of
-from stoker.outbound.s3.styles import Style, in_region
+from stoker.outbound.s3.styles import Found, Style, in_region
 from stoker.wire.messages import Grant
 from tests.regional_s3 import BUCKET, REGION, RegionalS3, regional_s3
 

@@ -19,10 +19,10 @@ from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.outbound.errors import ObjectStoreRefused
 from stoker.outbound.s3 import local_server
-from stoker.outbound.s3.connections import Found
+from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.local_server import LocalS3
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
-from stoker.outbound.s3.styles import Style, public_style, styles
+from stoker.outbound.s3.objects import ObjectStore
+from stoker.outbound.s3.styles import Found, Style, public_style, styles
 from stoker.wire.messages import Grant
 
 BUCKET = "callers"

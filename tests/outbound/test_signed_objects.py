@@ -28,7 +28,8 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.buckets import ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.s3.presigned import ByteRange, SignedRequest, SignedRequests
 from stoker.wire.messages import Grant, Ref, SignAsk, Signed, Wanted
 

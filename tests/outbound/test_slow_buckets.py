@@ -14,7 +14,8 @@ import pytest
 from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.control.jobs.artifacts import sign
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused
-from stoker.outbound.s3.objects import ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3.buckets import ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.wait_rule import UPLOADS, WaitRule
 from stoker.wire.messages import Grant, Signed, Wanted
 

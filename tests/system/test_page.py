@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from stoker.cli.readiness import parse_ready
+from stoker.cli.processes.readiness import parse_ready
 from tests.browser import CHROMIUM, LOOPBACK_ONLY
 from tests.system.stack import SOURCE, Stack, queue_endpoint, running
 

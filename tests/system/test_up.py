@@ -16,7 +16,7 @@ import httpx2
 import psutil
 import pytest
 
-from stoker.cli.readiness import parse_ready
+from stoker.cli.processes.readiness import parse_ready
 from stoker.client import Client
 from tests.system.stack import until
 

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from stoker.cli.consoles import print_table
 from stoker.cli.dev.local_server.routing import LocalRoute
-from stoker.cli.tables import print_table
 from stoker.cli.terminal import json_text
 from stoker.client import Event
 from stoker.client.apps.definition import Definition

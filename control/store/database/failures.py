@@ -6,18 +6,22 @@ Whatever is none of these is a mistake, ours or a caller's, and stays the error 
 from __future__ import annotations
 
 import sqlite3
+from typing import TYPE_CHECKING
 
-import psycopg
 import sqlalchemy.exc
 
-from stoker.control.store.database import postgres as store_postgres
+from stoker.control.store.database import postgres_failures
 from stoker.control.store.database import sqlite as store_sqlite
+from stoker.control.store.database.postgres_failures import is_of_driver
+
+if TYPE_CHECKING:
+    import psycopg
 
 
 def driver_error(error: BaseException) -> sqlite3.Error | psycopg.Error | None:
     """Returns the driver's own error, if there is one in `error`."""
     cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
-    return cause if isinstance(cause, sqlite3.Error | psycopg.Error) else None
+    return cause if isinstance(cause, sqlite3.Error) or is_of_driver(cause) else None
 
 
 def unavailable(error: BaseException) -> str | None:
@@ -26,10 +30,10 @@ def unavailable(error: BaseException) -> str | None:
         case sqlite3.Error() as found:
             code = store_sqlite.code(found)
             return None if code is None else store_sqlite.UNAVAILABLE.get(code)
-        case psycopg.Error() as found:
-            return store_postgres.why(found)
+        case found if is_of_driver(found):
+            return postgres_failures.why(found)
         case _:
-            return str(error) if isinstance(error, store_postgres.DatabaseInUse) else None
+            return str(error) if isinstance(error, postgres_failures.DatabaseInUse) else None
 
 
 def is_full(error: BaseException) -> bool:
@@ -37,7 +41,7 @@ def is_full(error: BaseException) -> bool:
     match driver_error(error):
         case sqlite3.Error() as found:
             return store_sqlite.code(found) == sqlite3.SQLITE_FULL
-        case psycopg.Error() as found:
+        case found if is_of_driver(found):
             return found.sqlstate == "53100"
         case _:
             return False
@@ -47,4 +51,4 @@ def is_clash(error: BaseException) -> bool:
     """Returns whether another transaction was in the way: the same transaction may well succeed when it is
     tried again."""
     found = driver_error(error)
-    return isinstance(found, psycopg.Error) and found.sqlstate in store_postgres.AGAIN
+    return is_of_driver(found) and found.sqlstate in postgres_failures.AGAIN

@@ -11,17 +11,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import psycopg
 import sqlalchemy
 from sqlalchemy import Executable, delete, insert, select
 
 from stoker.control.errors import UncertainCommit
 from stoker.control.store.database.failures import driver_error
-from stoker.control.store.database.postgres import DatabaseInUse, PostgresDatabase, is_url
+from stoker.control.store.database.postgres_failures import DatabaseInUse, is_url
 from stoker.control.store.database.secrets import Encryption, SecretKeyError, load_secrets, random_secrets
 from stoker.control.store.database.sqlite import MEMORY, SqliteFile
 from stoker.control.store.database.statements import Dialect, Written
@@ -169,8 +168,11 @@ class Conn:
             self.raw.execute("ROLLBACK")
 
     def close(self) -> None:
-        with suppress(psycopg.Error, sqlalchemy.exc.DBAPIError):
+        try:
             self.sql.close()
+        except Exception as error:
+            if driver_error(error) is None:
+                raise
 
 
 class Store:
@@ -267,6 +269,8 @@ def _secrets(name: str, folder: Path | None) -> Encryption:
 def _database(name: str, *, alone: bool) -> Database:
     if not is_url(name):
         return SqliteFile(name)
+    from stoker.control.store.database.postgres import PostgresDatabase
+
     try:
         return PostgresDatabase(name, alone=alone)
     except ValueError as error:

@@ -23,11 +23,12 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrDumperUnknown
 from sqlalchemy.pool import NullPool
 
+from stoker.control.store.database.postgres_failures import DatabaseInUse
 from stoker.control.store.database.statements import POSTGRESQL
+from stoker.control.store.tables import schema
 
 log = logging.getLogger(__name__)
 
-SCHEMES = ("postgresql://", "postgres://")
 PATIENCE_S = 5.0
 """How long a new control waits for the lock: the server may not have noticed yet that the last one died."""
 
@@ -62,35 +63,17 @@ SELECT EXISTS (
 )
 """
 
-AGAIN = frozenset({"40001", "40P01"})
-"""Serialization failure and deadlock: the same transaction may well succeed when it is tried again."""
 
-_GONE = "the database went away"
-UNAVAILABLE = {
-    "08": _GONE,
-    "25006": "the database may not be written",
-    "25P03": "the database ended a transaction that stood still",
-    "28": "the database refuses this user or its password",
-    "3D000": "there is no such database any more",
-    "40": "other transactions were in the way",
-    "53100": "the disk of the database is full",
-    "53200": "the database has no memory left",
-    "53300": "the database has too many connections",
-    "53": "the database is short of a resource",
-    "55P03": "the database is locked by another process",
-    "57014": "the database took too long",
-    "57P01": "the database is shutting down",
-    "57P02": "the database crashed",
-    "57P03": "the database is not ready for connections",
-    "57P04": "the database was dropped",
-    "57P05": "the database ended an idle connection",
-    "58": "the disk of the database does not answer as it should",
-}
-"""By SQLSTATE, or by its class: the first two characters."""
+def _limit_indexes() -> None:
+    """Gives each index of some rows its condition for PostgreSQL, too. To name the dialect where the tables
+    are declared would load it for SQLite's stores."""
+    for table in schema.metadata.tables.values():
+        for index in table.indexes:
+            condition = index.dialect_options["sqlite"]["where"]
+            index.dialect_options["postgresql"]["where"] = condition
 
 
-class DatabaseInUse(Exception):
-    """Another control holds the database."""
+_limit_indexes()
 
 
 class _Text(StrDumperUnknown):
@@ -214,10 +197,6 @@ class PostgresDatabase:
         self._engine.dispose()
 
 
-def is_url(where: str) -> bool:
-    return where.startswith(SCHEMES)
-
-
 def shown(url: str) -> str:
     """Returns what may be shown of a URL, such as `stoker at db.example:5432`. Raises ValueError."""
     return _named(_parameters(url))
@@ -237,10 +216,3 @@ def _named(parameters: dict[str, Any]) -> str:
     )
     name = parameters.get("dbname") or parameters.get("user") or "postgres"
     return f"{name} at {host}:{port}"
-
-
-def why(error: psycopg.Error) -> str | None:
-    """Returns the reason, if the server failed and not the statement."""
-    if error.sqlstate is not None:
-        return UNAVAILABLE.get(error.sqlstate) or UNAVAILABLE.get(error.sqlstate[:2])
-    return _GONE if isinstance(error, psycopg.OperationalError) else None

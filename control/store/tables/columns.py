@@ -65,5 +65,5 @@ def account() -> Column[str]:
 
 
 def where(condition: str) -> dict[str, Any]:
-    """Limits an index to the rows that match."""
-    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+    """Limits an index to the rows that match; `database.postgres` does the same in its dialect."""
+    return {"sqlite_where": text(condition)}

@@ -17,6 +17,7 @@ from stoker.cli.data_folder import DataFolder, locked
 from stoker.cli.errors import CliError
 from stoker.control.http.server.server import CannotListen
 from stoker.control.store import Store, StoreError, open_store
+from stoker.control.store.database import writer_lock
 from stoker.control.store.database.opening import StoreInUse
 from stoker.control.store.database.secrets import SecretKeyError
 
@@ -79,7 +80,7 @@ async def test_a_standby_that_was_second_to_open_waits_again_and_a_control_gives
     async def free(url: str) -> bool:
         return True
 
-    monkeypatch.setattr(standby, "wait_until_free", free)
+    monkeypatch.setattr(writer_lock, "wait_until_free", free)
     opened: list[Store] = []
     tries = [StoreInUse("another was first"), StoreInUse("another was first"), None]
     left = iter(tries)

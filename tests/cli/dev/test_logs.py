@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from stoker.cli.consoles import plain_console
 from stoker.cli.dev import worker_logs
 from stoker.cli.dev.local_server.display import Display
 from stoker.cli.dev.logs import _chosen, _chosen_worker
 from stoker.cli.dev.worker_logs import follow_worker, follow_workers, placed, show_workers
 from stoker.cli.errors import CliError
-from stoker.cli.terminal import plain_console
 from stoker.client import Event, NotFound, Unavailable, WorkerLog
 from stoker.client.apps.resources import LIVE_PREFIX
 

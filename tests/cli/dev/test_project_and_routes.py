@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from fastapi.openapi.models import OpenAPI
 
+from stoker.cli.consoles import plain_console
 from stoker.cli.dev.local_server.display import Display
 from stoker.cli.dev.local_server.openapi import document
 from stoker.cli.dev.local_server.requests import BodyRefused, arguments
 from stoker.cli.dev.local_server.routing import local_routes
 from stoker.cli.dev.project import checked, load, named
 from stoker.cli.errors import CliError
-from stoker.cli.terminal import plain_console
 from tests.cli.dev.written_apps import BALANCED, ONE, SEVERAL, app
 
 BROKEN = ONE.replace("def caption(", "def caption(((")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.utils import canonicalize_name
 
+from stoker.cli.consoles import plain_console
 from stoker.cli.dev.starter import project_name, write_project
-from stoker.cli.terminal import plain_console
 
 
 @given(st.text(max_size=20))

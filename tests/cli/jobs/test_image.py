@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from stoker.cli.access import find_key
+from stoker.cli.consoles import plain_console
 from stoker.cli.data_folder import write_private
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call
@@ -21,7 +22,6 @@ from stoker.cli.jobs.image_job import ImageOptions, lora_of, run, step_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.previews.choice import Choice, Wanted
 from stoker.cli.previews.screen import Screen
-from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed
 from tests.cli.jobs.hosted_service import RESULT, Service, at_once, serving
 from tests.cli.previews.decoders import Grid

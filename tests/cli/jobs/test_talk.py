@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from stoker.cli.consoles import plain_console
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call, local_sources
 from stoker.cli.jobs.talk_job import TalkOptions, run, steps_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.main import main
-from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed, JobRecord
 from stoker.control.http.calls.settings import ApiSettings
 from tests.cli.jobs.hosted_service import RESULT, Service, at_once, serving

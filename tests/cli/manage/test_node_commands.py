@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from stoker.cli.consoles import plain_console, print_table
 from stoker.cli.errors import CliError
 from stoker.cli.manage import node_commands, resource_commands
 from stoker.cli.manage.node_text import COLUMNS, counted, lines_of, row_of
 from stoker.cli.manage.resource_commands import Service
 from stoker.cli.manage.resource_kinds import KINDS
-from stoker.cli.tables import print_table
-from stoker.cli.terminal import plain_console
 
 NODE: dict[str, Any] = {
     "id": "n1",

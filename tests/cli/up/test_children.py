@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from stoker.cli.terminal import lasting_console
+from stoker.cli.consoles import lasting_console
 from stoker.cli.up import supervisor
 from stoker.cli.up.children import AllFacts, Children, Launch, last_line
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stoker.cli.consoles import lasting_console, plain_console
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.main import main
-from stoker.cli.terminal import lasting_console, plain_console
 from stoker.cli.up.up import AGENT, CONTROL, UpOptions, _Up, find_tokens
 
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from stoker.cli.readiness import parse_ready
+from stoker.cli.processes.readiness import parse_ready
 from stoker.models.weights import FOLDER, Entry, Lock, lock_from_folder, write_lock
 from tests.documentation.command_lines import ROOT
 from tests.documentation.pages import Page
