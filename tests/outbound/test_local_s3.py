@@ -102,7 +102,7 @@ async def test_the_secret_is_kept_from_others(tmp_path: Path, caplog: pytest.Log
         assert secret not in caplog.text + repr(s3.config)
         # Of the surroundings rclone gets nothing: no RCLONE_* of the user, no HOME with a configuration.
         names = {entry.partition(b"=")[0] for entry in proc(s3.pid, "environ").split(b"\0")}
-        ours = {b"RCLONE_AUTH_KEY", b"PATH", b"LISTEN_PID", b"LISTEN_FDS"}
+        ours = {b"RCLONE_AUTH_KEY", b"PATH", b"GOGC", b"LISTEN_PID", b"LISTEN_FDS"}
         assert names - {b"", b"LC_CTYPE"} == ours  # Python sets LC_CTYPE itself where there is no locale
 
 
