@@ -33,6 +33,7 @@ from stoker.cli.agent.options import (
 )
 from stoker.cli.database import app as database_app
 from stoker.cli.dev import commands as dev_commands
+from stoker.cli.doctor import command as doctor_command
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
 from stoker.cli.jobs import image, talk
@@ -91,6 +92,7 @@ app.command(
 resource_app.add_to(app)
 database_app.add_to(app)
 dev_commands.add_to(app)
+doctor_command.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
