@@ -23,8 +23,9 @@ from stoker.cli.doctor.facts import (
     Service,
     Torch,
 )
-from stoker.cli.doctor.findings import AHEAD_FAILS_S, AHEAD_WARNS_S, Finding, Level, failed, findings
+from stoker.cli.doctor.findings import AHEAD_FAILS_S, AHEAD_WARNS_S, SOON_S, Finding, Level, failed, findings
 from stoker.control.http.health.checks import FREE_LEAST
+from stoker.wire.tls_files import SOON
 
 DAY = 86_400.0
 GIB = 1 << 30
@@ -181,3 +182,4 @@ def test_every_failure_says_what_to_do(facts: Facts) -> None:
 
 def test_the_limits_are_those_of_ready() -> None:
     assert (command.CONTROL_FREE, command.AGENT_FREE) == (FREE_LEAST, AGENT_FREE_LEAST)
+    assert SOON.total_seconds() == SOON_S
