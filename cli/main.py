@@ -72,6 +72,7 @@ from stoker.cli.options import (
 from stoker.cli.parents import end_with_parent
 from stoker.cli.pasted import clean_environment
 from stoker.cli.predict.command import predict
+from stoker.cli.readiness import MANAGER
 from stoker.cli.terminal import log_to_stderr, print_text
 
 app = typer.Typer(
@@ -110,6 +111,7 @@ def common_options(
 ) -> None:
     """Runs handlers on the GPUs of your machines, behind one HTTP API."""
     clean_environment(os.environ)
+    MANAGER.adopt(os.environ)
 
 
 @app.command(epilog=examples("stoker up", "stoker up --config stoker.toml --no-hosted", "stoker up --reload"))
