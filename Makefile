@@ -10,6 +10,7 @@
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
 #   make docs        the documentation as a site in build/docs, every link checked
+#   make package  the sdist and the wheel in dist/, looked at, and tried in empty environments
 #   make rooms       draw the rooms of DESIGN.md again
 #   make peers       the field's own SDKs, each in an environment of its own under .peers/; the tests call them
 #   make fuzz        N=1000000 inputs for what agents read of workers, and control of agents
@@ -28,11 +29,11 @@ MYPY := MYPYPATH=src $(BIN)/mypy
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .set-up demo test test-models test-slow simulate fuzz check bench proto rooms docs peers clean
+.PHONY: help .venv .set-up demo test test-models test-slow simulate fuzz check bench proto rooms docs package peers clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,17s/^# *//p' Makefile
+	@sed -n '4,18s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
@@ -85,6 +86,9 @@ check: $(STAMP)
 docs: $(STAMP)
 	@$(BIN)/pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e '.[docs]'
 	$(BIN)/zensical build --clean --strict -f mkdocs.yml
+
+package: $(STAMP)
+	@$(BIN)/python .ci/package.py
 
 peers:
 	@.ci/peers "$(PYTHON)"

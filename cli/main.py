@@ -33,6 +33,7 @@ from stoker.cli.agent.options import (
 )
 from stoker.cli.database import app as database_app
 from stoker.cli.dev import commands as dev_commands
+from stoker.cli.doctor import command as doctor_command
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
 from stoker.cli.jobs import image, talk
@@ -72,6 +73,7 @@ from stoker.cli.pasted import clean_environment
 from stoker.cli.predict.command import predict
 from stoker.cli.processes.imports import uncollected
 from stoker.cli.processes.parents import end_with_parent
+from stoker.cli.processes.readiness import MANAGER
 from stoker.cli.terminal import log_to_stderr, print_text
 
 app = typer.Typer(
@@ -92,6 +94,7 @@ app.command(
 resource_app.add_to(app)
 database_app.add_to(app)
 dev_commands.add_to(app)
+doctor_command.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -109,6 +112,7 @@ def common_options(
 ) -> None:
     """Runs handlers on the GPUs of your machines, behind one HTTP API."""
     clean_environment(os.environ)
+    MANAGER.adopt(os.environ)
 
 
 @app.command(epilog=examples("stoker up", "stoker up --config stoker.toml --no-hosted", "stoker up --reload"))

@@ -79,6 +79,15 @@ KeyUrl = Annotated[
         callback=_service_or_none,
     ),
 ]
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="STOKER_URL",
+        help=f"Address of the service; {URL} where --control is not given either.",
+        callback=_service_or_none,
+    ),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="Configuration file; stoker.toml in the current folder by default."),

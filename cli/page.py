@@ -16,7 +16,7 @@ import uvicorn
 
 from stoker.cli.access import ca_file
 from stoker.cli.errors import CliError
-from stoker.cli.processes.readiness import announce
+from stoker.cli.processes.readiness import MANAGER, announce
 from stoker.cli.processes.stopping import on_first_signal
 from stoker.cli.terminal import print_text
 from stoker.client import dotenv
@@ -103,6 +103,7 @@ def _announce(listener: socket.socket, page: Page, options: PageOptions) -> None
         facts["link"] = f"{address}/sign-in?token={page.link_token(key)}"
     if options.ready_fd is None:
         print_text(f"page  {facts.get('link', address)}")
+        MANAGER.ready("serves")
     else:
         announce(facts, options.ready_fd)
 

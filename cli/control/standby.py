@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from stoker.cli.data_folder import PATIENCE_S, RETRY_S, DataFolder, locked_after_wait
+from stoker.cli.processes.readiness import MANAGER
 from stoker.control.http.server import server
 from stoker.control.nodes import grpc_stream
 from stoker.control.store.database.opening import Store, StoreInUse
@@ -38,6 +39,8 @@ async def take_lead(
     stack ends. `url` is PostgreSQL's. Raises CliError and StoreError."""
     otherwise = f"another control is running on {folder.root}"
     patience_s = math.inf if standby else PATIENCE_S
+    if standby:  # loaded and checked: for the service manager its start is over
+        MANAGER.ready("waits for the control before it")
     waited = await stack.enter_async_context(locked_after_wait(folder.control_lock, otherwise, patience_s))
     if not standby:
         return opened()

@@ -1,5 +1,5 @@
 """Signals as calls: SIGINT, SIGTERM and SIGHUP call a function on the running event loop. In a daemon SIGHUP
-calls another one, which reads files again, and ends nothing."""
+calls another one, which reads files again, and ends nothing. The service manager is told of both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from stoker.cli.processes.readiness import MANAGER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -31,11 +33,20 @@ def on_first_signal(call: Callable[[], object], reload: Callable[[], object] | N
 def on_signals(call: Callable[[], object], reload: Callable[[], object] | None = None) -> Iterator[None]:
     """Calls `call` on each signal during the block, and `reload`, where it is given, on SIGHUP; afterwards
     the signals have their default effect."""
+
+    def stopping() -> None:
+        MANAGER.stopping()
+        call()
+
+    def reloading(reload: Callable[[], object]) -> None:
+        with MANAGER.reloading():
+            reload()
+
     loop = asyncio.get_running_loop()
     for number in _ending(reload):
-        loop.add_signal_handler(number, call)
+        loop.add_signal_handler(number, stopping)
     if reload is not None:
-        loop.add_signal_handler(signal.SIGHUP, reload)
+        loop.add_signal_handler(signal.SIGHUP, reloading, reload)
     try:
         yield
     finally:

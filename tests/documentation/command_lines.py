@@ -38,11 +38,15 @@ OTHERS = frozenset(
         "cp",
         "docker",
         "export",
+        "helm",
+        "install",
+        "kubectl",
         "nvidia-ctk",
         "pip",
         "printf",
         "python3",
         "systemctl",
+        "useradd",
     }
 )
 SEPARATORS = frozenset({"|", "&&", "||", ";", "&"})

@@ -1,0 +1,81 @@
+"""The systemd units of deploy/systemd: systemd itself accepts them, and they say what a daemon needs."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.every_command import COMMANDS
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
+UNITS = sorted(FOLDER.glob("*.service"))
+PROGRAM = "/opt/stoker/bin/stoker"
+MOST_EXPOSED = {"stoker-control": 2.0, "stoker-page": 2.0}
+"""By systemd's own measure, from 0 to 10; the agent's workers are confined by the agent."""
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here; `apt-get install systemd`"
+)
+
+
+def parsed(unit: Path) -> dict[str, dict[str, str]]:
+    parser = configparser.RawConfigParser(strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(unit, encoding="utf-8")
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
+    """With the program that is here: systemd looks whether it can be executed."""
+    here = tmp_path / unit.name
+    here.write_text(unit.read_text().replace(PROGRAM, sys.executable))
+    ran = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", here], capture_output=True, text=True, check=False
+    )
+    said = [line for line in ran.stderr.splitlines() if unit.stem in line]
+    assert (ran.returncode, said) == (0, []), ran.stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", MOST_EXPOSED)
+def test_a_unit_without_root_is_confined(name: str, tmp_path: Path) -> None:
+    shutil.copy(FOLDER / f"{name}.service", tmp_path)
+    ran = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", tmp_path / f"{name}.service"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unrecognized option" in ran.stderr:
+        pytest.skip("this systemd measures units that run alone: --offline came with version 250")
+    found = re.search(r"exposure level for \S+: ([\d.]+)", ran.stdout)
+    assert found is not None, ran.stdout + ran.stderr
+    assert float(found[1]) <= MOST_EXPOSED[name], ran.stdout
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_starts_a_command_that_is_there_and_starts_it_again(unit: Path) -> None:
+    service = parsed(unit)["Service"]
+    program, command, *options = shlex.split(service["ExecStart"])
+    assert (program, f"stoker-{command}", options.pop()) == (PROGRAM, unit.stem, "$OPTIONS")
+    COMMANDS[command].make_context(command, [*options, *(["--control", "c:1"] if command == "agent" else [])])
+    assert service["Type"] == "notify"
+    assert service["Restart"] == "always"
+    assert parsed(unit)["Unit"]["StartLimitIntervalSec"] == "0", "otherwise it gives up after five starts"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+def test_workers_end_by_their_agent_and_have_cgroups_below_its_own() -> None:
+    service = parsed(FOLDER / "stoker-agent.service")["Service"]
+    assert (service["KillMode"], service["Delegate"], service["OOMPolicy"]) == ("mixed", "yes", "continue")
+    grace_s = next(one.default for one in COMMANDS["agent"].params if one.name == "grace")
+    assert int(service["TimeoutStopSec"]) > grace_s + 30
