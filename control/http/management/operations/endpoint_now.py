@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -32,8 +34,11 @@ from stoker.control.http.management.operations.shapes import (
 from stoker.control.jobs import records
 from stoker.control.jobs.records import Record
 from stoker.control.metrics.recent import Quantiles, Recent
+from stoker.control.resources.endpoints import EndpointWorker
 from stoker.control.rules.access import Caller
 from stoker.control.rules.billing import NANO
+
+READY = ("RUNNING", "IDLE")
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])
 
@@ -55,6 +60,18 @@ class QuantilesResponse(ResponseBody):
     p95: Annotated[int, Field(description="Milliseconds, which 95 % of the jobs do not exceed.")]
 
 
+class VersionResponse(ResponseBody):
+    """The workers of one version of an endpoint. While a version rolls out, there are two."""
+
+    model_config = ConfigDict(
+        title="VersionWorkers", json_schema_extra={"examples": [{"version": 2, "ready": 1, "others": 0}]}
+    )
+
+    version: int
+    ready: int
+    others: Annotated[int, Field(description="Those that start, are throttled, are unhealthy, or end.")]
+
+
 class StatisticsResponse(ResponseBody):
     """The ends of an endpoint's last jobs: those of the last hour, at most 200, and none from before control
     was started."""
@@ -72,6 +89,7 @@ class StatisticsResponse(ResponseBody):
                     "perMinute": 3.0,
                     "delayMs": {"p50": 210, "p95": 900},
                     "executionMs": {"p50": 4100, "p95": 4800},
+                    "versions": [{"version": 2, "ready": 1, "others": 0}],
                 }
             ]
         },
@@ -89,6 +107,7 @@ class StatisticsResponse(ResponseBody):
     perMinute: float
     delayMs: Annotated[QuantilesResponse | None, Field(description="How long they waited.")] = None
     executionMs: Annotated[QuantilesResponse | None, Field(description="How long their handler ran.")] = None
+    versions: Annotated[list[VersionResponse], Field(description="Those that have workers.")]
 
 
 @router.get("/{endpointId}/statistics", responses=READS, response_model_exclude_none=True)
@@ -99,11 +118,15 @@ async def get_endpoint_statistics(
     cost. A key that may look at the endpoint may call this, too."""
     endpoint = plane.endpoints.find(by.account, endpointId, of_queue=False)
     age = await plane.queries.queue_age(endpoint)
-    cost = managed.billing.workers_hour(managed.endpoints.workers(endpoint), endpoint)
-    return _statistics(plane.events.recent.of(endpoint.id), age, cost)
+    workers = managed.endpoints.workers(endpoint)
+    cost = managed.billing.workers_hour(workers, endpoint)
+    return _statistics(plane.events.recent.of(endpoint.id), age, cost, workers)
 
 
-def _statistics(recent: Recent, age_s: float | None, nano_usd: int | None) -> StatisticsResponse:
+def _statistics(
+    recent: Recent, age_s: float | None, nano_usd: int | None, workers: Sequence[EndpointWorker]
+) -> StatisticsResponse:
+    counts = Counter((one.version, one.status in READY) for one in workers)
     return StatisticsResponse(
         queueAgeMs=None if age_s is None else round(1000 * age_s),
         costPerHr=None if nano_usd is None else nano_usd / NANO,
@@ -113,6 +136,10 @@ def _statistics(recent: Recent, age_s: float | None, nano_usd: int | None) -> St
         perMinute=round(recent.per_minute, 3),
         delayMs=_quantiles(recent.delay),
         executionMs=_quantiles(recent.execution),
+        versions=[
+            VersionResponse(version=n, ready=counts[n, True], others=counts[n, False])
+            for n in sorted({version for version, _ in counts})
+        ],
     )
 
 

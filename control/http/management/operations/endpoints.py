@@ -303,18 +303,26 @@ async def counted(plane: Plane, endpoint: Endpoint) -> Record:
 
 
 async def _response(
-    managed: ManagedResources, endpoint: Endpoint, *, template: bool = False, workers: bool = False
+    managed: ManagedResources,
+    endpoint: Endpoint,
+    *,
+    template: bool = False,
+    workers: bool = False,
+    health: Plane | None = None,
 ) -> EndpointResponse:
+    """`health`: the plane that counts it, if it is wanted."""
     made_from = await managed.templates.of(endpoint) if template else None
-    responses = worker_responses(managed, endpoint) if workers else None
-    return endpoint_response(
+    answer = endpoint_response(
         endpoint,
         managed.catalog.data_centers(),
         on_cpus=managed.endpoints.on_cpus(endpoint),
         template=made_from,
-        workers=responses,
+        workers=worker_responses(managed, endpoint) if workers else None,
         avoided=managed.endpoints.avoided(endpoint),
     )
+    if health is not None:
+        answer.health = Health(**await counted(health, endpoint))  # type: ignore[typeddict-item]
+    return answer
 
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
@@ -338,12 +346,10 @@ async def list_endpoints(
 ) -> list[EndpointResponse]:
     """Lists endpoints: those that were created, those of the configuration file, and hosted models. With
     `limit`, a page that has fewer is the last."""
-    answers = []
+    answers, health = [], plane if includeHealth else None
     for one in page_of(managed.endpoints.list(by.account), after, limit):
-        answer = await _response(managed, one, template=includeTemplate, workers=includeWorkers)
-        if includeHealth:
-            answer.health = Health(**await counted(plane, one))  # type: ignore[typeddict-item]
-        answers.append(answer)
+        answer = _response(managed, one, template=includeTemplate, workers=includeWorkers, health=health)
+        answers.append(await answer)
     return answers
 
 
@@ -351,13 +357,16 @@ async def list_endpoints(
 async def get_endpoint(
     by: By,
     managed: Managed,
+    plane: ThePlane,
     endpointId: EndpointId,
     includeTemplate: _Flag = False,
     includeWorkers: _Flag = False,
+    includeHealth: _Flag = False,
 ) -> EndpointResponse:
     """Returns an endpoint."""
     found = managed.endpoints.get(by.account, endpointId)
-    return await _response(managed, found, template=includeTemplate, workers=includeWorkers)
+    health = plane if includeHealth else None
+    return await _response(managed, found, template=includeTemplate, workers=includeWorkers, health=health)
 
 
 @router.patch("/{endpointId}", responses=CHANGES, response_model_exclude_none=True)

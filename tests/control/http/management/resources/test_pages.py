@@ -85,9 +85,11 @@ async def test_statistics_tell_how_long_jobs_waited_and_ran_and_for_how_long_one
         waits = (await api.http.get(path)).json()
         assert 1900 <= waits["queueAgeMs"] <= 2000
         assert (waits["jobs"], "delayMs" in waits) == (0, False)
+        assert waits["versions"] == [{"version": 1, "ready": 0, "others": 1}]
         await first
         found = (await api.http.get(path)).json()
         assert "queueAgeMs" not in found
+        assert found["versions"] == [{"version": 1, "ready": 1, "others": 0}]
         assert (found["jobs"], found["failed"]) == (1, 0)
         assert 3000 <= found["delayMs"]["p95"] <= 3500
         assert 1000 <= found["executionMs"]["p50"] <= 1100
