@@ -45,6 +45,13 @@ COMMANDS = {
     "stoker job list --help": ["job", "list", "--help"],
     "stoker job list, refused": ["job", "list", "noop", "--url", "http://127.0.0.1:9"],
 }
+ROLES = {
+    "rclone serve": "object store",
+    "reaper.py": "reaper",
+    "-m stoker.worker": "worker",
+    "stoker.cli agent": "agent",
+    "stoker.cli control": "control",
+}
 Figures = dict[str, float]
 
 
@@ -110,8 +117,7 @@ def processes(source: Path, folder: Path) -> Figures:
 
 def _role(process: psutil.Process) -> str:
     line = " ".join(process.cmdline())
-    words = {"rclone": "object store", "reaper.py": "reaper", "stoker.worker": "worker", " agent ": "agent"}
-    return next((role for word, role in words.items() if word in line), "control")
+    return next((role for word, role in ROLES.items() if word in line), "another")
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -36,7 +36,7 @@ class Resource:
 
     def list(self, **query: Any) -> Any:
         """Returns all resources, as a list of dicts. `query`: the API's query parameters, such as
-        `includeWorkers=True`."""
+        `includeWorkers=True`; `limit` and `after` get long lists page by page."""
         return self._send(self._call("GET", params=_query(query)))
 
     def get(self, member: str, **query: Any) -> Any:
@@ -72,6 +72,16 @@ class Updatable(Creatable):
     def update(self, member: str, fields: Fields) -> Any:
         """Updates the resource and returns it; fields that are left out do not change."""
         return self._send(self._call("PATCH", member, body=fields))
+
+
+class EndpointResources(Updatable):
+    def workers(self, member: str, **query: Any) -> Any:
+        """Returns the endpoint's workers, as a list of dicts: `status`, `machineId`, `limit`, `after`."""
+        return self._send(self._call("GET", member, "workers", params=_query(query)))
+
+    def statistics(self, member: str) -> Any:
+        """Returns how long the endpoint's jobs waited and ran lately, the age of its queue, and its cost."""
+        return self._send(self._call("GET", member, "statistics"))
 
 
 class Pods(Updatable):
@@ -112,7 +122,7 @@ class SecretValues(Resource):
 
 class Management:
     def __init__(self, send: Send) -> None:
-        self.endpoints = Updatable(send, "endpoints")
+        self.endpoints = EndpointResources(send, "endpoints")
         self.templates = Updatable(send, "templates")
         self.pods = Pods(send, "pods")
         self.volumes = Updatable(send, "networkvolumes")

@@ -108,7 +108,7 @@ class Plane:
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)
         dispatch.on_look = requests.look
-        self.events = events = Events(__version__)
+        self.events = events = Events(__version__, clock)
         dispatch.on_claim = events.claimed
         self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed, traces)
         self.scrapes = Scrapes(events, commits, endpoints, cluster, clock)

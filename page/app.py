@@ -20,7 +20,7 @@ from stoker.page.access.guard import Guard, token_of
 from stoker.page.access.sessions import Sessions
 from stoker.page.access.signing_in import add_signing_in
 from stoker.page.content.film import film
-from stoker.page.views import billing, endpoints, fleet, jobs, playground, resources
+from stoker.page.views import billing, endpoint, endpoints, fleet, jobs, playground, resources, style
 from stoker.page.views.frame import LIVE_S
 
 
@@ -44,10 +44,12 @@ class Page:
         self._connections = Connections(settings.url, settings.ca_file)
         self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=self._lifespan)
         add_signing_in(self._app, self._sessions, self._connections, secure=settings.secure, clock=clock)
+        style.use()
         self._add_pages()
         ui.run_with(
             self._app,
             title="Stoker",
+            language="en-US",
             dark=None,
             gzip_middleware_factory=None,
             show_welcome_message=False,
@@ -106,6 +108,10 @@ class Page:
         @ui.page("/endpoints")
         async def _(request: Request) -> None:
             await endpoints.show(self._opened(request))
+
+        @ui.page("/endpoints/{name}")
+        async def _(request: Request, name: str) -> None:
+            await endpoint.show(self._opened(request), name)
 
         @ui.page("/fleet")
         async def _(request: Request) -> None:

@@ -320,6 +320,11 @@ class JobQueries:
             serves=tuple(sorted({worker.serves for worker in ready if worker.serves})),
         )
 
+    async def queue_age(self, endpoint: Endpoint) -> float | None:
+        """Returns for how many seconds the job waits that waits longest; None where none waits."""
+        since = await self._commits.read(lambda conn: store.waiting_since(conn, endpoint.id))
+        return None if since is None else max(self._clock() - since, 0.0)
+
     async def _recount(self, endpoint: str) -> Counted:
         """Returns the count of a long queue, which takes long: the queue is counted once for all who ask, and
         the count is good for a while."""

@@ -7,10 +7,11 @@ its series along (`forget`), so temporary endpoints do not add up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 
+from stoker.control.metrics.recent import RecentEnds
 from stoker.control.rules.billing import NANO
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Changed, Cost
@@ -24,9 +25,10 @@ LAG_EVERY_S = 1.0
 
 
 class Events:
-    """The counters. `registry` holds them all."""
+    """The counters. `registry` holds them all. `recent`: the jobs that ended last."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, clock: Callable[[], float]) -> None:
+        self.recent = RecentEnds(clock)
         self.registry = registry = CollectorRegistry(auto_describe=True)
         Info("stoker_build", "The version of this control process.", registry=registry).info(
             {"version": version}
@@ -106,6 +108,7 @@ class Events:
             if change.state is JobState.IN_QUEUE and change.cause:
                 self._again.labels(change.endpoint, change.cause).inc()
             return
+        self.recent.add(view)
         self._ended.labels(view.endpoint, view.state.value.lower()).inc()
         if view.delay_ms is not None:
             self._delay.labels(view.endpoint).observe(view.delay_ms / 1000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from stoker.control import store
@@ -53,6 +53,11 @@ class Billing:
         device = worker.gpus[0] if worker.gpus else CPU
         whole = hourly(self._prices, device, len(worker.gpus) or 1)
         return round(whole * endpoint.run.needs.share) if whole else None
+
+    def workers_hour(self, workers: Iterable[EndpointWorker], endpoint: Endpoint) -> int | None:
+        """Returns the price of all workers on nodes for an hour; None where there is no price."""
+        prices = [self.worker_hour(worker, endpoint) for worker in workers if worker.node]
+        return sum(price or 0 for price in prices) if any(prices) else None
 
     def before_pod_changes(self, conn: Conn, pod: str) -> None:
         store.bill_pods(conn, self._prices, self._clock(), pod)

@@ -76,6 +76,18 @@ class KnownNode:
     pods: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """The nodes of a list. A field that is None or empty does not filter; `after` is the id of a node, which
+    all come after."""
+
+    state: State | None = None
+    drained: bool | None = None
+    search: str = ""
+    after: str | None = None
+    limit: int | None = None
+
+
 class ManagedNodes:
     """`silence_s`: how long the jobs of a silent node wait for it. `disconnect` ends the sessions of
     nodes."""
@@ -99,9 +111,22 @@ class ManagedNodes:
             self._scaling.drain(node, drained=node in drained)
         self._disconnect(await self._commits.read(revoked_nodes))
 
-    async def list(self, account: str) -> list[KnownNode]:
-        records = await self._commits.read(lambda conn: list_nodes(conn, account))
-        return [self._known(record) for record in records]
+    async def list(self, account: str, asked: NodeFilter = NodeFilter()) -> list[KnownNode]:
+        """Lists nodes by name. Raises BadRequest where `after` names none."""
+
+        def wanted(record: NodeRecord) -> bool:
+            states, drained = (None, self._state(record)), (None, record.drained)
+            return asked.state in states and asked.drained in drained
+
+        def read(conn: Conn) -> tuple[NodeRecord, ...]:
+            after = get_node(conn, account, asked.after) if asked.after else None
+            if asked.after and after is None:
+                raise BadRequest(f"after must be the id of a node that is known; got {asked.after[:100]!r}")
+            return list_nodes(
+                conn, account, wanted=wanted, search=asked.search, after=after, limit=asked.limit
+            )
+
+        return [self._known(record) for record in await self._commits.read(read)]
 
     async def get(self, account: str, node: str) -> KnownNode:
         return self._known(await self._commits.read(lambda conn: _found(conn, account, node)))

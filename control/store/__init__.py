@@ -12,7 +12,7 @@ from stoker.control.store.billing.bills import (
     read_spaces,
     spaces_due,
 )
-from stoker.control.store.billing.samples import count_jobs, queue_sample, read_counters
+from stoker.control.store.billing.samples import count_jobs, queue_sample, read_counters, waiting_since
 from stoker.control.store.billing.usage import USAGE_LIFE_S, forget_usage, usage_due
 from stoker.control.store.database.opening import (
     DEFAULT_ACCOUNT,

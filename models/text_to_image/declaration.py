@@ -86,6 +86,11 @@ SCHEMA: Final[dict[str, Any]] = {
             "minLength": 1,
             "pattern": r"\S",
             "description": "What the image shows: at least one character that is not white space.",
+            "examples": [
+                "a lighthouse in the snow",
+                "a yellow duck in the sea",
+                "three yellow stars at night",
+            ],
         },
         "negative_prompt": {
             "type": "string",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Connection:
     url: str
     rights: Rights = Rights()
     results: list[Result] = field(default_factory=list)
+    dark: bool | None = None
+    """Whether pages are dark; None: as the browser's system is."""
 
     async def learn(self) -> None:
         """Reads the rights of the key. Raises Unauthorized where control does not know the key."""
@@ -67,12 +69,34 @@ class Connection:
         )
 
     async def endpoints(self) -> list[Mapping[str, Any]]:
-        """Returns the endpoints that this key may see, hosted ones first."""
+        """Returns the endpoints that this key may see, hosted ones first, and of those the quick ones."""
         if self.rights.looks:
-            found: list[Mapping[str, Any]] = await self.client.manage.endpoints.list(includeWorkers=True)
-            return sorted(found, key=lambda one: (not one.get("hosted"), one["id"]))
+            found: list[Mapping[str, Any]] = await self.client.manage.endpoints.list()
+            return sorted(found, key=lambda one: (not one.get("hosted"), "video" in one["id"], one["id"]))
+        return self._named()
+
+    async def endpoints_with_health(self, limit: int, after: str | None) -> list[Mapping[str, Any]]:
+        """Returns a page of the endpoints that this key may see, in the API's order."""
+        if self.rights.looks:
+            found: list[Mapping[str, Any]] = await self.client.manage.endpoints.list(
+                includeHealth=True, limit=limit, after=after
+            )
+            return found
+        shown = [one for one in self._named() if after is None or one["id"] > after][:limit]
+        return [{**one, "health": asdict(await self.client.health(one["id"]))} for one in shown]
+
+    async def endpoint(self, name: str) -> Mapping[str, Any] | None:
+        """Returns one endpoint that this key may see, or None."""
+        if self.rights.looks:
+            found: Mapping[str, Any] = await self.client.manage.endpoints.get(name, includeHealth=True)
+            return found
+        named = next((one for one in self._named() if one["id"] == name), None)
+        return named and {**named, "health": asdict(await self.client.health(name))}
+
+    def _named(self) -> list[Mapping[str, Any]]:
+        """Returns the endpoints that a key names which may look at nothing else."""
         named = [name for name, right in self.rights.endpoints.items() if name != "*" and right != "none"]
-        return [{"id": name, "name": name, "type": "QUEUE", "workers": []} for name in sorted(named)]
+        return [{"id": name, "name": name, "type": "QUEUE"} for name in sorted(named)]
 
     def keep(self, result: Result) -> None:
         self.results.insert(0, result)

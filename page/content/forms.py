@@ -33,6 +33,7 @@ class Field:
     step: float | None = None
     choices: tuple[Any, ...] = ()
     needs: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -69,7 +70,12 @@ def _field(name: str, part: Any, required: bool) -> Field:
         _number(part.get("maximum")),
         _number(part.get("multipleOf")),
         tuple(choices) if isinstance(choices, Sequence) and not isinstance(choices, str) else (),
+        examples=tuple(_examples(part.get("examples"))) if part.get("type") == "string" else (),
     )
+
+
+def _examples(found: Any) -> list[str]:
+    return [one[:200] for one in found if isinstance(one, str)][:4] if isinstance(found, list) else []
 
 
 def _kind(name: str, part: Mapping[str, Any]) -> Kind:

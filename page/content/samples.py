@@ -11,14 +11,17 @@ from typing import Any
 
 
 def samples(url: str, endpoint: str, job_input: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the call in each language, by the language's name."""
+    """Returns the call in each language, by the language's name. OpenAI clients have one base URL for all
+    endpoints, with the endpoint as the model."""
     found = {
         "curl": _curl(url, endpoint, job_input),
         "Python": _python(url, endpoint, job_input),
         "JavaScript": _javascript(url, endpoint, job_input),
     }
-    if "prompt" in job_input and "audio" not in job_input:
-        found["OpenAI"] = _openai(url, endpoint, job_input)
+    if "prompt" in job_input and "audio" in job_input:
+        found["OpenAI"] = _openai_video(url, endpoint, job_input)
+    elif "prompt" in job_input:
+        found["OpenAI"] = _openai_image(url, endpoint, job_input)
     return found
 
 
@@ -50,18 +53,18 @@ def _javascript(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
 console.log((await answer.json()).output);"""
 
 
-def _openai(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
-    size = f"{job_input.get('width', 1024)}x{job_input.get('height', 1024)}"
-    rest = {
-        name: value
-        for name, value in job_input.items()
-        if name not in ("prompt", "width", "height", "num_images")
-    }
-    extra = f",\n    extra_body={rest!r}" if rest else ""
+def _openai_client(url: str) -> str:
     return f"""import os
 from openai import OpenAI
 
-client = OpenAI(base_url={f"{url}/v2/{endpoint}/openai/v1"!r}, api_key=os.environ["STOKER_API_KEY"])
+client = OpenAI(base_url={f"{url}/openai/v1"!r}, api_key=os.environ["STOKER_API_KEY"])"""
+
+
+def _openai_image(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
+    size = f"{job_input.get('width', 1024)}x{job_input.get('height', 1024)}"
+    rest = _without(job_input, "prompt", "width", "height", "num_images")
+    extra = f",\n    extra_body={rest!r}" if rest else ""
+    return f"""{_openai_client(url)}
 made = client.images.generate(
     model={endpoint!r},
     prompt={job_input["prompt"]!r},
@@ -69,3 +72,19 @@ made = client.images.generate(
     n={job_input.get("num_images", 1)!r}{extra}
 )
 print(made.data[0].url)"""
+
+
+def _openai_video(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
+    rest = {"input_reference": job_input.get("image"), **_without(job_input, "prompt", "image", "size")}
+    return f"""{_openai_client(url)}
+video = client.videos.create_and_poll(
+    model={endpoint!r},
+    prompt={job_input["prompt"]!r},
+    size={job_input.get("size", "720p")!r},
+    extra_body={rest!r},
+)
+client.videos.download_content(video.id).write_to_file("video.mp4")"""
+
+
+def _without(job_input: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in job_input.items() if name not in names}

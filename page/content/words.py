@@ -10,7 +10,7 @@ COLOURS: Mapping[str, str] = {
     "COMPLETED": "positive",
     "FAILED": "negative",
     "TIMED_OUT": "negative",
-    "CANCELLED": "grey-7",
+    "CANCELLED": "secondary",
     "IN_PROGRESS": "primary",
     "IN_QUEUE": "warning",
 }
@@ -65,7 +65,7 @@ def cost_of(output: Any) -> str:
     return f"${cost:.6f}".rstrip("0").rstrip(".") if isinstance(cost, int | float) else ""
 
 
-def counted(counts: Mapping[str, int], *names: str) -> str:
-    """Returns the counts that are not 0, as "2 running, 1 idle"; "none" if all are 0."""
-    shown = [f"{counts[name]} {name}" for name in names or counts if counts.get(name)]
+def counted(counts: Mapping[str, int], **names: str) -> str:
+    """Returns the counts that are not 0 with their names, as "2 running, 1 idle"; "none" if all are 0."""
+    shown = [f"{counts[name]:,} {shown}" for name, shown in names.items() if counts.get(name)]
     return ", ".join(shown) or "none"

@@ -11,18 +11,21 @@ from nicegui import ui
 
 from stoker.page.access.connections import Connection
 from stoker.page.views.frame import attempt, empty, frame
+from stoker.page.views.style import column
 
 Row = Mapping[str, Any]
 
+KIND_NAMES = {"endpoints": "endpoints", "pods": "pods", "networkvolumes": "network volumes"}
 KINDS = {"endpoints": "endpointId", "pods": "podId", "networkvolumes": ""}
 
 
 async def show(connection: Connection) -> None:
-    with frame("/billing", "Billing"):
+    with frame(connection, "/billing", "Billing"):
         if not connection.rights.looks:
-            empty("Your key may not look at bills.")
+            empty("Your key may not look at bills.", "payments")
             return
-        kind = ui.select(list(KINDS), value="endpoints", label="Of")
+        kind = ui.select(KIND_NAMES, value="endpoints", label="Bills of").classes("w-60")
+        kind.props('aria-label="Bills of"')
         place = ui.column().classes("w-full gap-4")
 
         async def draw() -> None:
@@ -32,7 +35,10 @@ async def show(connection: Connection) -> None:
                 if rows:
                     _draw(rows, KINDS[kind.value])
                 else:
-                    empty("Nothing was billed yet. A job's cost appears here within a minute of its end.")
+                    empty(
+                        "Nothing was billed yet. A job's cost appears here within a minute of its end.",
+                        "payments",
+                    )
 
         kind.on_value_change(draw)
         await draw()
@@ -40,29 +46,29 @@ async def show(connection: Connection) -> None:
 
 def _draw(rows: list[Row], name: str) -> None:
     days, series = by_day(rows, name)
-    ui.echart(
+    chart = ui.echart(
         {
+            "color": ["#ea580c", "#0d9488", "#64748b", "#ca8a04", "#7c3aed"],
+            "grid": {"left": 64, "right": 16, "top": 40, "bottom": 32},
             "tooltip": {"trigger": "axis"},
-            "legend": {},
+            "legend": {"textStyle": {"color": "#7c8aa0"}},
             "xAxis": {"type": "category", "data": days},
             "yAxis": {"type": "value", "name": "USD"},
             "series": [
-                {"name": title, "type": "bar", "stack": "cost", "data": values}
+                {"name": title, "type": "bar", "stack": "cost", "barMaxWidth": 48, "data": values}
                 for title, values in series.items()
             ],
         }
-    ).classes("w-full h-64")
-    columns = [
-        {"name": "name", "label": "Name", "field": "name", "align": "left"},
-        {"name": "amount", "label": "USD", "field": "amount", "align": "right"},
-    ]
+    )
+    chart.classes("w-full h-64").props('role=img aria-label="Cost by day, in US dollars"')
+    columns = [column("name", "Name"), column("amount", "USD", "right")]
     totals = [{"name": title, "amount": f"{sum(values):.6f}"} for title, values in series.items()]
-    ui.table(rows=totals, columns=columns, row_key="name").classes("w-full").props("dense flat")
+    ui.table(rows=totals, columns=columns, row_key="name")
     ui.button(
         "CSV",
         icon="download",
         on_click=lambda: ui.download.content(as_csv(rows), "stoker-bills.csv", "text/csv"),
-    ).props("flat no-caps")
+    ).props("outline").classes("self-start")
 
 
 def by_day(rows: Iterable[Row], name: str) -> tuple[list[str], dict[str, list[float]]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from nicegui import ui
 
 from stoker.client.errors import ClientError
+from stoker.page.access.connections import Connection
+from stoker.page.views.style import QUIET, TITLE, heading
 
 T = TypeVar("T")
 
@@ -24,72 +26,84 @@ LIVE_S = 3.0
 """The seconds between two looks of a page that stays open."""
 
 
+MODES: Mapping[bool | None, tuple[str, str, bool | None]] = {
+    None: ("brightness_auto", "Dark or light, as the system", True),
+    True: ("dark_mode", "Dark", False),
+    False: ("light_mode", "Light", None),
+}
+"""For each mode: its icon, its name, and the mode that follows it."""
+
+
 @contextmanager
-def frame(path: str, title: str) -> Iterator[None]:
+def frame(connection: Connection, path: str, title: str) -> Iterator[None]:
     """Draws the header, and the page's content inside of the block."""
     ui.page_title(f"{title} · Stoker")
-    dark = ui.dark_mode(None)
-    ui.colors(primary="#c2410c", secondary="#475569", accent="#0f766e")
-    with ui.header().classes("items-center gap-1 px-4 py-2 bg-slate-900 text-white").props("role=banner"):
-        ui.label("Stoker").classes("text-lg font-bold mr-3")
-        with ui.element("nav").classes("flex flex-wrap gap-1").props('aria-label="Pages"'):
+    with (
+        ui.header()
+        .classes("items-center no-wrap gap-2 px-3 py-2 bg-slate-900 text-white")
+        .props("role=banner")
+    ):
+        with ui.row().classes("items-center gap-1 mr-2 no-wrap max-sm:hidden"):
+            ui.icon("local_fire_department", size="24px").classes("text-orange-400").props("aria-hidden=true")
+            ui.label("Stoker").classes("text-lg font-bold")
+        with ui.element("nav").classes("flex flex-nowrap gap-1").props('aria-label="Pages"'):
             for target, label, icon in PAGES:
-                link = ui.link(target=target).classes(
-                    "no-underline text-white px-2 py-1 rounded flex items-center gap-1"
-                )
-                if target == path:
-                    link.classes("bg-slate-700").props("aria-current=page")
-                with link:
-                    ui.icon(icon).props("aria-hidden=true")
-                    ui.label(label).classes("max-sm:hidden")
-                link.props(f'aria-label="{label}"')
+                _link(target, label, icon, target == path)
         ui.space()
-        ui.button(icon="contrast", on_click=lambda: dark.set_value(not dark.value)).props(
-            'flat round color=white aria-label="Dark or light"'
-        )
+        _mode(connection)
         with ui.element("form").props('method="post" action="/sign-out"'):
-            ui.button("Sign out").props("flat color=white type=submit no-caps")
-    with ui.column().classes("w-full max-w-6xl mx-auto p-4 gap-4"):
-        ui.label(title).classes("text-2xl font-semibold").props("role=heading aria-level=1")
+            ui.button(icon="logout").props('flat round dense color=white type=submit aria-label="Sign out"')
+    with ui.column().classes("w-full max-w-6xl mx-auto p-4 gap-4 items-stretch"):
+        heading(title, 1)
         yield
 
 
-def empty(text: str) -> None:
+def _link(target: str, label: str, icon: str, here: bool) -> None:
+    link = ui.link(target=target).classes(
+        "no-underline !text-white p-2 lg:px-3 lg:py-1.5 rounded-lg flex items-center gap-2 hover:bg-slate-700"
+    )
+    if here:
+        link.classes("bg-slate-700").props("aria-current=page")
+    with link:
+        ui.icon(icon, size="20px").props("aria-hidden=true")
+        ui.label(label).classes("max-lg:hidden text-sm")
+    link.props["aria-label"] = label
+
+
+def _mode(connection: Connection) -> None:
+    """Draws the button that changes between dark and light, which is kept for the key's other pages."""
+    dark = ui.dark_mode(connection.dark)
+    button = ui.button().props("flat round dense color=white")
+
+    def show() -> None:
+        icon, name, _ = MODES[connection.dark]
+        button.props["aria-label"] = name
+        button.set_icon(icon)
+
+    def change() -> None:
+        connection.dark = MODES[connection.dark][2]
+        dark.set_value(connection.dark)
+        show()
+
+    button.on_click(change)
+    show()
+
+
+@contextmanager
+def titled_dialog(title: str, width: str = "!max-w-md") -> Iterator[ui.dialog]:
+    """Opens a dialog, with the block's content below its title."""
+    with ui.dialog() as made, ui.card().classes(width):
+        made.props["aria-label"] = title
+        ui.label(title).classes(TITLE)
+        yield made
+    made.open()
+
+
+def empty(text: str, icon: str = "inbox") -> None:
     """Says what to do where there is nothing to show."""
-    with ui.card().classes("w-full items-center p-8"):
-        ui.label(text).classes("text-slate-600 dark:text-slate-300 text-center whitespace-pre-line")
-
-
-class Card(Protocol):
-    """A card on a page that is drawn once, and shows its record as it is now."""
-
-    async def show(self, record: Mapping[str, Any]) -> None: ...
-
-
-async def live_cards(
-    read: Callable[[], Awaitable[Any]], make: Callable[[Mapping[str, Any]], Card], nothing: str
-) -> None:
-    """Draws a card for each record that `read` returns, and looks again while the page is open. Cards are
-    drawn again only where records came or went."""
-    place = ui.column().classes("w-full gap-4")
-    cards: dict[str, Card] = {}
-
-    async def look() -> None:
-        found = await attempt(read)
-        if found is None:
-            return
-        if {one["id"] for one in found} != set(cards):
-            place.clear()
-            cards.clear()
-            with place:
-                cards.update({one["id"]: make(one) for one in found})
-                if not found:
-                    empty(nothing)
-        for one in found:
-            await cards[one["id"]].show(one)
-
-    await look()
-    ui.timer(LIVE_S, look)
+    with ui.card().classes("items-center p-8"):
+        ui.icon(icon, size="40px").classes(QUIET).props("aria-hidden=true")
+        ui.label(text).classes(f"{QUIET} text-center whitespace-pre-line")
 
 
 async def attempt(action: Callable[[], Awaitable[T]], done: str = "") -> T | None:

@@ -14,6 +14,7 @@ from nicegui.elements.mixins.value_element import ValueElement
 from stoker.page.access.connections import Connection
 from stoker.page.content.forms import Field, bounds, input_of
 from stoker.page.views.frame import attempt
+from stoker.page.views.style import SMALL
 
 UPLOAD_MOST = 200 << 20
 
@@ -30,7 +31,7 @@ class InputForm:
         for field in needed or fields:
             self._add(field, values)
         if needed and len(needed) < len(fields):
-            with ui.expansion("More choices", icon="tune").classes("w-full"):
+            with ui.expansion("More choices").props("dense").classes("w-full -mx-4 px-0"):
                 for field in fields:
                     if not field.required:
                         self._add(field, values)
@@ -42,10 +43,16 @@ class InputForm:
     def _add(self, field: Field, values: Mapping[str, Any]) -> None:
         value = dict(values) if field.kind == "whole" and values else values.get(field.name, field.default)
         widget = self._widget(field, value)
-        widget.classes("w-full").props(f'aria-label="{field.label}"')
+        widget.classes("w-full").props["aria-label"] = field.label
         self._widgets[field.name] = widget
         if field.about:
-            ui.label(field.about).classes("text-xs text-slate-600 dark:text-slate-400 -mt-2 mb-2")
+            ui.label(field.about).classes(f"{SMALL} -mt-2 mb-1")
+        if field.examples:
+            with ui.row().classes("gap-2 -mt-1"):
+                for example in field.examples:
+                    ui.button(example, on_click=lambda event, text=example: widget.set_value(text)).props(
+                        "outline dense size=sm color=secondary"
+                    ).classes("px-2")
 
     def _widget(self, field: Field, value: Any) -> ValueElement[Any]:
         match field.kind:
@@ -59,32 +66,33 @@ class InputForm:
                 label = f"{field.label} ({bounds(field)})" if bounds(field) else field.label
                 return ui.number(label, value=value, step=field.step)
             case "long":
-                return ui.textarea(field.label, value=value or "").props("autogrow outlined")
+                return ui.textarea(field.label, value=value or "").props("autogrow")
             case "json" | "whole":
                 text = (
                     value if isinstance(value, str) else json.dumps({} if value is None else value, indent=2)
                 )
-                return ui.textarea(field.label, value=text).props("autogrow outlined").classes("font-mono")
+                return ui.textarea(field.label, value=text).props("autogrow").classes("font-mono")
             case "file":
                 return self._file(field, value)
             case "text":
-                return ui.input(field.label, value=value or "").props("outlined")
+                return ui.input(field.label, value=value or "")
 
     def _file(self, field: Field, value: Any) -> ValueElement[Any]:
-        url = ui.input(f"{field.label}: an address, or choose a file", value=value or "").props("outlined")
+        url = ui.input(f"{field.label}: an address, or choose a file", value=value or "")
 
         async def upload(chosen: events.UploadEventArguments) -> None:
             address = await attempt(lambda: self._upload(chosen), f"{chosen.file.name} is there")
             if address is not None:
                 url.value = address
 
-        ui.upload(
+        chooser = ui.upload(
             label=f"Choose a file: {field.label}",
             auto_upload=True,
             max_file_size=UPLOAD_MOST,
             on_upload=upload,
-        ).props(f'flat bordered aria-label="Choose a file: {field.label}"').classes("w-full").mark(
-            f"upload {field.name}"
+        ).props("flat bordered")
+        chooser.classes("w-full").mark(f"upload {field.name}").props["aria-label"] = (
+            f"Choose a file: {field.label}"
         )
         return url
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import aclosing
 from itertools import zip_longest
 from typing import Any
+from urllib.parse import quote
 
-from nicegui import events, ui
+from nicegui import ui
 
 from stoker.client import JobPage, JobRecord
 from stoker.client.errors import ClientError
@@ -15,99 +17,107 @@ from stoker.page.content import media, words
 from stoker.page.content.timeline import timeline
 from stoker.page.views.frame import LIVE_S, attempt, empty, frame
 from stoker.page.views.outputs import show_output, show_text
+from stoker.page.views.paging import Pager
+from stoker.page.views.style import LINK_CELL, STATE_CELL, column, heading
 
+SINCE = {None: "at any time", 1: "in the last hour", 24: "in the last day", 168: "in the last week"}
 STATES = ("any", "IN_QUEUE", "IN_PROGRESS", "COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED")
 PAGE = 50
 COLUMNS = [
-    {"name": "id", "label": "Job", "field": "id", "align": "left"},
-    {"name": "status", "label": "Status", "field": "status", "align": "left"},
-    {"name": "created", "label": "Created (UTC)", "field": "created", "align": "left"},
-    {"name": "waited", "label": "Waited", "field": "waited", "align": "right"},
-    {"name": "ran", "label": "Ran", "field": "ran", "align": "right"},
-    {"name": "retries", "label": "Retries", "field": "retries", "align": "right"},
-    {"name": "worker", "label": "Worker", "field": "worker", "align": "left"},
+    column("id", "Job"),
+    column("status", "Status"),
+    column("created", "Created (UTC)"),
+    column("waited", "Waited", "right"),
+    column("ran", "Ran", "right"),
+    column("retries", "Retries", "right"),
+    column("worker", "Worker"),
 ]
 LOG_LINES_MOST = 5000
 
 
 async def show_list(connection: Connection, chosen: str = "") -> None:
     """Draws the list of jobs."""
-    with frame("/jobs", "Jobs"):
+    with frame(connection, "/jobs", "Jobs"):
         names = [one["id"] for one in await attempt(connection.endpoints) or []]
         if not names:
-            empty("There is no endpoint yet, so there are no jobs.\nMake one on the page Endpoints.")
+            empty(
+                "There is no endpoint yet, so there are no jobs.\nThe page Endpoints makes one.", "list_alt"
+            )
             return
         await JobList(connection, names).draw(chosen if chosen in names else names[0])
 
 
 class JobList:
-    """The list of one endpoint's jobs. `cursors` are those of the pages up to the one that is shown."""
+    """The list of one endpoint's jobs."""
 
     def __init__(self, connection: Connection, names: list[str]) -> None:
         self._connection, self._names = connection, names
-        self._cursors: list[str | None] = [None]
-        self._next: str | None = None
+        self._pager = Pager(self._load, "Newer", "Older")
 
     async def draw(self, endpoint: str) -> None:
         with ui.row().classes("w-full items-center gap-3"):
-            self._endpoint = ui.select(self._names, value=endpoint, label="Endpoint", on_change=self._first)
-            self._status = ui.select(list(STATES), value="any", label="Status", on_change=self._first)
+            self._endpoint = ui.select(
+                self._names, value=endpoint, label="Endpoint", on_change=self._begin, with_input=True
+            )
+            self._endpoint.classes("w-60").props('aria-label="Endpoint"')
+            self._status = ui.select(list(STATES), value="any", label="Status", on_change=self._begin)
+            self._status.classes("w-40").props('aria-label="Status"')
+            self._since = ui.select(SINCE, value=None, label="Submitted", on_change=self._begin)
+            self._since.classes("w-40").props('aria-label="Submitted"')
             self._search = ui.input("Job id").props("clearable").on("keydown.enter", self._open_typed)
-            ui.button("Open", on_click=self._open_typed).props("flat no-caps")
-        self._table = ui.table(rows=[], columns=COLUMNS, row_key="id").classes("w-full")
-        self._table.on("rowClick", self._open_row)
-        with ui.row():
-            self._newer = ui.button("Newer", on_click=self._back).props("flat no-caps")
-            self._older = ui.button("Older", on_click=self._on).props("flat no-caps")
+            ui.button("Open", on_click=self._open_typed).props("flat")
+        self._table = ui.table(rows=[], columns=COLUMNS, row_key="id")
+        self._table.add_slot("body-cell-id", LINK_CELL)
+        self._table.add_slot("body-cell-status", STATE_CELL)
+        with ui.column().classes("w-full") as self._nothing:
+            empty("No job here yet. The Playground runs one.", "list_alt")
+        self._pager.draw()
         await self._load()
         ui.timer(LIVE_S, self._look)
 
     async def _look(self) -> None:
         """Reads the newest page again; older pages stand still."""
-        if len(self._cursors) == 1:
+        if self._pager.cursor is None:
             await self._load()
 
-    async def _first(self) -> None:
-        self._cursors = [None]
-        await self._load()
-
-    async def _back(self) -> None:
-        if len(self._cursors) > 1:
-            self._cursors.pop()
-        await self._load()
-
-    async def _on(self) -> None:
-        if self._next is not None:
-            self._cursors.append(self._next)
+    async def _begin(self) -> None:
+        self._pager.begin()
         await self._load()
 
     async def _load(self) -> None:
         status = None if self._status.value == "any" else self._status.value
-        endpoint, cursor = self._endpoint.value, self._cursors[-1]
+        hours, endpoint, cursor = self._since.value, self._endpoint.value, self._pager.cursor
+        since = None if hours is None else round(1000 * (time.time() - 3600 * hours))
         found = await attempt(
-            lambda: self._connection.client.requests(endpoint, status=status, limit=PAGE, cursor=cursor)
+            lambda: self._connection.client.requests(
+                endpoint, status=status, since=since, limit=PAGE, cursor=cursor
+            )
         )
         if found is not None:
             self._show(found)
 
     def _show(self, found: JobPage) -> None:
-        self._table.rows = [row_of(job) for job in found.jobs]
-        self._next = found.cursor
-        self._newer.set_enabled(len(self._cursors) > 1)
-        self._older.set_enabled(found.cursor is not None)
-
-    def _open_row(self, event: events.GenericEventArguments) -> None:
-        ui.navigate.to(f"/jobs/{self._endpoint.value}/{event.args[1]['id']}")
+        self._table.rows = [row_of(self._endpoint.value, job) for job in found.jobs]
+        self._table.set_visibility(bool(found.jobs))
+        self._nothing.set_visibility(not found.jobs)
+        self._pager.shown(found.cursor)
 
     def _open_typed(self) -> None:
         if typed := (self._search.value or "").strip():
-            ui.navigate.to(f"/jobs/{self._endpoint.value}/{typed}")
+            ui.navigate.to(address_of(self._endpoint.value, typed))
 
 
-def row_of(job: JobRecord) -> dict[str, Any]:
+def address_of(endpoint: str, job: str) -> str:
+    """Returns the path of a job's page."""
+    return f"/jobs/{quote(endpoint, safe='')}/{quote(job, safe='')}"
+
+
+def row_of(endpoint: str, job: JobRecord) -> dict[str, Any]:
     return {
         "id": job.id,
-        "status": job.status,
+        "link": address_of(endpoint, job.id),
+        "status": job.status.replace("_", " ").lower(),
+        "colour": words.COLOURS.get(job.status, "secondary"),
         "created": words.moment(job.created_at),
         "waited": words.duration(job.delay_time),
         "ran": words.duration(job.execution_time),
@@ -118,10 +128,10 @@ def row_of(job: JobRecord) -> dict[str, Any]:
 
 async def show_one(connection: Connection, endpoint: str, job: str) -> None:
     """Draws the page of one job, and follows the job until it ends."""
-    with frame("/jobs", f"Job {job}"):
+    with frame(connection, "/jobs", f"Job {job}"):
         record = await attempt(lambda: connection.client.status(endpoint, job))
         if record is None:
-            empty(f"Endpoint {endpoint} has no job {job}, or your key may not see it.")
+            empty(f"Endpoint {endpoint} has no job {job}, or your key may not see it.", "list_alt")
             return
         await JobView(connection, endpoint, record).draw()
 
@@ -131,40 +141,49 @@ class JobView:
         self._connection, self._endpoint, self._record = connection, endpoint, record
 
     async def draw(self) -> None:
-        with ui.row().classes("items-center gap-3"):
-            ui.link(self._endpoint, f"/jobs?endpoint={self._endpoint}")
-            self._badge = ui.badge(self._record.status).props("outline")
-            self._cancel = ui.button("Cancel", on_click=self._do_cancel).props("outline no-caps")
-            self._retry = ui.button("Retry", on_click=self._do_retry).props("outline no-caps")
+        with ui.row().classes("w-full items-center gap-4"):
+            ui.link(self._endpoint, f"/jobs?endpoint={quote(self._endpoint, safe='')}")
+            self._badge = ui.label().classes("state")
+            ui.space()
+            self._cancel = ui.button("Cancel", on_click=self._do_cancel).props("outline")
+            self._retry = ui.button("Retry", on_click=self._do_retry).props("outline")
         self._progress = ui.linear_progress(0, show_value=False).props('aria-label="Progress"')
         with ui.grid().classes("w-full grid-cols-1 md:grid-cols-2 gap-4"):
-            with ui.card().classes("w-full"):
-                ui.label("Timeline").classes("font-semibold").props("role=heading aria-level=2")
+            with ui.card():
+                heading("Timeline")
                 self._timeline = ui.column().classes("w-full")
-            with ui.card().classes("w-full"):
-                ui.label("Output").classes("font-semibold").props("role=heading aria-level=2")
-                self._preview = ui.image().classes("w-full rounded").props('alt="Preview"')
+            with ui.card():
+                heading("Output")
+                self._preview = ui.image().classes("w-full rounded-lg").props('alt="Preview"')
                 self._output = ui.column().classes("w-full")
         self._preview.set_visibility(False)
-        ui.label("Log").classes("font-semibold").props("role=heading aria-level=2")
+        heading("Log")
         self._log = ui.log(max_lines=LOG_LINES_MOST).classes("w-full h-64")
+        self._log.props('role=log aria-label="Log" tabindex=0')
         await self._show()
         if self._record.ended:
-            for one in await self._attempts():
-                for line, printed_at in zip_longest(one.lines, one.printed_at):
-                    self._log.push(words.log_line(line, printed_at))
+            await self._show_whole_log()
         else:
             ui.timer(0.1, self._follow, once=True)
             ui.timer(0.1, self._follow_logs, once=True)
             ui.timer(LIVE_S, self._look)
+
+    async def _show_whole_log(self) -> None:
+        lines = [
+            words.log_line(line, printed_at)
+            for one in await self._attempts()
+            for line, printed_at in zip_longest(one.lines, one.printed_at)
+        ]
+        for line in lines or ["It printed nothing."]:
+            self._log.push(line)
 
     async def _attempts(self) -> Any:
         return await attempt(lambda: self._connection.client.logs(self._endpoint, self._record.id)) or ()
 
     async def _show(self) -> None:
         record, runs = self._record, self._connection.rights.runs(self._endpoint)
-        self._badge.set_text(record.status)
-        self._badge.props(f"color={words.COLOURS.get(record.status, 'grey-7')}")
+        self._badge.set_text(record.status.replace("_", " ").lower())
+        self._badge.classes(replace=f"state text-{words.COLOURS.get(record.status, 'secondary')}")
         self._cancel.set_visibility(runs and not record.ended)
         self._retry.set_visibility(runs and record.status in ("FAILED", "TIMED_OUT"))
         self._progress.set_visibility(not record.ended)
@@ -225,4 +244,4 @@ class JobView:
 
     async def _do_retry(self) -> None:
         if await attempt(lambda: self._connection.client.retry(self._endpoint, self._record.id)):
-            ui.navigate.to(f"/jobs/{self._endpoint}/{self._record.id}")
+            ui.navigate.to(address_of(self._endpoint, self._record.id))

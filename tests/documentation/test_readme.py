@@ -46,7 +46,7 @@ SHOWN_BY = {
         "system/test_bills.py::test_bills_add_up_after_a_thousand_jobs_with_kills",
     ],
     "a page, and metrics for Prometheus": [
-        "system/test_page.py::test_the_link_signs_in_once_and_a_prompt_becomes_a_picture",
+        "system/page/test_playground.py::test_the_link_signs_in_once_and_a_prompt_becomes_a_picture",
         "system/test_prometheus.py::test_it_scrapes_evaluates_and_rings",
     ],
 }

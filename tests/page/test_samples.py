@@ -45,7 +45,15 @@ def test_the_openai_client_is_shown_where_a_prompt_makes_an_image(prompt: str, n
     assert repr(prompt) in found
     assert "'512x256'" in found
     assert "extra_body={'seed': 3}" in found
-    assert "OpenAI" not in samples(URL, "talking-video", {"prompt": "x", "audio": "y"})
+    assert f"base_url='{URL}/openai/v1'" in found
+    assert "model='text-to-image'" in found
+
+
+def test_the_openai_client_makes_a_film_of_an_image_and_a_sound() -> None:
+    job_input = {"prompt": "x", "image": "http://a/i.png", "audio": "http://a/v.wav", "size": "480p"}
+    ast.parse(found := samples(URL, "talking-video", job_input)["OpenAI"])
+    assert "extra_body={'input_reference': 'http://a/i.png', 'audio': 'http://a/v.wav'}" in found
+    assert "OpenAI" not in samples(URL, "e", {"audio": "y"})
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")

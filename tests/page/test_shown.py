@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client import AttemptLog, Health, JobRecord
+from stoker.client import AttemptLog, JobRecord
 from stoker.page.access.connections import Rights
 from stoker.page.content import words
+from stoker.page.content.rollout import rollout
 from stoker.page.content.timeline import timeline
 from stoker.page.views.billing import as_csv, by_day
-from stoker.page.views.endpoints import facts_of, worker_row
+from stoker.page.views.endpoint import times_of, worker_row
+from stoker.page.views.endpoints import facts_of
 from stoker.page.views.fleet import about, device_row, state_of
 from stoker.page.views.resources import KINDS, row_of
 
@@ -45,8 +47,10 @@ def test_sizes_costs_and_counts() -> None:
     assert (words.size(1536), words.size(None), words.size(1 << 40)) == ("1.5 KiB", "–", "1.0 TiB")
     assert words.cost_of({"cost": 0.02097152}) == "$0.020972"
     assert words.cost_of({"cost": "free"}) == ""
-    assert words.counted({"idle": 1, "running": 2, "other": 3}, "running", "idle") == "2 running, 1 idle"
-    assert words.counted({"idle": 0}) == "none"
+    assert (
+        words.counted({"idle": 1, "running": 2, "other": 3}, running="busy", idle="idle") == "2 busy, 1 idle"
+    )
+    assert words.counted({"idle": 0}, idle="idle") == "none"
     assert words.log_line("loading") == "loading"
     assert words.log_line("loading", 1_764_292_471_207) == "01:14:31 loading"
     assert words.log_line("loading", 1 << 70) == "– loading"
@@ -63,14 +67,42 @@ def test_a_timeline_tells_lost_attempts_before_the_last_one() -> None:
 
 
 def test_a_card_of_an_endpoint() -> None:
-    health = Health({"inQueue": 2, "inProgress": 0}, {"running": 1, "unhealthy": 1})
-    facts = dict(facts_of({"workersMax": 3, "version": 2, "computeType": "GPU"}, health))
-    assert facts["Queue"] == "2 inQueue"
+    health = {"jobs": {"inQueue": 2000, "inProgress": 0}, "workers": {"running": 1, "unhealthy": 1}}
+    facts = dict(facts_of({"workersMax": 3, "version": 2, "computeType": "GPU", "health": health}))
+    assert facts["Queue"] == "2,000 waiting"
     assert facts["Workers"] == "1 running, 1 unhealthy"
     assert facts["Bounds"] == "0 to 3"
-    assert facts_of({}, None) == (("State", "not known"),)
     worker = {"id": "w", "status": "THROTTLED", "reason": "no node has a free GPU", "version": 2}
-    assert worker_row(worker)["why"] == "no node has a free GPU"
+    row = worker_row(worker)
+    assert (row["state"], row["colour"], row["why"]) == ("throttled", "warning", "no node has a free GPU")
+
+
+def test_the_times_of_an_endpoint() -> None:
+    known = {"queueAgeMs": 1500, "costPerHr": 3.59, "jobs": 180, "failed": 1, "perMinute": 3.04}
+    times = dict(times_of({**known, "delayMs": {"p50": 210, "p95": 1900}}))
+    assert times == {
+        "Oldest waits": "1.5 s",
+        "Throughput": "3.04 a minute",
+        "Waited, p50 · p95": "210 ms · 1.9 s",
+        "Ran, p50 · p95": "–",
+        "Failed lately": "1 of 180",
+        "Costs": "$3.5900 an hour",
+    }
+
+
+def test_a_roll_out_is_shown_until_no_worker_of_an_earlier_version_is_left() -> None:
+    old, new = {"version": 1, "ready": 2, "others": 0}, {"version": 2, "ready": 1, "others": 1}
+    assert rollout(2, [new]) is None
+    assert rollout(2, []) is None
+    going = rollout(2, [old, new])
+    assert going is not None
+    assert (going.text, round(going.share, 2)) == (
+        "Version 2: 1 ready, 1 not yet; earlier versions: 2",
+        0.33,
+    )
+    begun = rollout(2, [old])
+    assert begun is not None
+    assert begun.share == 0
 
 
 def test_a_card_of_a_node() -> None:

@@ -27,6 +27,7 @@ from stoker.control.http.management.gate import Gate
 from stoker.control.http.management.operations import (
     audit,
     billing,
+    endpoint_now,
     endpoints,
     keys,
     nodes,
@@ -117,6 +118,7 @@ def routes() -> Routes:
     add_explorer(app, "/v1/openapi.json")
     app.include_router(templates.router)
     app.include_router(endpoints.router)
+    app.include_router(endpoint_now.router)
     app.include_router(volumes.router)
     app.include_router(pods.router)
     app.include_router(billing.router)

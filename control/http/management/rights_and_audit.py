@@ -32,7 +32,7 @@ OWN = "/self"
 """The path that every key may read: its own rights."""
 
 
-_OF_ENDPOINT = re.compile(r"/endpoints/([^/]+)/(?:health|workers/[^/]+/logs)")
+_OF_ENDPOINT = re.compile(r"/endpoints/([^/]+)/(?:health|statistics|workers/[^/]+/logs)")
 """The paths that keys may read that may look at the endpoint."""
 
 
@@ -71,8 +71,8 @@ class Audited:
             raise Unauthorized(f"this key may not {what} here; `stoker key create` makes one that may")
 
     def _is_of_endpoint(self, caller: Caller, path: str) -> bool:
-        """Returns whether the path is the health, or the log of a worker, of an endpoint that the key may
-        look at."""
+        """Returns whether the path is the health, the statistics, or the log of a worker, of an endpoint that
+        the key may look at."""
         named = _OF_ENDPOINT.fullmatch(path)
         endpoint = self._plane.endpoints.named(named[1]) if named else None
         if endpoint is None or caller.access.scope == "pod":

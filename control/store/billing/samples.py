@@ -54,6 +54,15 @@ def queue_sample(conn: Conn) -> dict[str, QueueSample]:
     return samples
 
 
+_OLDEST = ", ".join(f"({_waiting(_SINCE, rank, rank, '1', ':endpoint')})" for rank in range(4))
+
+
+def waiting_since(conn: Conn, endpoint: str) -> float | None:
+    """Returns since when the endpoint's job waits that waits longest; None where none waits."""
+    heads = conn.run(f"SELECT {_OLDEST}", {"endpoint": endpoint}).fetchone()
+    return min((head for head in heads if head is not None), default=None)
+
+
 _COUNT = f"""
 SELECT (SELECT COUNT(*) FROM ({_waiting("1", 0, 3, ":limit", ":endpoint")}) AS waiting),
        (SELECT COUNT(*) FROM (SELECT 1 {_HELD}

@@ -6,10 +6,11 @@ Sessions, leases and what becomes of a node's jobs are `store.nodes.leases`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
-from sqlalchemy import delete, exists, select, update
+from sqlalchemy import delete, exists, or_, select, tuple_, update
 from sqlalchemy.engine import Row
 
 from stoker.control.rules.job_states import JobState
@@ -39,10 +40,24 @@ class NodeRecord:
 _NODES = select(nodes, keys.c.revoked_at).select_from(nodes.outerjoin(keys, keys.c.id == nodes.c.credential))
 
 
-def list_nodes(conn: Conn, account: str) -> tuple[NodeRecord, ...]:
-    """Returns the account's nodes by name, then by id."""
-    rows = conn.execute(_NODES.where(nodes.c.account == account).order_by(nodes.c.name, nodes.c.id))
-    return tuple(map(_record, rows))
+def list_nodes(
+    conn: Conn,
+    account: str,
+    *,
+    wanted: Callable[[NodeRecord], bool] = lambda _: True,
+    search: str = "",
+    after: NodeRecord | None = None,
+    limit: int | None = None,
+) -> tuple[NodeRecord, ...]:
+    """Returns the account's nodes by name, then by id: those that are `wanted`, whose name or id contains
+    `search`, and that come after a node."""
+    asked = _NODES.where(nodes.c.account == account).order_by(nodes.c.name, nodes.c.id)
+    if search:
+        places = (column.icontains(search, autoescape=True) for column in (nodes.c.name, nodes.c.id))
+        asked = asked.where(or_(*places))
+    if after is not None:
+        asked = asked.where(tuple_(nodes.c.name, nodes.c.id) > tuple_(after.name, after.id))
+    return tuple(islice(filter(wanted, map(_record, conn.execute(asked))), limit))
 
 
 def get_node(conn: Conn, account: str, node: str) -> NodeRecord | None:

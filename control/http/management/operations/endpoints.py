@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
-from starlette.requests import Request
-from starlette.responses import Response
 
-from stoker.control.auth.while_valid import while_valid
-from stoker.control.errors import Unauthorized
-from stoker.control.http.calls.event_stream import EventAnswer, parse_event_id, render_log
-from stoker.control.http.calls.parameters import LastEvent
-from stoker.control.http.calls.settings import KEEPALIVE_S
-from stoker.control.http.calls.shapes import Health, WorkerLog
+from stoker.control.http.calls.shapes import Health
 from stoker.control.http.management.operations.avoided import AvoidedResponse, avoided_response
 from stoker.control.http.management.operations.caller import By, Managed, ThePlane
 from stoker.control.http.management.operations.pod_answers import PodResponse, env_response, worker_responses
@@ -27,20 +19,22 @@ from stoker.control.http.management.operations.shapes import (
     DELETES,
     LISTS,
     READS,
+    After,
     Changes,
+    Limit,
     Name,
     QuotaBody,
     RequestBody,
     ResponseBody,
     id_in_path,
-    refusals,
+    page_of,
 )
 from stoker.control.http.management.operations.templates import TemplateResponse, template_response
 from stoker.control.jobs import records
 from stoker.control.jobs.records import Record
+from stoker.control.plane import Plane
 from stoker.control.resources import ManagedResources, blueprint
 from stoker.control.resources.blueprint import INT
-from stoker.control.rules.access import Caller
 from stoker.control.rules.limits import (
     DEFAULT_EXECUTION_TIMEOUT_MS,
     DEFAULT_TTL_MS,
@@ -197,6 +191,7 @@ class EndpointResponse(ResponseBody):
     workers: Annotated[
         list[PodResponse] | None, Field(description="As pods. `env` holds references to secrets only.")
     ] = None
+    health: Annotated[Health | None, Field(description="With includeHealth: as `/health` answers.")] = None
     avoidedNodes: Annotated[
         list[AvoidedResponse] | None,
         Field(description="Where its workers did not start. Absent while every node may have them."),
@@ -299,19 +294,35 @@ EndpointId = Annotated[str, id_in_path("endpoint")]
 _Flag = Annotated[bool, Query()]
 
 
+async def counted(plane: Plane, endpoint: Endpoint) -> Record:
+    """Returns the counts of an endpoint's jobs, or of a load-balancing endpoint's requests."""
+    found = await plane.queries.health(endpoint)
+    if endpoint.type == LOAD_BALANCER:
+        found = plane.requests.counted(endpoint.id, found)
+    return records.health(found)
+
+
 async def _response(
-    managed: ManagedResources, endpoint: Endpoint, *, template: bool = False, workers: bool = False
+    managed: ManagedResources,
+    endpoint: Endpoint,
+    *,
+    template: bool = False,
+    workers: bool = False,
+    health: Plane | None = None,
 ) -> EndpointResponse:
+    """Returns the answer, with the counts of `health`, a plane, where they are wanted."""
     made_from = await managed.templates.of(endpoint) if template else None
-    responses = worker_responses(managed, endpoint) if workers else None
-    return endpoint_response(
+    answer = endpoint_response(
         endpoint,
         managed.catalog.data_centers(),
         on_cpus=managed.endpoints.on_cpus(endpoint),
         template=made_from,
-        workers=responses,
+        workers=worker_responses(managed, endpoint) if workers else None,
         avoided=managed.endpoints.avoided(endpoint),
     )
+    if health is not None:
+        answer.health = Health(**await counted(health, endpoint))  # type: ignore[typeddict-item]
+    return answer
 
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
@@ -324,69 +335,38 @@ async def create_endpoint(by: By, managed: Managed, body: EndpointCreateInput) -
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
 async def list_endpoints(
-    by: By, managed: Managed, includeTemplate: _Flag = False, includeWorkers: _Flag = False
+    by: By,
+    managed: Managed,
+    plane: ThePlane,
+    includeTemplate: _Flag = False,
+    includeWorkers: _Flag = False,
+    includeHealth: _Flag = False,
+    limit: Limit = None,
+    after: After = None,
 ) -> list[EndpointResponse]:
-    """Lists endpoints: those that were created, those of the configuration file, and hosted models."""
-    found = managed.endpoints.list(by.account)
-    return [await _response(managed, one, template=includeTemplate, workers=includeWorkers) for one in found]
+    """Lists endpoints: those that were created, those of the configuration file, and hosted models. With
+    `limit`, a page that has fewer is the last."""
+    answers, health = [], plane if includeHealth else None
+    for one in page_of(managed.endpoints.list(by.account), after, limit):
+        answer = _response(managed, one, template=includeTemplate, workers=includeWorkers, health=health)
+        answers.append(await answer)
+    return answers
 
 
 @router.get("/{endpointId}", responses=READS, response_model_exclude_none=True)
 async def get_endpoint(
     by: By,
     managed: Managed,
+    plane: ThePlane,
     endpointId: EndpointId,
     includeTemplate: _Flag = False,
     includeWorkers: _Flag = False,
+    includeHealth: _Flag = False,
 ) -> EndpointResponse:
     """Returns an endpoint."""
     found = managed.endpoints.get(by.account, endpointId)
-    return await _response(managed, found, template=includeTemplate, workers=includeWorkers)
-
-
-@router.get("/{endpointId}/health", responses=READS, response_model=Health)
-async def get_endpoint_health(by: By, plane: ThePlane, endpointId: EndpointId) -> Record:
-    """Returns the counts of an endpoint's jobs, or of a load-balancing endpoint's requests, and of its
-    workers. A key that may look at the endpoint may call this, too."""
-    endpoint = plane.endpoints.find(by.account, endpointId, of_queue=False)
-    found = await plane.queries.health(endpoint)
-    if endpoint.type == LOAD_BALANCER:
-        found = plane.requests.counted(endpoint.id, found)
-    return records.health(found)
-
-
-_EVENT = 'event: log\nid: 0-17\ndata: {"line":"listening on port 8000","printedAt":1764292474018}\n\n'
-_EVENTS = {"text/event-stream": {"schema": {"type": "string", "examples": [_EVENT]}}}
-_OF_LOG: dict[int | str, dict[str, Any]] = {**refusals(400, 404), 200: {"content": _EVENTS}}
-
-
-@router.get("/{endpointId}/workers/{workerId}/logs", responses=_OF_LOG, response_model=WorkerLog)
-async def get_worker_logs(
-    by: By,
-    plane: ThePlane,
-    request: Request,
-    endpointId: EndpointId,
-    workerId: Annotated[str, id_in_path("worker")],
-    follow: Annotated[bool, Query(description="Lines as they are printed, as events.")] = False,
-    last: LastEvent = None,
-) -> Response | Record:
-    """Returns the last lines, at most 100, that a worker of any kind of endpoint printed through all of its
-    processes. With `follow=true`, or with `Accept: text/event-stream`, the answer is a stream of events log,
-    skipped and end: what its node remembers first, then lines as they are printed, until the worker is gone;
-    `Last-Event-ID` takes it up where it broke off. A key that may look at the endpoint may call this, too."""
-    endpoint = plane.endpoints.find(by.account, endpointId, of_queue=False)
-
-    def may(caller: Caller) -> bool:
-        return caller.access.may(write=False, endpoint=endpoint.id)
-
-    if not may(by):
-        raise Unauthorized(f"this key may not look at endpoint {endpoint.id}, nor at what its workers print")
-    after, lines = parse_event_id(last), await plane.worker_logs.last(endpoint, workerId)
-    if not follow and "text/event-stream" not in request.headers.get("accept", ""):
-        return records.worker_log(workerId, lines)
-    events = plane.worker_logs.follow(endpoint, workerId, after)
-    valid = partial(while_valid, plane.callers, request.headers.get("authorization"), may)
-    return EventAnswer(events, KEEPALIVE_S, render_log, valid)
+    health = plane if includeHealth else None
+    return await _response(managed, found, template=includeTemplate, workers=includeWorkers, health=health)
 
 
 @router.patch("/{endpointId}", responses=CHANGES, response_model_exclude_none=True)

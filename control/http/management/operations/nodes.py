@@ -5,15 +5,23 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from stoker.control.http.management.operations.avoided import AvoidedResponse, avoided_response
 from stoker.control.http.management.operations.caller import By, Managed
-from stoker.control.http.management.operations.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
-from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
+from stoker.control.http.management.operations.shapes import (
+    DELETES,
+    LISTS,
+    READS,
+    After,
+    Limit,
+    ResponseBody,
+    id_in_path,
+)
+from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode, NodeFilter, State
 from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Way
 from stoker.control.rules.weights import HeldWeights, held_weights
@@ -129,7 +137,7 @@ class NodeResponse(ResponseBody):
     id: str
     name: str
     state: Annotated[
-        Literal["connected", "silent", "gone"],
+        State,
         Field(
             description="`silent`: its connection broke, and it may come back; `gone`: others got its jobs."
         ),
@@ -232,9 +240,18 @@ def _response(known: KnownNode) -> NodeResponse:
 
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
-async def list_nodes(by: By, managed: Managed) -> list[NodeResponse]:
-    """Lists nodes, those that are gone too."""
-    return [_response(known) for known in await managed.nodes.list(by.account)]
+async def list_nodes(
+    by: By,
+    managed: Managed,
+    state: Annotated[State | None, Query()] = None,
+    drained: Annotated[bool | None, Query()] = None,
+    search: Annotated[str, Query(max_length=191, description="A part of the name or of the id.")] = "",
+    limit: Limit = None,
+    after: After = None,
+) -> list[NodeResponse]:
+    """Lists nodes by their name, those that are gone too. With `limit`, a page that has fewer is the last."""
+    asked = NodeFilter(state, drained, search, after, limit)
+    return [_response(known) for known in await managed.nodes.list(by.account, asked)]
 
 
 @router.get("/{nodeId}", responses=READS, response_model_exclude_none=True)

@@ -8,18 +8,47 @@ are left out of answers.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol, TypeVar
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 from starlette.responses import Response
 
+from stoker.control.errors import BadRequest
 from stoker.control.resources.blueprint import ARGUMENT_MOST, ENV_NAME
 
 Name = Annotated[str, Field(max_length=191)]
 EnvName = Annotated[str, Field(pattern=ENV_NAME)]
 Argument = Annotated[str, Field(max_length=ARGUMENT_MOST)]
+
+
+Limit = Annotated[
+    int | None, Query(ge=1, le=1000, description="How many the answer may hold; all by default.")
+]
+After = Annotated[
+    str | None, Query(max_length=191, description="The id of the last one that was seen: what follows it.")
+]
+
+
+class _Listed(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+_L = TypeVar("_L", bound=_Listed)
+
+
+def page_of(listed: Sequence[_L], after: str | None, limit: int | None) -> Sequence[_L]:
+    """Returns the page of a list that is in memory. Raises BadRequest where `after` is in it no more."""
+    first = 0
+    if after is not None:
+        ids = [one.id for one in listed]
+        if after not in ids:
+            raise BadRequest(f"after must be an id in this list; got {after[:100]!r}: begin again without it")
+        first = ids.index(after) + 1
+    return listed[first : None if limit is None else first + limit]
 
 
 def id_in_path(what: str) -> Any:

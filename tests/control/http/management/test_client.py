@@ -44,6 +44,9 @@ async def test_what_is_made_is_changed_and_deleted(api: Managed) -> None:
             {"workersMax": 5},
             includeTemplate=True,
         )
+        e = await manage.endpoints.create({"templateId": image["id"], "workersMin": 0})
+        assert await manage.endpoints.workers(e["id"], status="IDLE", limit=5) == []
+        assert (await manage.endpoints.statistics(e["id"]))["jobs"] == 0
         await is_made_changed_and_deleted(
             manage.templates, {"name": "u", "imageName": IMAGE}, {"readme": "words"}
         )

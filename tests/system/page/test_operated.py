@@ -1,0 +1,94 @@
+"""Jobs, endpoints and nodes in a browser, as an operator sees them: what fails, and what is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.system.page.visitors import BROWSING, Visitor
+from tests.system.stack import HANDLERS, Stack
+
+pytestmark = BROWSING
+
+
+def test_a_running_job_is_cancelled_on_its_page(visitor: Visitor, stack: Stack) -> None:
+    job = stack.run("slow", {})
+    stack.in_progress("slow", job)
+    visitor.signs_in(stack.key)
+    page = visitor.opens(f"/jobs/slow/{job}")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
+
+
+def test_a_worker_that_crashes_is_shown_with_its_reason(visitor: Visitor, stack: Stack) -> None:
+    job = stack.run("dies", {})
+    stack.end_of("dies", job)
+    visitor.signs_in(stack.key)
+    page = visitor.opens(f"/jobs/dies/{job}")
+    expect(page.get_by_text("Failed", exact=True)).to_be_visible()
+    expect(page.get_by_text("SIGKILL").first).to_be_visible()
+    visitor.keeps("job")
+    page = visitor.opens("/endpoints/unlicensed")
+    expect(page.get_by_text("unhealthy", exact=True).first).to_be_visible()
+    row = page.get_by_role("row").filter(has_text="unhealthy")
+    expect(row).to_contain_text("no licence found")
+    row.get_by_role("button").click()
+    expect(page.get_by_role("log").get_by_text("no licence found").first).to_be_visible()
+
+
+def test_a_node_is_drained_resumed_killed_and_seen_again(visitor: Visitor, stack: Stack) -> None:
+    visitor.signs_in(stack.key)
+    page = visitor.opens("/fleet")
+    page.get_by_role("button", name="Drain").click()
+    expect(page.get_by_text("drained", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("connected", exact=True)).to_be_visible()
+    stack.kill("agent")
+    expect(page.get_by_text("silent", exact=True)).to_be_visible()
+    stack.start_agent()
+    expect(page.get_by_text("connected", exact=True)).to_be_visible()
+    page.get_by_label("Name or id").fill("nobody is called so")
+    expect(page.get_by_text("No host is so.")).to_be_visible()
+    page.get_by_label("Name or id").fill("")
+    expect(page.get_by_text("text-to-image").first).to_be_visible()
+    visitor.keeps("fleet")
+
+
+def test_an_endpoint_is_made_edited_and_its_roll_out_watched(
+    visitor: Visitor, stack: Stack, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    go.touch()
+    visitor.signs_in(stack.key)
+    page = visitor.opens("/resources?kind=Templates")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_label("Name", exact=True).fill("waits")
+    image = f"local:{HANDLERS / 'starting/waits_for_a_file.py'}:Handler"
+    page.get_by_label("Image name", exact=True).fill(image)
+    more = {"isServerless": True, "env": {"GO": str(go)}}
+    page.get_by_label("More fields, as JSON").fill(json.dumps(more))
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    visitor.opens("/endpoints")
+    page.get_by_role("button", name="Create an endpoint").click()
+    page.get_by_label("Name", exact=True).fill("waits")
+    page.get_by_role("combobox", name="Template").click()
+    page.get_by_role("option", name="waits").click()
+    page.get_by_label("More fields, as JSON").fill('{"workersMin": 1, "computeType": "CPU"}')
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page.get_by_text("idle", exact=True)).to_be_visible()
+    go.unlink()
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("More fields, as JSON").fill('{"vcpuCount": 1}')
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Version 2: 0 ready")).to_be_visible()
+    visitor.keeps("roll-out")
+    go.touch()
+    expect(page.get_by_text("Version 2: 0 ready")).to_be_hidden()
+    expect(page.get_by_role("row").filter(has_text="idle").get_by_role("cell").nth(2)).to_have_text("2")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Endpoints")).to_be_visible()
+    assert visitor.errors == []
