@@ -16,6 +16,7 @@ import socket
 from collections.abc import Iterator, Mapping
 
 import uvicorn
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,6 +25,8 @@ from starlette.routing import Route
 from stoker.agent.node import Agent
 from stoker.cli.errors import CliError
 
+LAG_EVERY_S = 1.0
+LAGS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 FREE_LEAST = 1 << 30
 """Bytes that the disk of the data folder must have free."""
 
@@ -50,10 +53,29 @@ def checks_of(agent: Agent) -> dict[str, str]:
     }
 
 
+class LoopLag:
+    """A histogram of how late the agent's loop wakes, which is measured while probes are served."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "stoker_agent_loop_lag_seconds",
+            "How late the agent's loop wakes.",
+            buckets=LAGS_S,
+            registry=self.registry,
+        )
+
+    async def watch(self) -> None:
+        """Measures until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_EVERY_S
+            await asyncio.sleep(LAG_EVERY_S)
+            self._seconds.observe(max(loop.time() - due, 0.0))
+
+
 def metrics_of(agent: Agent) -> bytes:
     """Returns the agent's metrics in Prometheus's text format."""
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
-
     registry = CollectorRegistry()
     build = Info("stoker_agent_build", "The version of this agent.", registry=registry)
     build.info({"version": agent.settings.agent_version})
@@ -77,6 +99,7 @@ def metrics_of(agent: Agent) -> bytes:
 
 async def serve_probes(agent: Agent, listener: socket.socket) -> None:
     """Serves until cancelled."""
+    lag = LoopLag()
 
     def answer(status: int, body: Mapping[str, object]) -> Response:
         return JSONResponse(body, status, headers={"Cache-Control": "no-store"})
@@ -90,7 +113,8 @@ async def serve_probes(agent: Agent, listener: socket.socket) -> None:
         return answer(200 if well else 503, {"status": "ready" if well else "not ready", "checks": checks})
 
     async def metrics(_: Request) -> Response:
-        return Response(metrics_of(agent), headers={"Cache-Control": "no-store"}, media_type="text/plain")
+        text = metrics_of(agent) + generate_latest(lag.registry)
+        return Response(text, headers={"Cache-Control": "no-store"}, media_type="text/plain")
 
     calls = {"/healthz": healthz, "/ready": ready, "/metrics": metrics}
     server = _Server(
@@ -103,9 +127,11 @@ async def serve_probes(agent: Agent, listener: socket.socket) -> None:
             server_header=False,
         )
     )
+    watching = asyncio.create_task(lag.watch(), name="lag of the loop")
     try:
         await server.serve([listener])
     finally:
+        watching.cancel()
         listener.close()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import stoker
+from stoker.cli.agent import probes
 from stoker.cli.agent.probes import probes_listener
 from stoker.cli.errors import CliError
 from tests.system.stack import START_S, Stack, queue_endpoint, until
@@ -57,11 +60,32 @@ def test_ready_while_there_is_a_session_and_metrics_of_what_is_here(stack: Stack
     assert found["stoker_agent_upload_failures_total",] == 0
     assert found["stoker_agent_build_info", stoker.__version__] == 1
     assert found["stoker_agent_disk_free_bytes",] > 0
+    assert "stoker_agent_loop_lag_seconds_count" in {name for name, *_ in found}
     stack.kill("control")
     until(lambda: ready() == (503, "there is no session with control"), START_S, "an outage", ready)
     assert get("/healthz").status_code == 200
     stack.start_control()
     until(lambda: ready() == (200, "ok"), START_S, "the session again", ready)
+
+
+async def test_a_loop_that_stands_still_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "LAG_EVERY_S", 0.0)
+    lag = probes.LoopLag()
+
+    def late() -> float | None:
+        above = lag.registry.get_sample_value("stoker_agent_loop_lag_seconds_bucket", {"le": "0.05"})
+        count = lag.registry.get_sample_value("stoker_agent_loop_lag_seconds_count")
+        return None if count is None or above is None else count - above
+
+    watching = asyncio.create_task(lag.watch())
+    await asyncio.sleep(0)
+    stands_still_s = time.monotonic() + 0.1
+    while time.monotonic() < stands_still_s:
+        pass
+    for _ in range(3):
+        await asyncio.sleep(0)
+    watching.cancel()
+    assert late()
 
 
 def test_a_wrong_address_is_a_sentence() -> None:
