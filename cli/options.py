@@ -45,12 +45,12 @@ def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source.name == "DEFAULT":
         url = dotenv.lookup("STOKER_URL", {}, Path.cwd()) or url
-    url = pasted.address("the service's address", url)
-    if in_the_clear(url):
-        text = f"stoker: warning: the API key goes to {url} in the clear; give an https address"
+    addresses = pasted.addresses("the service's address", url)
+    for address in filter(in_the_clear, addresses):
+        text = f"stoker: warning: the API key goes to {address} in the clear; give an https address"
         print(text, file=sys.stderr)
         warnings.simplefilter("ignore", KeyInTheClear)
-    return url
+    return ",".join(addresses)
 
 
 def _service_or_none(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
@@ -69,7 +69,14 @@ DataDir = Annotated[
         "--data-dir", envvar="STOKER_DATA_DIR", help="Folder for the database, keys, logs and objects."
     ),
 ]
-Url = Annotated[str, typer.Option(envvar="STOKER_URL", help="Address of the service.", callback=_service)]
+Url = Annotated[
+    str,
+    typer.Option(
+        envvar="STOKER_URL",
+        help="Address of the service; several with commas, of control and its standbys.",
+        callback=_service,
+    ),
+]
 KeyUrl = Annotated[
     str | None,
     typer.Option(

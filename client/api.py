@@ -34,8 +34,9 @@ T = TypeVar("T")
 
 
 class Client:
-    """The client of one service. `base_url` is the service's address without `/v2`. `api_key` is sent as a
-    bearer token; the warning `KeyInTheClear` says that others can read the key. The defaults are STOKER_URL
+    """The client of one service. `base_url` is the service's address without `/v2`; several with commas are
+    those of a control and its standbys, of which the one that can be reached is called. `api_key` is sent as
+    a bearer token; the warning `KeyInTheClear` says that others can read the key. The defaults are STOKER_URL
     and STOKER_API_KEY from the environment, else from `.env` in the current folder; the last default of the
     address is that of `stoker up`. `ca_file` is a PEM file of an authority to trust in addition to the public
     ones."""
@@ -52,9 +53,7 @@ class Client:
         sleep: Callable[[float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = httpx2.Client(
-            **httpx2_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
-        )
+        self._http = httpx2_adapter.service(base_url, api_key, timeout_s, ca_file).open(transport)
         self._resends = resends
         self._sleep = sleep or time.sleep
         self._clock = clock

@@ -47,9 +47,7 @@ class AsyncClient:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = httpx2.AsyncClient(
-            **httpx2_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
-        )
+        self._http = httpx2_adapter.service(base_url, api_key, timeout_s, ca_file).open_async(transport)
         self._resends = resends
         self._sleep = sleep
         self._clock = clock

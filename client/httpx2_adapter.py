@@ -7,6 +7,8 @@ import ipaddress
 import os
 import ssl
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +18,7 @@ import httpx2
 from stoker.client import dotenv, pasted
 from stoker.client.calls import Call, Reply
 from stoker.client.errors import ClientError, Unreachable
+from stoker.client.failover import AsyncFailover, Failover
 from stoker.client.following import SILENCE_S
 
 _SLACK_S = 15.0
@@ -25,28 +28,49 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 """The address that `stoker up` serves at."""
 
 
-def settings(
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service: its addresses, and the options of httpx2's client for it."""
+
+    bases: tuple[str, ...]
+    verify: bool | ssl.SSLContext
+    options: Mapping[str, Any]
+
+    def open(self, transport: httpx2.BaseTransport | None = None) -> httpx2.Client:
+        if len(self.bases) > 1:
+            inner = transport or httpx2.HTTPTransport(verify=self.verify, trust_env=False)
+            transport = Failover(self.bases, inner)
+        return httpx2.Client(**self.options, verify=self.verify, base_url=self.bases[0], transport=transport)
+
+    def open_async(self, transport: httpx2.AsyncBaseTransport | None = None) -> httpx2.AsyncClient:
+        if len(self.bases) > 1:
+            inner = transport or httpx2.AsyncHTTPTransport(verify=self.verify, trust_env=False)
+            transport = AsyncFailover(self.bases, inner)
+        return httpx2.AsyncClient(
+            **self.options, verify=self.verify, base_url=self.bases[0], transport=transport
+        )
+
+
+def service(
     base_url: str | None, api_key: str | None, timeout_s: float, ca_file: Path | str | None
-) -> dict[str, Any]:
+) -> Service:
+    """Returns the service of these settings, whose defaults come from the environment and `.env`. `base_url`
+    may name several addresses, with commas. Raises ClientError."""
     if base_url is None:
         base_url = dotenv.lookup("STOKER_URL", os.environ, Path.cwd()) or DEFAULT_URL
     if api_key is None:
         api_key = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
-    base_url, api_key = (
-        pasted.address("the service's address", base_url),
-        pasted.secret("the API key", api_key or ""),
-    )
-    if not api_key:
+    key = pasted.secret("the API key", api_key or "")
+    if not key:
         raise ClientError("no API key: give one, or set STOKER_API_KEY in the environment or in .env")
-    if in_the_clear(base_url):
-        warnings.warn(f"the API key goes to {base_url} in the clear: use https", KeyInTheClear, stacklevel=3)
-    return {
-        "verify": True if ca_file is None else _trusting(ca_file),
-        "base_url": base_url.rstrip("/").removesuffix("/v2") + "/",
-        "headers": {"Authorization": f"Bearer {api_key}"},
-        "timeout": timeout_s,
-        "trust_env": False,
-    }
+    addresses = pasted.addresses("the service's address", base_url)
+    for address in filter(in_the_clear, addresses):
+        warnings.warn(f"the API key goes to {address} in the clear: use https", KeyInTheClear, stacklevel=3)
+    return Service(
+        tuple(address.rstrip("/").removesuffix("/v2") + "/" for address in addresses),
+        True if ca_file is None else _trusting(ca_file),
+        {"headers": {"Authorization": f"Bearer {key}"}, "timeout": timeout_s, "trust_env": False},
+    )
 
 
 class KeyInTheClear(UserWarning):

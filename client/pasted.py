@@ -33,6 +33,11 @@ def secret(name: str, text: str) -> str:
     return found
 
 
+def addresses(name: str, text: str) -> tuple[str, ...]:
+    """Returns the cleaned addresses, which commas separate; at least one."""
+    return tuple(address(name, one) for one in text.split(",") if cleaned(one)) or (cleaned(text),)
+
+
 def address(name: str, text: str) -> str:
     """Returns the cleaned address of a service. Raises ClientError for a password in it, which would be sent
     in place of the API key."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx2
 import typer
 
 from stoker.cli.access import RESENDS, ca_file, client_errors
@@ -124,7 +123,7 @@ class _App:
     ) -> _App:
         stoker = await stack.enter_async_context(_client(found))
         http = await stack.enter_async_context(
-            httpx2.AsyncClient(**httpx2_adapter.settings(found.url, found.key, 10.0, ca_file()))
+            httpx2_adapter.service(found.url, found.key, 10.0, ca_file()).open_async()
         )
         provisioning = Provisioning(stoker, options.data_dir, display.say)
         await provisioning.start()

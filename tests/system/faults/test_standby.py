@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,8 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from stoker.client import Client
 from tests.kept_port import kept_port
-from tests.system.stack import START_S, Stack, queue_endpoint, running, until
+from tests.system.stack import SOURCE, START_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("echo", "outputs/echo.py")
 AROUND = 20
@@ -89,7 +93,7 @@ def test_a_standby_takes_over_from_a_killed_control_and_loses_nothing(
 
 
 @pytest.mark.slow
-def test_an_agent_follows_to_a_standby_at_another_address(tmp_path: Path) -> None:
+def test_agent_and_clients_follow_to_a_standby_at_another_address(tmp_path: Path) -> None:
     stack = Stack(tmp_path, ENDPOINT)
     with kept_port() as http, kept_port() as grpc:
         try:
@@ -99,10 +103,22 @@ def test_an_agent_follows_to_a_standby_at_another_address(tmp_path: Path) -> Non
             stack.more_controls = [f"127.0.0.1:{ports[1]}"]
             stack.start_agent()
             assert stack.runsync("echo", {"n": 1})["output"] == {"n": 1}
-            stack.kill("control")
-            stack.standby_leads()
+            addresses = f"{stack.facts['http']},http://127.0.0.1:{ports[0]}"
+            with Client(addresses, stack.key) as client:
+                before = client.runsync("echo", {"n": 2})
+                stack.kill("control")
+                stack.standby_leads()
+                assert client.status("echo", before.id).output == {"n": 2}
+                assert client.runsync("echo", {"n": 3}).output == {"n": 3}
+            listed = subprocess.run(
+                [sys.executable, "-P", "-m", "stoker.cli", "job", "list", "echo", "--url", addresses],
+                env={**os.environ, "PYTHONPATH": str(SOURCE), "STOKER_API_KEY": stack.key},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert before.id in listed.stdout
             assert stack.facts["grpc"] == stack.more_controls[0]
-            assert stack.runsync("echo", {"n": 2})["output"] == {"n": 2}
             assert "trying the next address of control" in stack.log("agent")
         finally:
             stack.stop()
