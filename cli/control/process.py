@@ -385,17 +385,22 @@ async def _running(running: Coroutine[Any, Any, None], name: str, stop: asyncio.
 
 
 async def _watched(store: Store, plane: Plane) -> None:
-    """Measures the loop's lag, and watches the database file: raises StoreError."""
-    lag = asyncio.create_task(plane.events.watch_lag(), name="lag of the loop")
+    """Measures the loop's lag, keeps the lead of the database and watches it: raises StoreError."""
+    beside = [
+        asyncio.create_task(plane.events.watch_lag(), name="lag of the loop"),
+        asyncio.create_task(store.database.keep_lead(), name="lead of the database"),
+    ]
     try:
         await _watch_database(store)
     finally:
-        lag.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
 
 
 async def _watch_database(store: Store) -> None:
-    """Raises StoreError once the database file has been deleted or replaced: nothing that control goes on
-    to store would be found at the next start."""
+    """Raises StoreError once the database file was deleted or replaced, as nothing that control goes on to
+    store would be found at the next start, or once another control has the lead."""
     while True:
         lost = store.database.lost()
         if lost is not None:

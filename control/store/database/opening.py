@@ -76,6 +76,12 @@ class Database(Protocol):
 
     def in_transaction(self, raw: Any) -> bool: ...
 
+    def lead(self, raw: Any) -> None:
+        """Takes the lead of the database, for the control whose writing connection this is."""
+
+    async def keep_lead(self) -> None:
+        """Shows that this control is alive, until cancelled or until the lead is lost."""
+
     def lost(self) -> str | None:
         """Returns why what is stored now would not be found at the next start, if so."""
 
@@ -224,6 +230,8 @@ def open_store(
     try:
         store = Store(database, secrets)
         _check(store, now, tables)
+        if alone:
+            database.lead(store.writer.raw)
     except BaseException as error:
         if store is not None:
             store.close()

@@ -1,8 +1,9 @@
 """The store in PostgreSQL: how it is reached, who may write it, and what its failures mean.
 
 One control per database for now: the connection that writes holds an advisory lock for as long as it lives,
-and a second control is refused, or waits for the lock as a standby (`writer_lock`). The lock belongs to the
-session, so this must be PostgreSQL itself, or a pooler that gives whole sessions.
+and a second control is refused, or waits for the lock as a standby (`writer_lock`), which takes it from a
+control that stands still (`leadership`). The lock belongs to the session, so this must be PostgreSQL itself, or
+a pooler that gives whole sessions.
 
 A dead server must not hold anybody up: connecting, waiting for a lock and a single statement are bounded
 here, a silent peer is given up by TCP on both sides. What the URL itself says (`connect_timeout`, `sslmode`,
@@ -23,7 +24,8 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrDumperUnknown
 from sqlalchemy.pool import NullPool
 
-from stoker.control.store.database.postgres_failures import DatabaseInUse
+from stoker.control.store.database import leadership
+from stoker.control.store.database.postgres_failures import WRITER, DatabaseInUse
 from stoker.control.store.database.statements import POSTGRESQL
 from stoker.control.store.tables import schema
 
@@ -31,9 +33,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
 """How long a new control waits for the lock: the server may not have noticed yet that the last one died."""
-
-WRITER = 0x53746F6B6572  # "Stoker" in ASCII
-"""The number of the lock that the connection which writes holds."""
 
 _TABLES = WRITER + 1
 _DEFAULTS = {
@@ -103,6 +102,8 @@ class PostgresDatabase:
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **parameters})
         self._patience_s = PATIENCE_S
         self._warned = False
+        self._term: int | None = None
+        self._lost: str | None = None
         self._engine = sqlalchemy.create_engine(
             "postgresql+psycopg://",
             creator=self._connected,
@@ -158,6 +159,21 @@ class PostgresDatabase:
             raise DatabaseInUse("another control works on it") from None
         self._patience_s = 0.5
         raw.execute("SET lock_timeout = '5s'")
+        if self._term is not None:
+            if leadership.found_term(raw) != self._term:
+                self._lose()
+                raise DatabaseInUse("another control has taken it over")
+            leadership.hold(raw, self._term)
+
+    def lead(self, raw: psycopg.Connection[Any]) -> None:
+        self._term = leadership.take(raw)
+
+    async def keep_lead(self) -> None:
+        if self._term is not None:
+            await leadership.count(self.conninfo, self._term, self._lose)
+
+    def _lose(self) -> None:
+        self._lost = f"another control has taken over the database {self.name}"
 
     def executor(self, raw: Any) -> Any:
         """Returns the function that runs one statement. Its bytes come as they are, not as hexadecimal
@@ -183,8 +199,8 @@ class PostgresDatabase:
         return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
 
     def lost(self) -> str | None:
-        """Returns None: a server keeps its own files."""
-        return None
+        """Returns that another control has taken the lead, which ends this one's."""
+        return self._lost
 
     def message(self, error: Exception) -> str:
         """Returns the server's message, on one line."""

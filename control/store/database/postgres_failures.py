@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, TypeGuard
 if TYPE_CHECKING:
     import psycopg
 
+WRITER = 0x53746F6B6572  # "Stoker" in ASCII
+"""The number of the lock that the connection which writes holds."""
+
 SCHEMES = ("postgresql://", "postgres://")
 
 AGAIN = frozenset({"40001", "40P01"})

@@ -94,6 +94,12 @@ class SqliteFile:
         """Returns whether a transaction is open: a full disk may have ended it."""
         return bool(raw.in_transaction)
 
+    def lead(self, raw: sqlite3.Connection) -> None:
+        """Does nothing: the lock of the data folder is the lead, and its holder cannot be ended from here."""
+
+    async def keep_lead(self) -> None:
+        """Returns at once."""
+
     def lost(self) -> str | None:
         """Returns that the file was deleted or replaced: SQLite goes on writing to one without a name."""
         if self._opened is None:

@@ -1,7 +1,7 @@
 """A standby's wait for the database of another control: for the lock that the writing connection holds.
 
 The wait is shared: of several standbys none is in the way of another, and the one that opens the database
-first has it. Nothing is taken from a control that lives.
+first has it. Nothing is taken from a control that counts its lead (`leadership`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any
 
 import psycopg
 
+from stoker.control.store.database import leadership
 from stoker.control.store.database.opening import StoreError
-from stoker.control.store.database.postgres import WRITER, PostgresDatabase
+from stoker.control.store.database.postgres import PostgresDatabase
+from stoker.control.store.database.postgres_failures import WRITER
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """The pause after which a server that is away is tried again."""
 
-ROUND_S = 10
-"""How long one statement waits for the lock: meanwhile, the server may not remove old rows of any table."""
+ROUND_S = 1
+"""How long one statement waits for the lock; the count of the control's lead is looked at between two."""
 
 _ROUND = f"SET lock_timeout = '{ROUND_S}s'; SET statement_timeout = '{2 * ROUND_S}s'"
 
@@ -45,8 +47,7 @@ async def wait_until_free(url: str) -> bool:
                     )
                     held = True
                 await raw.execute(_ROUND)
-                while not await _was_freed(raw):
-                    pass
+                await _wait_or_take_over(raw, database.name)
                 return True
         except psycopg.OperationalError as error:
             if not held:
@@ -58,6 +59,19 @@ async def wait_until_free(url: str) -> bool:
                 )
                 away = True
         await asyncio.sleep(RETRY_S)
+
+
+async def _wait_or_take_over(raw: psycopg.AsyncConnection[Any], name: str) -> None:
+    """Waits for the lock. Ends the sessions of a control that stands still."""
+    watch, clock = leadership.Watch(), asyncio.get_running_loop().time
+    while not await _was_freed(raw):
+        lead = await leadership.look(raw)
+        if watch.stands_still(lead, clock()):
+            log.warning(
+                "the control that works on the database %s has stood still for %.0f s; taking over",
+                *(name, leadership.STILL_S),
+            )
+            await leadership.end_sessions(raw, lead)
 
 
 async def _is_free(raw: psycopg.AsyncConnection[Any]) -> bool:

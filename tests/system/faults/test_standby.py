@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -90,6 +92,38 @@ def test_a_standby_takes_over_from_a_killed_control_and_loses_nothing(
         assert done["inQueue"] == done["inProgress"] == done["failed"] == 0
         log = stack.log("standby")
         assert log.count("another control is running on") == log.count("this standby takes over") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_a_control_that_stands_still_is_replaced_and_ends_when_it_goes_on(tmp_path: Path, url: str) -> None:
+    """The standby has a data folder of its own, as on another host; agents and callers find it."""
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    stack = Stack(tmp_path, ENDPOINT, database=url)
+    with kept_port() as http, kept_port() as grpc:
+        try:
+            stack.start_control()
+            ports = [str(held.getsockname()[1]) for held in (http, grpc)]
+            shutil.copy(tmp_path / "data" / "secret.key", other)
+            stack.start_standby("--port", ports[0], "--grpc-port", ports[1], "--data-dir", str(other))
+            stack.more_controls = [f"127.0.0.1:{ports[1]}"]
+            stack.start_agent()
+            done = [stack.runsync("echo", {"n": n})["id"] for n in range(AROUND)]
+            stopped = stack.control
+            stopped.send_signal(signal.SIGSTOP)
+            stack.standby_leads()
+            assert "has stood still for 10 s; taking over" in stack.log("standby")
+            assert stack.runsync("echo", {"n": -1})["output"] == {"n": -1}
+            stopped.send_signal(signal.SIGCONT)
+            assert stopped.wait(60) == 1
+            assert "another control has taken over the database" in stack.log("control")
+            for n, job in enumerate(done):
+                assert stack.status("echo", job)["output"] == {"n": n}
+            assert stack.runsync("echo", {"n": -2})["output"] == {"n": -2}
+            assert stack.health("echo")["jobs"]["completed"] == AROUND + 2
+        finally:
+            stack.stop()
 
 
 @pytest.mark.slow
