@@ -1,5 +1,5 @@
-"""The health of a container of the compose file: `healthy.py URL [CERTIFICATE]` ends with 0 where the URL answers
-200. A control that waits as a standby listens at no port; while it lives it is healthy, too."""
+"""The health of a container of the compose file: `healthy.py URL [CERTIFICATE]` ends with 0 where the URL
+answers 200. A control that waits as a standby listens at no port; while it lives it is healthy, too."""
 
 from __future__ import annotations
 

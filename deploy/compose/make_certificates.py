@@ -1,5 +1,6 @@
-"""A certificate that is its own authority: `make_certificates.py FOLDER NAME…` writes cert.pem and key.pem, once. The
-key belongs to the user of control's image."""
+"""A certificate that is its own authority: `make_certificates.py FOLDER NAME…` writes cert.pem and key.pem.
+The key belongs to the user of control's image. Where they are there, nothing is written.
+"""
 
 from __future__ import annotations
 
