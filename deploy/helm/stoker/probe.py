@@ -1,7 +1,7 @@
 """The probe of a pod of control: `probe.py /ready [--label]` ends with 0 where control answers 200, or waits.
 
-A control that waits as a standby listens at no port. With --label, the pod's label `stoker/role` says which of the
-two it is: the service sends callers and agents to the pod that serves. The label is written when it changes.
+A control that waits as a standby listens at no port. With --label, the pod's label `stoker/role` says which
+of the two it is: the service sends callers and agents to the pod that serves. It is written when it changes.
 """
 
 from __future__ import annotations
