@@ -30,6 +30,7 @@ from stoker.cli.options import (
     config_file,
     examples,
 )
+from stoker.client import dotenv
 from stoker.outbound.run_in_thread import run_in_thread
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def doctor(
     from stoker.cli.tables import show
 
     doors = tuple(filter(None, (control or "").split(",")))
-    urls = (url,) if url else () if doors else (URL,)
+    named = url or dotenv.lookup("STOKER_URL", {}, Path.cwd())
+    urls = (named,) if named else () if doors else (URL,)
     asked = Asked(urls, doors, data_dir.absolute(), config_file(config), tls_ca, tls_cert, tls_key)
     found = findings(asyncio.run(_facts(asked)))
     records = [
