@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,9 +45,11 @@ def doctor(
     from stoker.cli.doctor.checkup import Asked, gather_facts
     from stoker.cli.doctor.findings import failed, findings
     from stoker.cli.tables import show
+    from stoker.client import dotenv
 
     doors = tuple(filter(None, (control or "").split(",")))
-    urls = (url,) if url else () if doors else (URL,)
+    named = url or dotenv.lookup("STOKER_URL", {}, Path.cwd())
+    urls = (named,) if named else () if doors else (URL,)
     asked = Asked(urls, doors, data_dir.absolute(), config_file(config), tls_ca, tls_cert, tls_key)
     found = findings(asyncio.run(gather_facts(asked)))
     records = [

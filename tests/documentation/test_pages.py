@@ -13,10 +13,10 @@ from tests.documentation.command_lines import ROOT
 from tests.documentation.page_checks import faults
 from tests.documentation.pages import Block, Page
 
-PAGES = [*sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"}), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"}), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_is_right(path: Path, tmp_path: Path) -> None:
     assert faults(Page.read(path), tmp_path) == []
 

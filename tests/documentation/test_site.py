@@ -40,7 +40,9 @@ def test_every_page_has_a_place() -> None:
         return [page for child in children for page in pages(child)]  # type: ignore[union-attr]
 
     listed = pages(SITE["nav"])
-    assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    assert sorted(listed) == sorted(
+        str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")
+    )
 
 
 @pytest.mark.parametrize("module", sorted(PUBLIC))
@@ -66,7 +68,7 @@ def test_the_site_is_built_without_a_fault_and_loads_nothing_from_elsewhere(tmp_
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     built = tmp_path / SITE["site_dir"]
-    pages = {path.name: path.read_text(encoding="utf-8") for path in built.glob("*.html")}
+    pages = {path.name: path.read_text(encoding="utf-8") for path in built.rglob("*.html")}
     loaded = re.compile(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=\"?https?://[^\" >]+")
     assert {name: found for name, page in pages.items() if (found := loaded.findall(page))} == {}
     for module, names in PUBLIC.items():

@@ -75,7 +75,7 @@ async def test_credentials_port_and_objects_stay(tmp_path: Path) -> None:
 
 
 async def test_new_credentials_end_urls_and_keep_objects(tmp_path: Path) -> None:
-    """The file is deleted while nothing runs, as docs/operations.md says."""
+    """The file is deleted while nothing runs, as docs/operations/rotate.md says."""
     async with LocalS3(tmp_path) as first:
         with ObjectStore(first.config) as store:
             store.put_bytes("e/k", b"kept", "text/plain")

@@ -14,19 +14,20 @@ import pytest
 
 from stoker import __version__
 from tests.certificates import make_certificate
+from tests.nvml_stand_in import Driver, build
 from tests.system.faults.small_disk import small_disk
 from tests.system.stack import SOURCE, START_S, Stack
 
 pytestmark = pytest.mark.slow
 
 
-def doctor(stack: Stack, *options: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+def doctor(stack: Stack, *options: str, **variables: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
     """The exit status, and by check what was found: level and sentence."""
     command = [sys.executable, "-P", "-m", "stoker.cli", "doctor", "--json", *options]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
     ended = subprocess.run(
         command,
-        env={**environ, "PYTHONPATH": str(SOURCE), "STOKER_API_KEY": stack.key},
+        env={**environ, "PYTHONPATH": str(SOURCE), "STOKER_API_KEY": stack.key, **variables},
         cwd=stack.folder,
         capture_output=True,
         text=True,
@@ -91,3 +92,24 @@ def test_a_certificate_that_has_ended(tmp_path: Path) -> None:
     assert "certificate has expired" in found["control"][0][1]
     assert "certificate has expired" in found["control"][1][1]
     assert status == 1
+
+
+@pytest.mark.parametrize(
+    ("built_for", "expected"),
+    [
+        ("None", ("failed", "torch 2.13.0 is built for the CPU, and a GPU is here")),
+        ("'99.1'", ("failed", "torch 2.13.0 is built for CUDA 99.1, the driver has ")),
+        ("'1.0'", ("ok", "torch 2.13.0 is built for CUDA 1.0, the driver has ")),
+    ],
+)
+def test_gpus_and_a_torch(tmp_path: Path, built_for: str, expected: tuple[str, str]) -> None:
+    """Stand-ins for the driver and for the file in which torch says what it is."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.13.0'\ncuda = {built_for}\n")
+    driver = Driver(build(tmp_path), tmp_path / "state")
+    variables = {**driver.environment, "PYTHONPATH": f"{tmp_path}:{SOURCE}"}
+    _, found = doctor(Stack(tmp_path), **variables)
+    assert found["driver"][0][0] == "ok", found["driver"]
+    level, sentence = found["cuda"][0]
+    assert (level, sentence[: len(expected[1])]) == expected

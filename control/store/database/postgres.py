@@ -2,8 +2,8 @@
 
 One control per database for now: the connection that writes holds an advisory lock for as long as it lives,
 and a second control is refused, or waits for the lock as a standby (`writer_lock`), which takes it from a
-control that stands still (`leadership`). The lock belongs to the session, so this must be PostgreSQL itself, or
-a pooler that gives whole sessions.
+control that stands still (`leadership`). The lock belongs to the session, so this must be PostgreSQL itself,
+or a pooler that gives whole sessions.
 
 A dead server must not hold anybody up: connecting, waiting for a lock and a single statement are bounded
 here, a silent peer is given up by TCP on both sides. What the URL itself says (`connect_timeout`, `sslmode`,

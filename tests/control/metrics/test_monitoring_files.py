@@ -15,6 +15,7 @@ from stoker.cli.agent.probes import metrics_of
 from stoker.control.rules.types import Cost
 from stoker.wire.messages import Device, DeviceSample, StartStage
 from tests.control.plane_world import story, world
+from tests.documentation.pages import Page
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "monitoring"
@@ -76,7 +77,7 @@ async def test_every_name_is_scraped() -> None:
 
 @story
 async def test_every_metric_is_in_the_docs() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operations" / "graphs.md").read_text(encoding="utf-8")
     names = {name for name in TYPE.findall(await scraped()) if not name.endswith("_created")}
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
@@ -87,9 +88,16 @@ def test_every_expression_is_balanced(expression: str) -> None:
         assert expression.count(opens) == expression.count(closes)
 
 
-def test_every_alert_has_a_paragraph() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    assert [rule["alert"] for rule in alerts() if f"`{rule['alert']}`" not in page] == []
+def test_every_alert_names_its_section() -> None:
+    for rule in alerts():
+        page, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert anchor == rule["alert"].lower()
+        assert anchor in Page.read(ROOT / page).anchors()
+
+
+def test_every_graph_is_explained() -> None:
+    page = (ROOT / "docs" / "operations" / "graphs.md").read_text(encoding="utf-8")
+    assert [panel["title"] for panel in panels() if panel["title"] not in page] == []
 
 
 def test_no_two_panels_lie_on_each_other() -> None:
