@@ -14,7 +14,6 @@ from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.operations.templates import MountPath
 from stoker.control.http.management.v2.bound_templates import template_fields
 from stoker.control.http.management.v2.container import changed_mount, container_fields, mount_fields
-from stoker.control.http.management.v2.paging import page
 from stoker.control.http.management.v2.pod_records import PodAction, PodList, PodRecord, actions, pod_record
 from stoker.control.http.management.v2.shapes import (
     CHANGES,
@@ -30,12 +29,13 @@ from stoker.control.http.management.v2.shapes import (
     Image,
     Name,
     Page,
-    Pagination,
+    PersistentMount,
     Port,
     Registry,
     Text,
     Unquoted,
     id_in_path,
+    paged,
     refusals,
 )
 from stoker.control.resources.blueprint import INT
@@ -75,11 +75,6 @@ class Gpu(CudaBounds):
     count: Count = 1
     minRamPerGpu: Annotated[int, Field(ge=1, le=INT, description=_ACCEPTED)] = 8
     minVcpuCountPerGpu: Annotated[int, Field(ge=1, le=INT, description=_ACCEPTED)] = 2
-
-
-class PersistentMount(Body):
-    size: Annotated[int, Field(ge=10, le=1_000_000, description="In GB.")]
-    path: MountPath
 
 
 class NetworkMount(Body):
@@ -188,12 +183,9 @@ def _cpu(cpu: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
 async def list_pods(by: By, managed: Managed, query: Page) -> PodList:
     """Lists pods, the oldest first."""
     found = await managed.pods.list(by.account, PodFilter())
-    part, cursor = page(found, lambda one: one.pod.id, query.cursor, query.limit)
+    part, pagination = paged(found, lambda one: one.pod.id, query)
     now = managed.clock()
-    return PodList(
-        pods=[pod_record(one, now) for one in part],
-        pagination=Pagination(hasNextPage=cursor is not None, nextCursor=cursor),
-    )
+    return PodList(pods=[pod_record(one, now) for one in part], pagination=pagination)
 
 
 @router.post("", **CREATES, response_model_exclude_unset=True)

@@ -5,7 +5,8 @@ A body's unknown field is refused, and so is text instead of a number. Unknown q
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
 from fastapi import Path, Query
@@ -13,7 +14,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from stoker.control.http.management.operations.shapes import Argument, EnvName
-from stoker.control.http.management.v2.paging import MOST
+from stoker.control.http.management.operations.templates import MountPath
+from stoker.control.http.management.v2.paging import MOST, page
+
+T = TypeVar("T")
 
 Name = Annotated[str, Field(min_length=1, max_length=191)]
 Text = Annotated[str, Field(max_length=255)]
@@ -46,6 +50,11 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class PersistentMount(Body):
+    size: Annotated[int, Field(ge=10, le=1_000_000, description="In GB.")]
+    path: MountPath
+
+
 class Record(BaseModel):
     """A record that is answered."""
 
@@ -65,6 +74,13 @@ class PageQuery(BaseModel):
 
 
 Page = Annotated[PageQuery, Query()]
+
+
+def paged(records: Sequence[T], key: Callable[[T], str], query: PageQuery) -> tuple[Sequence[T], Pagination]:
+    """Returns the records of the page that is asked for, and what the list says of it. Raises
+    Unprocessable."""
+    part, cursor = page(records, key, query.cursor, query.limit)
+    return part, Pagination(hasNextPage=cursor is not None, nextCursor=cursor)
 
 
 class Problem(Record):
