@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from stoker.control import store
-from stoker.control.resources.endpoints import EndpointWorker
+from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.types import Endpoint

@@ -41,6 +41,8 @@ UNVERSIONED = frozenset(
         "flashboot",
         "idleTimeout",
         "name",
+        "priorityFlashboot",
+        "queueDelay",
         "quota",
         "scalerType",
         "scalerValue",

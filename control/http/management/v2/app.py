@@ -22,7 +22,15 @@ from starlette.types import Scope
 
 from stoker.control.errors import BadRequest, ControlError
 from stoker.control.http.calls.answers import methods_at
-from stoker.control.http.management.v2 import pods, problems, registries, templates, unserved, volumes
+from stoker.control.http.management.v2 import (
+    pods,
+    problems,
+    registries,
+    serverless,
+    templates,
+    unserved,
+    volumes,
+)
 from stoker.control.http.management.v2.container import OF_ENDPOINT, OF_POD, in_words_of
 from stoker.control.http.management.v2.shapes import Problem
 
@@ -80,7 +88,7 @@ def routes() -> Routes:
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
-    for module in (pods, templates, registries, volumes, unserved):
+    for module in (pods, serverless, templates, registries, volumes, unserved):
         app.include_router(module.router)
     app.add_exception_handler(ControlError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
