@@ -48,6 +48,10 @@ class Billing:
         cpu = pod.body.compute == "CPU"
         return hourly(self._prices, CPU if cpu else pod.gpu_type, 1 if cpu else pod.body.gpu_count)
 
+    def device_hour(self, device_type: str) -> int | None:
+        """Returns the price of one device of a type for an hour, or None if none is set."""
+        return hourly(self._prices, device_type, 1) or None
+
     def worker_hour(self, worker: EndpointWorker, endpoint: Endpoint) -> int | None:
         """Returns the price of an endpoint's worker for an hour, by the part of each device that it takes."""
         device = worker.gpus[0] if worker.gpus else CPU

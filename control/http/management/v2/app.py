@@ -23,6 +23,9 @@ from starlette.types import Scope
 from stoker.control.errors import BadRequest, ControlError
 from stoker.control.http.calls.answers import methods_at
 from stoker.control.http.management.v2 import (
+    account,
+    billing,
+    catalog,
     pods,
     problems,
     registries,
@@ -38,6 +41,8 @@ VERSION = "2.0.0"
 """The version of the interface's description, not of Stoker."""
 
 PREFIX = "/v2"
+
+_KINDS = (pods, serverless, templates, registries, volumes, catalog, account, billing, unserved)
 
 _ABOUT = (
     "The resources of /v1 in the field's second shape: what is made here is there, and the other way round."
@@ -88,7 +93,7 @@ def routes() -> Routes:
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
-    for module in (pods, serverless, templates, registries, volumes, unserved):
+    for module in _KINDS:
         app.include_router(module.router)
     app.add_exception_handler(ControlError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from stoker.control.errors import BadRequest, Conflict, Forbidden
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.operations.templates import MountPath
-from stoker.control.http.management.v2.bound_templates import template_fields
+from stoker.control.http.management.v2.account import ssh_env
 from stoker.control.http.management.v2.container import changed_mount, container_fields, mount_fields
 from stoker.control.http.management.v2.pod_records import PodAction, PodList, PodRecord, actions, pod_record
 from stoker.control.http.management.v2.shapes import (
@@ -38,6 +38,7 @@ from stoker.control.http.management.v2.shapes import (
     paged,
     refusals,
 )
+from stoker.control.http.management.v2.templates import template_fields
 from stoker.control.resources.blueprint import INT
 from stoker.control.resources.pod_fields import ENV_MOST
 from stoker.control.resources.pod_views import PodFilter, PodView
@@ -194,6 +195,8 @@ async def create_pod(by: By, managed: Managed, body: PodCreate) -> PodRecord:
     fields = wanted_pod(body.model_dump(exclude_unset=True))
     if body.templateId:
         await template_fields(managed, by.account, body.templateId, serverless=False)
+    if body.startSsh:
+        fields["env"] = {**ssh_env(managed, by.account), **fields.get("env", {})}
     return pod_record(await managed.pods.create(by.account, fields), managed.clock())
 
 

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from stoker.control.errors import BadRequest
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.operations.endpoints import EndpointCreateInput
-from stoker.control.http.management.v2.bound_templates import template_fields
 from stoker.control.http.management.v2.container import container_fields
 from stoker.control.http.management.v2.endpoint_bodies import (
     EndpointChange,
@@ -41,7 +40,7 @@ from stoker.control.http.management.v2.shapes import (
     id_in_path,
     paged,
 )
-from stoker.control.http.management.v2.templates import new_template
+from stoker.control.http.management.v2.templates import new_template, template_fields
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.templates import TemplateFilter
 from stoker.control.rules.types import Endpoint, Template

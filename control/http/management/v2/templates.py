@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
+from stoker.control.errors import Unprocessable
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.operations.templates import TemplateCreateInput
 from stoker.control.http.management.v2.container import (
@@ -40,6 +41,7 @@ from stoker.control.http.management.v2.shapes import (
     id_in_path,
     paged,
 )
+from stoker.control.resources import ManagedResources
 from stoker.control.resources.templates import TemplateFilter
 from stoker.control.rules.types import Template
 
@@ -150,6 +152,21 @@ def template_record(template: Template) -> TemplateRecord:
         category=fields["category"],
         **{name: fields.get(name, default) for name, default in _DEFAULTS.items()},
     )
+
+
+async def template_fields(
+    managed: ManagedResources, account: str, template: str, *, serverless: bool
+) -> Mapping[str, Any]:
+    """Returns the fields of a template, which pods and endpoints copy. Raises NotFound, and Unprocessable if
+    it is of the other kind."""
+    found = await managed.templates.get(account, template, public=True)
+    if bool(found.fields["isServerless"]) is not serverless:
+        other = ("an endpoint", "a pod") if serverless else ("a pod", "an endpoint")
+        raise Unprocessable(
+            f"templateId must be of a template for {other[0]}; {template} is for {other[1]}"
+            f" (serverless: {str(not serverless).lower()})"
+        )
+    return found.fields
 
 
 @router.get("", responses=LISTS)
