@@ -26,6 +26,7 @@ from stoker.control.http.management.v2 import (
     account,
     billing,
     catalog,
+    logs,
     pods,
     problems,
     registries,
@@ -42,7 +43,7 @@ VERSION = "2.0.0"
 
 PREFIX = "/v2"
 
-_KINDS = (pods, serverless, templates, registries, volumes, catalog, account, billing, unserved)
+_KINDS = (pods, serverless, logs, templates, registries, volumes, catalog, account, billing, unserved)
 
 _ABOUT = (
     "The resources of /v1 in the field's second shape: what is made here is there, and the other way round."

@@ -1,0 +1,26 @@
+"""The stock Python SDK's functions for pods, endpoints, templates and the rest of an account: any, by its name.
+
+The folder that is given stands before all others: in it is another version of the SDK.
+"""
+
+import sys
+from typing import Any
+
+import conversation
+
+sys.path[:0] = sys.argv[1:]
+conversation.stay_on_loopback()
+
+import runpod  # noqa: E402
+
+
+def call(function: str, given: dict[str, Any]) -> Any:
+    return getattr(runpod, function)(**given)
+
+
+def version() -> str:
+    found: str = runpod.__version__
+    return found
+
+
+conversation.converse({"call": call, "version": version})
