@@ -59,9 +59,7 @@ def installed(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def python_client(
-    driver: str, folder: Path, url: str, key: str, *options: str
-) -> Iterator[StockClient]:
+def python_client(driver: str, folder: Path, url: str, key: str, *options: str) -> Iterator[StockClient]:
     command = [str(installed("python") / "bin" / "python"), "-EsB", str(DRIVERS / driver), *options]
     # Every base URL that the clients know is ours: none of them may reach for the field's own service.
     urls = dict.fromkeys(

@@ -1,8 +1,9 @@
-"""The stock Python SDK's functions for pods, endpoints, templates and the rest of an account: any, by its name.
+"""The stock Python SDK's functions for pods, endpoints, templates and the rest: any, by its name.
 
 The folder that is given stands before all others: in it is another version of the SDK.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -12,6 +13,8 @@ sys.path[:0] = sys.argv[1:]
 conversation.stay_on_loopback()
 
 import runpod  # noqa: E402
+
+runpod.api_key = os.environ["RUNPOD_API_KEY"]  # version 1 reads it from a file
 
 
 def call(function: str, given: dict[str, Any]) -> Any:

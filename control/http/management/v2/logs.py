@@ -38,7 +38,7 @@ router = APIRouter(tags=["logs"])
 
 
 class LogQuery(BaseModel):
-    """Where the stream begins: after Last-Event-ID, or else at `since`, or else with the last `tail` lines."""
+    """Where the stream begins: after Last-Event-ID, else at `since`, else with the last `tail` lines."""
 
     source: Annotated[
         Literal["container", "system"] | None,
