@@ -56,7 +56,7 @@ PARAMETER = re.compile(r"\{\w+\}|[A-Z][A-Z_]+|ID")
 
 
 def operations() -> dict[str, Mapping[str, set[str]]]:
-    """Each path of the three OpenAPI documents, parameters blanked: its methods with their query parameters."""
+    """Each path of all OpenAPI documents, parameters blanked: its methods with their query parameters."""
     jobs = make_app(FakePlane()).app.openapi()["paths"]
     managed = {f"/v1{path}": found for path, found in routes().openapi()["paths"].items()}
     second = {f"/v2{path}": found for path, found in v2.routes().openapi()["paths"].items()}
