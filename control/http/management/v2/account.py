@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.v2.shapes import CHANGES, LISTS, Body, Record
@@ -35,6 +35,10 @@ Key = Annotated[
 
 class SshKeys(Body):
     """All keys of the account: those that are left out are removed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI me@example.com"]}]}
+    )
 
     keys: Annotated[list[Key], Field(max_length=100)]
 

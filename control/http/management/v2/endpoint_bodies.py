@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from math import ceil
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from stoker.control.errors import BadRequest, Unprocessable
 from stoker.control.http.management.operations.endpoints import Count, ExecutionTimeout, GpuCount
@@ -98,6 +98,22 @@ class _Endpoint(Body):
 
 
 class EndpointCreate(_Endpoint):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "my endpoint",
+                    "type": "QUEUE",
+                    "image": "ghcr.io/example/worker:1.2",
+                    "gpu": {"pools": ["AMPERE_48", "ADA_24"], "count": 1},
+                    "workers": {"min": 0, "max": 3, "idleTimeout": 5},
+                    "scaling": {"type": "QUEUE_DELAY", "queueDelay": 4},
+                    "env": {"MODE": "fast"},
+                }
+            ]
+        }
+    )
+
     name: Name
     type: EndpointType
     scaling: Scaling
@@ -108,6 +124,10 @@ class EndpointCreate(_Endpoint):
 class EndpointChange(_Endpoint):
     """Changes of an endpoint. What is left out stays. A change of more than name, scaling, workers, timeout
     and flashboot makes a new version, which is rolled out."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"workers": {"max": 5}, "image": "ghcr.io/example/worker:1.3"}]}
+    )
 
     name: Name = ""
     scaling: Scaling | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from starlette.responses import Response
 
 from stoker.control.errors import BadRequest, Conflict, Forbidden
@@ -102,6 +102,23 @@ class _Container(Body):
 
 
 class PodCreate(_Container):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "box",
+                    "image": "ghcr.io/example/notebook:1.2",
+                    "gpu": {"id": "NVIDIA A40", "count": 1},
+                    "disk": 20,
+                    "ports": ["8888/http", "22/tcp"],
+                    "env": {"MODE": "fast"},
+                    "mounts": {"persistent": {"size": 20, "path": "/workspace"}},
+                    "startSsh": True,
+                }
+            ]
+        }
+    )
+
     name: Name
     image: Annotated[Image | None, Field(description="It, or a templateId, is needed.")] = None
     gpu: Gpu | None = None
@@ -120,6 +137,8 @@ class PodChange(_Container):
     """Changes of a pod. What is left out stays. A change of more than name and locked remakes the container;
     a persistent mount keeps what it has."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "box", "locked": True}]})
+
     name: Name = ""
     image: Image = ""
     locked: Annotated[bool, Field(description="A locked pod is neither stopped, restarted nor deleted.")] = (
@@ -128,6 +147,8 @@ class PodChange(_Container):
 
 
 class ActionBody(Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"action": "stop"}]})
+
     action: PodAction
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.v2.shapes import (
@@ -29,6 +29,12 @@ router = APIRouter(prefix="/registries", tags=["registries"])
 
 
 class RegistryCreate(Body):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "my creds", "username": "my-username", "password": "my-password"}]
+        }
+    )
+
     name: Name
     username: str
     password: Annotated[

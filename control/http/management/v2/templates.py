@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from stoker.control.errors import Unprocessable
 from stoker.control.http.management.operations.caller import By, Managed
@@ -71,6 +71,21 @@ class _Template(Body):
 
 
 class TemplateCreate(_Template):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "my template",
+                    "image": "ghcr.io/example/worker:1.2",
+                    "args": "python -u handler.py",
+                    "disk": 20,
+                    "env": {"MODE": "fast"},
+                    "serverless": True,
+                }
+            ]
+        }
+    )
+
     name: Name
     image: Image
 
@@ -78,6 +93,10 @@ class TemplateCreate(_Template):
 class TemplateChange(_Template):
     """Changes of a template. What is left out stays. Endpoints and pods that were made from it stay as they
     are; only endpoints that were made at /v1 change with it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"image": "ghcr.io/example/worker:1.3", "public": False}]}
+    )
 
     name: Name = ""
     image: Image = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from stoker.control.errors import BadRequest, Unprocessable
 from stoker.control.http.management.operations.caller import By, Managed
@@ -32,6 +32,12 @@ Size = Annotated[int, Field(ge=10, le=4096, description="In GB, of 10^9 bytes ea
 
 
 class VolumeCreate(Body):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "models", "size": 100, "dataCenter": "EU-RO-1", "type": "STANDARD"}]
+        }
+    )
+
     name: Name
     size: Size
     dataCenter: Annotated[str, Field(description="One of /v2/catalog/datacenters.", examples=["EU-RO-1"])]
@@ -42,6 +48,8 @@ class VolumeCreate(Body):
 
 class VolumeChange(Body):
     """Changes of a network volume, at least one."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"size": 200}]})
 
     name: Name | None = None
     size: Annotated[Size | None, Field(description="In GB; it may only grow.")] = None
