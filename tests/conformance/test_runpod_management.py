@@ -40,6 +40,47 @@ def _polled(found: Callable[[], bool]) -> None:
         assert time.monotonic() < end
 
 
+APP = """
+import runpod
+
+app = runpod.App("hello")
+
+@app.queue(name="greet", cpu="cpu3c-2-4")
+def greet(name):
+    return name
+
+@runpod.local_entrypoint
+def main():
+    print(greet("me"))
+"""
+
+
+def _at_the_terminal(folder: Path, api: Managed, port: int, newest: str) -> None:
+    url, key = f"http://127.0.0.1:{port}", api.world.key
+    with python_client("runpod_management.py", folder, url, key, newest) as client:
+
+        def rp(*arguments: str) -> tuple[int, str]:
+            ended = client.ask("rp", arguments=arguments)
+            return ended["exit"], ended["said"] + ended["why"]
+
+        made = client.ask(
+            "call", function="create_pod", given={"name": "box", "image_name": IMAGE, **CPU_POD}
+        )
+        status, said = rp("pod", "list")
+        assert (status, made["id"] in said, "box" in said) == (0, True, True), said
+        status, said = rp("registry", "add", "mine", "--username", "u", "--password", "p")
+        assert status == 0, said
+        status, said = rp("registry", "list")
+        assert (status, "mine" in said) == (0, True), said
+        client.ask("call", function="terminate_pod", given={"pod_id": made["id"]})
+        (folder / "app.py").write_text(APP)
+        status, said = rp("flash", "dev", "--once", "app.py")
+        assert status != 0
+        assert "GraphQL is not served here" in said, said
+        left = client.ask("call", function="get_endpoints", given={})
+        assert [one["id"] for one in left] == ["echo"]
+
+
 def _used(folder: Path, api: Managed, port: int, *options: str) -> Management:
     with python_client(
         "runpod_management.py", folder, f"http://127.0.0.1:{port}", api.world.key, *options
@@ -69,3 +110,14 @@ async def test_each_management_function_of_both_sdks_works_or_raises_a_sentence(
     assert old.worked == set()
     assert new.refused.keys() == {"get_user", "update_user_settings", "update_container_registry_auth"}
     assert documented(table(old, new)), f"docs/management.md must have this table:\n{table(old, new)}"
+
+
+async def test_the_command_line_of_the_sdk_manages_pods_and_registries(tmp_path: Path) -> None:
+    newest = installed("newer") / "2.0.0rc2"
+    async with (
+        joined("node-1") as (api, (agent,), tasks),
+        await serve_http(api.app, "127.0.0.1", 0) as http,
+    ):
+        obeys = tasks.create_task(_obeys(agent))
+        await asyncio.to_thread(_at_the_terminal, tmp_path / "client", api, http.port, str(newest))
+        obeys.cancel()

@@ -26,4 +26,13 @@ def version() -> str:
     return found
 
 
-conversation.converse({"call": call, "version": version})
+def rp(arguments: list[str]) -> dict[str, Any]:
+    """The command line of version 2, in this process."""
+    from click.testing import CliRunner
+    from runpod.rp_cli import main
+
+    ended = CliRunner().invoke(main.cli, arguments)
+    return {"exit": ended.exit_code, "said": ended.output, "why": repr(ended.exception)}
+
+
+conversation.converse({"call": call, "rp": rp, "version": version})
