@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from stoker.control.config.endpoints import called
 from stoker.control.errors import BadRequest, ControlError
 from stoker.control.http.calls.answers import methods_at
 from stoker.control.http.management.v2 import (
@@ -37,6 +38,7 @@ from stoker.control.http.management.v2 import (
 )
 from stoker.control.http.management.v2.container import OF_ENDPOINT, OF_POD, in_words_of
 from stoker.control.http.management.v2.shapes import Problem
+from stoker.control.plane import Plane
 
 VERSION = "2.0.0"
 """The version of the interface's description, not of Stoker."""
@@ -121,11 +123,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = ", ".join(methods_at(request.app.routes, request.scope))
-        message = f"{request.method} is not allowed here; allowed: {allowed}"
+        message = f"{request.method} is not allowed here; allowed: {allowed}{_endpoint_of_name(request)}"
         return problems.problem(405, [message], {"allow": allowed})
-    found = error.status_code == 404
-    message = "there is nothing at this path; see /v2/openapi.json" if found else str(error.detail)
+    message = str(error.detail)
+    if error.status_code == 404:
+        message = f"there is nothing at this path; see /v2/openapi.json{_endpoint_of_name(request)}"
     return problems.problem(error.status_code, [message], error.headers)
+
+
+def _endpoint_of_name(request: Request) -> str:
+    """Returns where an endpoint is called whose name is reserved, as the end of a sentence, or ""."""
+    plane: Plane = request.state.plane
+    name = request.scope["path"].removeprefix(f"{PREFIX}/").partition("/")[0]
+    return f"; endpoint {name} is called at {PREFIX}/{called(name)}" if name in plane.endpoints.by_id else ""
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

@@ -55,6 +55,8 @@ async def test_an_endpoint_of_a_reserved_name_is_called_by_another_one(
     async with managed(endpoint("pods", workers_max=0)) as api:
         assert (await api.http.post(V2 + "/pods-endpoint/run", json={"input": {}})).status_code == 200
         assert (await api.http.get(V2 + "/pods")).json()["pods"] == []
+        for path, status in (("/pods/run", 405), ("/pods/status/job", 404)):
+            assert "endpoint pods is called at /v2/pods-endpoint" in await call(api, "POST", path, status)
         assert "endpoint pods" in caplog.text
         assert "/v2/pods-endpoint" in caplog.text
 
