@@ -4,12 +4,16 @@ ControlError
  ├─ BadRequest 400      what was sent cannot be accepted; the text names field, value and what is allowed
  │   └─ InvalidInput    a hosted model's input, found wrong before queuing: body {id, status: FAILED, error}
  ├─ Unauthorized 401    no key, a wrong one, a revoked one
+ │   └─ Forbidden       a valid key without the right to this; 403 in management v2
  ├─ NotFound 404        no such endpoint; no such job, or its time has passed
+ ├─ Conflict 409        an action that a pod's state does not allow
  ├─ BodyTooSlow 408     a body that was not whole within its deadline
  ├─ TooLarge 413        a body over its limit
  ├─ UnsupportedEncoding 415   a body that is compressed in another way than gzip
  ├─ KeyReused 422       an idempotency key that came with another request before
+ ├─ Unprocessable 422   what is of a wrong kind: a template for pods at an endpoint, a cursor of another list
  ├─ TooMany 429         over a rate limit or a quota; with the time of the next try
+ ├─ NotServed 501       an operation of the field's that there is not here: nothing was changed
  └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
      └─ UncertainCommit         the store went away during a commit: accepted or not is unknown
 """
@@ -42,9 +46,18 @@ class Unauthorized(ControlError):
     title = "Unauthorized"
 
 
+class Forbidden(Unauthorized):
+    """A valid key without the right. Management v2 answers 403: clients there take a 401 for a wrong key."""
+
+
 class NotFound(ControlError):
     status = 404
     title = "Not Found"
+
+
+class Conflict(ControlError):
+    status = 409
+    title = "Conflict"
 
 
 class BodyTooSlow(ControlError):
@@ -69,6 +82,11 @@ class KeyReused(ControlError):
     title = "Unprocessable Entity"
 
 
+class Unprocessable(ControlError):
+    status = 422
+    title = "Unprocessable Entity"
+
+
 class TooMany(ControlError):
     """`limit` requests per window, or at once where `window_s` is None; `retry_after` is in seconds.
     `unit`: another unit of the limit than requests, as `RateLimit-Policy` names it."""
@@ -82,6 +100,11 @@ class TooMany(ControlError):
         super().__init__(message)
         self.limit, self.window_s, self.retry_after = limit, window_s, retry_after
         self.unit = unit
+
+
+class NotServed(ControlError):
+    status = 501
+    title = "Not Implemented"
 
 
 class Unavailable(ControlError):

@@ -23,7 +23,7 @@ from stoker import __version__
 from stoker.control import store
 from stoker.control.auth.callers import Callers
 from stoker.control.auth.secret_references import SecretValues
-from stoker.control.config.endpoints import Endpoints
+from stoker.control.config.endpoints import RESERVED, Endpoints, called
 from stoker.control.config.sections import check_schema
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError, UncertainCommit
@@ -231,6 +231,7 @@ class Plane:
 
         stored, expected = await self._commits.commit(begin)
         self.endpoints.load(stored)
+        _warn_of_reserved(stored)
         for name, runs in (await self._commits.read(lambda conn: store.list_runs(conn, VERSIONS))).items():
             self.scaling.note_versions(name, runs)
         await self.management.start()
@@ -286,3 +287,12 @@ class Plane:
     async def _claim_failed(self, error: Exception) -> None:
         log.error("a claim failed: %s", error)
         await asyncio.sleep(1.0)
+
+
+def _warn_of_reserved(endpoints: Sequence[Endpoint]) -> None:
+    for endpoint in endpoints:
+        if endpoint.id in RESERVED:
+            log.warning(
+                "endpoint %s: /v2/%s is of the management API; call the endpoint at /v2/%s, or rename it",
+                *(endpoint.id, endpoint.id, called(endpoint.id)),
+            )

@@ -33,6 +33,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from stoker.control.config.endpoints import RESERVED
 from stoker.control.config.image_names import LOCAL, ImageNameError, resolved
 from stoker.control.config.sections import (
     Config,
@@ -213,6 +214,11 @@ def check_aliases(config: Config, endpoints: Iterable[Endpoint]) -> None:
     """Raises ConfigError for a wrong alias. `endpoints` are all, also the hosted ones."""
     known = {endpoint.id for endpoint in endpoints}
     for alias, target in config.aliases.items():
+        if alias in RESERVED:
+            raise ConfigError(
+                f"aliases.{alias} must not be a name of the management API, as in /v2/{alias}; take another"
+                " word"
+            )
         if alias in known:
             raise ConfigError(f"aliases.{alias} is the id of an endpoint already; take another word for it")
         if target not in known:

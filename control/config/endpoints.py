@@ -7,12 +7,38 @@ from collections.abc import Iterable, Mapping
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 
+RESERVED = frozenset(
+    {
+        "account",
+        "billing",
+        "catalog",
+        "clusters",
+        "flash",
+        "global-volumes",
+        "network-volumes",
+        "openapi.json",
+        "pods",
+        "queued-pods",
+        "registries",
+        "sandboxes",
+        "serverless",
+        "tags",
+        "templates",
+    }
+)
+"""The first segments below /v2 that belong to its management API, and to no endpoint."""
+
+
+def called(endpoint: str) -> str:
+    """Returns the name by which an endpoint is called below /v2: another one for an id that is reserved."""
+    return f"{endpoint}-endpoint" if endpoint in RESERVED else endpoint
+
 
 class Endpoints:
     """`by_id` is replaced by each change, so that an iteration over it sees one state."""
 
     def __init__(self, aliases: Mapping[str, str]) -> None:
-        self._aliases = dict(aliases)
+        self._aliases = {called(name): name for name in RESERVED} | dict(aliases)
         self.by_id: Mapping[str, Endpoint] = {}
 
     def load(self, endpoints: Iterable[Endpoint]) -> None:

@@ -61,6 +61,14 @@ class WorkerLogs:
         position = LogPosition(n=after[1] if after else -1)
         return self._events(self._placed(endpoint, worker), position)
 
+    async def until_stopped(self) -> None:
+        """Waits until control is about to end."""
+        printed = asyncio.Event()  # nothing is
+        while not self._stops():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await printed.wait()
+
     async def _events(self, placed: PlacedWorker, position: LogPosition) -> AsyncGenerator[LogEvent, None]:
         worker, printed, clock = placed.worker, asyncio.Event(), asyncio.get_running_loop().time
         seen = clock()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from stoker.control import store
-from stoker.control.resources.endpoints import EndpointWorker
+from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.types import Endpoint
@@ -47,6 +47,10 @@ class Billing:
         """Returns the price of its devices for an hour in nano-USD, or None while its devices are unknown."""
         cpu = pod.body.compute == "CPU"
         return hourly(self._prices, CPU if cpu else pod.gpu_type, 1 if cpu else pod.body.gpu_count)
+
+    def device_hour(self, device_type: str) -> int | None:
+        """Returns the price of one device of a type for an hour, or None if none is set."""
+        return hourly(self._prices, device_type, 1) or None
 
     def worker_hour(self, worker: EndpointWorker, endpoint: Endpoint) -> int | None:
         """Returns the price of an endpoint's worker for an hour, by the part of each device that it takes."""

@@ -41,6 +41,8 @@ UNVERSIONED = frozenset(
         "flashboot",
         "idleTimeout",
         "name",
+        "priorityFlashboot",
+        "queueDelay",
         "quota",
         "scalerType",
         "scalerValue",
@@ -51,7 +53,20 @@ UNVERSIONED = frozenset(
 )
 """The fields of an endpoint that can change without a new version."""
 
-TEMPLATE_UNVERSIONED = frozenset({"isPublic", "name", "readme", "volumeInGb", "volumeMountPath"})
+TEMPLATE_UNVERSIONED = frozenset(
+    {
+        "allowedCudaVersions",
+        "category",
+        "isPublic",
+        "isServerless",
+        "name",
+        "readme",
+        "startJupyter",
+        "startSsh",
+        "volumeInGb",
+        "volumeMountPath",
+    }
+)
 """The fields of a template that can change without a new version of its endpoints."""
 
 _OF_TEMPLATE = (

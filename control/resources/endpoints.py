@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,8 +23,9 @@ from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.jobs.waiters import JobChanges
-from stoker.control.resources import blueprint, hosted
+from stoker.control.resources import blueprint, hosted, own_templates
 from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS, Catalog
+from stoker.control.resources.endpoint_workers import EndpointWorker, endpoint_worker
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
@@ -34,36 +35,15 @@ from stoker.control.rules.quotas import refused_workers
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import Endpoint, EndpointVersion, Template
 from stoker.control.scheduling.avoidance import Avoided
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.dispatch import Dispatch
-from stoker.control.scheduling.placed import PlacedWorker
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.wire.messages import StartStage
 from stoker.wire.names import short_id
 
 CANCEL_BATCH = 1_000
 """How many jobs one transaction cancels, so that other calls are not delayed."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointWorker:
-    """A worker of an endpoint. `since` is when it was created, 0.0 if that is unknown. A THROTTLED worker is
-    on no node. `log`: the last lines of its last process, until another is ready. `cold_start`: the stages of
-    its start; none where its node has not reported them. `serves`: what it reports that it runs."""
-
-    id: str
-    status: str
-    reason: str
-    stale: bool
-    version: int
-    node: str
-    gpus: tuple[str, ...]
-    since: float
-    log: tuple[str, ...] = ()
-    cold_start: tuple[StartStage, ...] = ()
-    serves: str = ""
 
 
 class ManagedEndpoints:
@@ -104,15 +84,26 @@ class ManagedEndpoints:
 
     # -- actions of callers
 
-    async def create(self, account: str, requested: Mapping[str, Any], by: Caller = NOBODY) -> Endpoint:
-        """Creates an endpoint. Raises BadRequest, which names the field, and TooMany by the key's quota."""
+    async def create(
+        self,
+        account: str,
+        requested: Mapping[str, Any],
+        by: Caller = NOBODY,
+        *,
+        own: Mapping[str, Any] | None = None,
+    ) -> Endpoint:
+        """Creates an endpoint; with `own`, from a template of its own of these fields. Raises BadRequest,
+        which names the field, and TooMany by the key's quota."""
         self._check(account, requested)
         requested = self._anywhere(requested)
         async with self.turn:
-            template = await self._template(account, requested["templateId"])
+            new = None if own is None else self._own_template(account, requested["name"], own)
+            if new is not None:
+                requested = {**requested, "templateId": new.id, own_templates.OWN: new.id}
+            template = new or await self._template(account, requested["templateId"])
             made = await self._made(account, short_id(self._rng), requested, template)
             self._check_workers(by, made)
-            stored = await self._stored(replace(made, api_key=by.key))
+            stored = await self._stored(replace(made, api_key=by.key), own=new)
         self._live(stored)
         return stored
 
@@ -128,29 +119,44 @@ class ManagedEndpoints:
         return found
 
     async def update(
-        self, account: str, endpoint: str, changes: Mapping[str, Any], by: Caller = NOBODY
+        self,
+        account: str,
+        endpoint: str,
+        changes: Mapping[str, Any],
+        by: Caller = NOBODY,
+        *,
+        own: Mapping[str, Any] | None = None,
     ) -> Endpoint:
-        """Makes a new version, unless only fields in `blueprint.UNVERSIONED` change."""
-        if self.get(account, endpoint).hosted:
+        """Makes a new version, unless only fields in `blueprint.UNVERSIONED` change. With `own` it has a
+        template of its own of these fields from now on."""
+        if own is None and self.get(account, endpoint).hosted:
             return await self._change_hosted(account, endpoint, changes, by)
         self._check(account, changes)
         async with self.turn:
             old = self._own(account, endpoint, "change")
             requested = self._anywhere(_merged(old.requested, changes))
+            before = await self._template(account, requested["templateId"])
+            new = None
+            if own is not None and own_templates.of_endpoint(old) == before.id:
+                new = own_templates.changed(before, own)
+            elif own is not None:
+                new = self._own_template(account, requested["name"], own)
+                requested = {**requested, "templateId": new.id, own_templates.OWN: new.id}
             anew = {
                 name
                 for name in requested.keys() | old.requested.keys()
                 if requested.get(name) != old.requested.get(name)
             }
             anew -= blueprint.UNVERSIONED
-            template = await self._template(account, requested["templateId"])
-            made = await self._made(account, old.id, requested, template)
+            made = await self._made(account, old.id, requested, new or before)
             if made.workers_max > old.workers_max:
                 self._check_workers(by, made)
             made = replace(made, api_key=old.api_key)
+            if new is not None and own_templates.is_new_version(before, new):
+                anew.add("templateId")
             if not anew:
                 made = replace(made, run=old.run)
-            stored = await self._stored(made, anew=bool(anew))
+            stored = await self._stored(made, anew=bool(anew), own=new, before=old)
         self._live(stored)
         return stored
 
@@ -185,6 +191,7 @@ class ManagedEndpoints:
                 decided = decide(conn)
                 if decided:
                     store.remove_endpoint(conn, old.id, now)
+                    self._remove_own(conn, old, None, now)
                 return decided
 
             try:
@@ -235,7 +242,7 @@ class ManagedEndpoints:
         """Returns the workers on nodes, the oldest first, and then a throttled one for each that has no
         node."""
         workers = sorted(self._cluster.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
-        there = [_worker(one, endpoint, self._cluster.nodes.get(one.node)) for one in workers]
+        there = [endpoint_worker(one, endpoint, self._cluster.nodes.get(one.node)) for one in workers]
         why = self._scaling.why_throttled(endpoint.id)
         return there + [
             EndpointWorker(
@@ -291,16 +298,38 @@ class ManagedEndpoints:
         self._secrets.check(account, found.fields["env"])
         return found
 
-    async def _stored(self, made: Endpoint, *, anew: bool = False) -> Endpoint:
-        """Stores the endpoint, and checks in the same transaction that what it refers to still exists."""
+    def _own_template(self, account: str, name: str, fields: Mapping[str, Any]) -> Template:
+        self._secrets.check(account, fields.get("env") or {})
+        return own_templates.made(short_id(self._rng), account, name, fields, self._clock())
+
+    async def _stored(
+        self,
+        made: Endpoint,
+        *,
+        anew: bool = False,
+        own: Template | None = None,
+        before: Endpoint | None = None,
+    ) -> Endpoint:
+        """Stores the endpoint and its own template, and checks in the same transaction that what it refers to
+        still exists. `before` is the endpoint that it replaces."""
         now = self._clock()
 
         def put(conn: Conn) -> Endpoint:
             self._volumes.check_still(conn, made.account, made.run.volume)
             self._secrets.check_still(conn, made.account, made.run.env)
+            if own is not None:
+                registry = own.fields.get("containerRegistryAuthId") or ""
+                self._registries.check_still(conn, made.account, registry)
+                store.put_template(conn, own, now)
+            if before is not None:
+                self._remove_own(conn, before, made, now)
             return store.put_endpoint(conn, made, now, anew=anew)
 
         return await self._commits.commit(put)
+
+    def _remove_own(self, conn: Conn, before: Endpoint, after: Endpoint | None, now: float) -> None:
+        if gone := own_templates.left_over(before, after, self._book.by_id.values()):
+            store.remove_template(conn, gone, now)
 
     def _own(self, account: str, endpoint: str, verb: str) -> Endpoint:
         found = self.get(account, endpoint)
@@ -348,29 +377,6 @@ class ManagedEndpoints:
             self._cluster.retire_old(endpoint)
         self._dispatch.mark(endpoint.id)
         self._scaling.wake.set()
-
-
-def _worker(worker: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> EndpointWorker:
-    devices = node.devices if node is not None else ()
-    gpus = tuple(one.name for one in devices if one.uuid in worker.devices and one.kind != "cpu")
-    stale = worker.version != endpoint.version
-    status = "RUNNING" if worker.jobs else _STATUS.get(worker.state, "EXITED")
-    return EndpointWorker(
-        worker.worker,
-        status,
-        worker.reason,
-        stale,
-        worker.version,
-        worker.node,
-        gpus,
-        worker.since,
-        worker.log_tail,
-        worker.cold_start,
-        worker.serves,
-    )
-
-
-_STATUS = {"starting": "INITIALIZING", "ready": "IDLE", "unhealthy": "UNHEALTHY"}
 
 
 def _merged(requested: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ _NAMES = {
     "imageName": "image",
     "locked": "locked",
     "ports": "ports",
+    "templateId": "template",
     "volumeInGb": "volume_gb",
     "volumeMountPath": "volume_path",
 }
@@ -61,7 +62,6 @@ _NAMES_AT_CREATION = _NAMES | {
     "gpuTypeIds": "gpu_types",
     "minCudaVersion": "min_cuda",
     "networkVolumeId": "network_volume",
-    "templateId": "template",
     "vcpuCount": "vcpus",
 }
 

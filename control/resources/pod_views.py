@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stoker.control.resources.endpoints import EndpointWorker
+from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.pods import Pod, PodStatus, public_status
 from stoker.control.rules.types import Endpoint, Template
 from stoker.control.rules.volumes import Volume

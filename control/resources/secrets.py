@@ -45,6 +45,10 @@ class ManagedSecrets:
         if gone:
             raise BadRequest(f"env: secret {', '.join(sorted(gone))} has just been deleted")
 
+    def value(self, account: str, name: str) -> str | None:
+        """Returns the value, for what the platform itself keeps as a secret."""
+        return self._values.by_account.get(account, {}).get(name)
+
     async def put(self, account: str, name: str, value: str) -> store.NamedSecret:
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > VALUE_BYTES:

@@ -57,9 +57,11 @@ class Access:
         return right == "write" or (right == "read" and not write)
 
     def is_own_pod(self, method: str, path: str) -> bool:
-        """Returns whether the key is a pod's own, and may make this request below /v1."""
+        """Returns whether the key is a pod's own, and may make this request below /v1 or /v2. Which action it
+        asks for below /v2 is in its body, and checked there."""
         own = f"/pods/{self.pod}"
-        return self.scope == "pod" and (method, path) in (("GET", own), ("POST", f"{own}/stop"))
+        allowed = (("GET", own), ("POST", f"{own}/stop"), ("POST", f"{own}/action"))
+        return self.scope == "pod" and (method, path) in allowed
 
 
 ALL = Access()

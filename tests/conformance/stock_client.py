@@ -59,8 +59,8 @@ def installed(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def python_client(driver: str, folder: Path, url: str, key: str) -> Iterator[StockClient]:
-    command = [str(installed("python") / "bin" / "python"), "-EsB", str(DRIVERS / driver)]
+def python_client(driver: str, folder: Path, url: str, key: str, *options: str) -> Iterator[StockClient]:
+    command = [str(installed("python") / "bin" / "python"), "-EsB", str(DRIVERS / driver), *options]
     # Every base URL that the clients know is ours: none of them may reach for the field's own service.
     urls = dict.fromkeys(
         ("RUNPOD_API_BASE_URL", "RUNPOD_REST_API_URL", "RUNPOD_HAPI_URL", "RUNPOD_CONSOLE_URL"), url

@@ -24,6 +24,7 @@ from stoker.cli.dev.starter import write_project
 from stoker.cli.main import app
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.management.app import routes
+from stoker.control.http.management.v2 import app as v2
 from tests.cli.every_command import COMMANDS
 from tests.control.http.calls.fake_plane import FakePlane
 from tests.documentation.pages import Block
@@ -59,15 +60,16 @@ PARAMETER = re.compile(r"\{\w+\}|[A-Z][A-Z_]+|ID")
 
 
 def operations() -> dict[str, Mapping[str, set[str]]]:
-    """Each path of both OpenAPI documents, parameters blanked: its methods with their query parameters."""
+    """Each path of all OpenAPI documents, parameters blanked: its methods with their query parameters."""
     jobs = make_app(FakePlane()).app.openapi()["paths"]
     managed = {f"/v1{path}": found for path, found in routes().openapi()["paths"].items()}
+    second = {f"/v2{path}": found for path, found in v2.routes().openapi()["paths"].items()}
     known: dict[str, dict[str, set[str]]] = {}
-    for path, methods in {**jobs, **managed}.items():
+    for path, methods in {**jobs, **managed, **second}.items():
         for method, operation in methods.items():
             query = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"}
             known.setdefault(PARAMETER.sub("{}", path), {})[method.upper()] = query
-    for path in ("/docs", "/openapi.json", "/v1/docs", "/v1/openapi.json", "/ping"):
+    for path in ("/docs", "/openapi.json", "/v1/docs", "/v1/openapi.json", "/v2/openapi.json", "/ping"):
         known[path] = {"GET": set()}
     return dict(known)
 

@@ -24,9 +24,9 @@ from stoker.control.http.calls.answers import error_body, json_answer, method_no
 from stoker.control.http.calls.calls import Operations
 from stoker.control.http.calls.explorer import add_explorer, assets
 from stoker.control.http.calls.front import Front
+from stoker.control.http.calls.graphql import graphql
 from stoker.control.http.calls.openai import routes as openai
 from stoker.control.http.calls.settings import ApiSettings
-from stoker.control.http.calls.unserved import unserved
 from stoker.control.http.health.metrics import metrics
 from stoker.control.plane import Plane
 
@@ -86,7 +86,7 @@ def make_app(
     probes: APIRouter | None = None,
 ) -> ASGIApp:
     """Returns the application, behind the CORS middleware where browsers may call. `management`, where given,
-    answers below /v1."""
+    answers below /v1, and below the names of /v2 that are reserved for it."""
     settings = settings or ApiSettings()
     app = Documented(
         title="Stoker", version=settings.version, redirect_slashes=False, docs_url=None, redoc_url=None
@@ -98,7 +98,7 @@ def make_app(
         app.operations.default = app.operations.of_workers = gateway(app)
     app.add_api_route("/ping", _ping, methods=["GET", "HEAD"], include_in_schema=False)
     app.include_router(welcome.router)
-    app.include_router(unserved(plane.callers))
+    app.include_router(graphql(plane.callers))
     app.include_router(metrics(plane))
     if probes is not None:
         app.include_router(probes)
@@ -106,6 +106,7 @@ def make_app(
     add_explorer(app, "/openapi.json")
     if management is not None:
         app.router.routes.append(_below("/v1", management))
+        app.operations.management = management
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
     front = Front(app, app.operations, settings.gateway_domain, plane.traces)

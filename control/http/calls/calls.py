@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.auth.rate_limits import Admission, Rates
 from stoker.control.bodies import Bodies, CallerLeft, too_large
+from stoker.control.config.endpoints import RESERVED
 from stoker.control.errors import BadRequest, Unauthorized, UnsupportedEncoding
 from stoker.control.http.calls.answers import Answer, Headers
 from stoker.control.http.calls.ignored import HEADER, header_value, refusal, strict
@@ -228,16 +229,20 @@ class Operations(APIRouter):
         self.turns = Turns()
         self.of_workers: ASGIApp | None = None
         """Serves every path of load-balancing endpoints, where there is a gateway."""
+        self.management: ASGIApp | None = None
+        """Serves every path below the names that are reserved for it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.of_workers is not None and scope["type"] == "http" and self._is_of_workers(scope["path"]):
-            await self.of_workers(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-    def _is_of_workers(self, path: str) -> bool:
-        found = self.plane.endpoints.named(path.removeprefix("/v2/").partition("/")[0])
-        return found is not None and found.type == LOAD_BALANCER and path.startswith("/v2/")
+        serve: ASGIApp = super().__call__
+        if scope["type"] == "http" and scope["path"].startswith("/v2/"):
+            first = scope["path"][4:].partition("/")[0]
+            if first in RESERVED and self.management is not None:
+                serve = self.management
+            elif self.of_workers is not None:
+                found = self.plane.endpoints.named(first)
+                if found is not None and found.type == LOAD_BALANCER:
+                    serve = self.of_workers
+        await serve(scope, receive, send)
 
 
 def may_not(call: Call, *, write: bool) -> Unauthorized:

@@ -1,4 +1,4 @@
-"""The FastAPI application below /v1: one router for each kind of resource, one form for all errors.
+"""The FastAPI application below /v1, beside that of `v2`: a router for each kind of resource.
 
     key? ─no─> 401   allowed? ─no─> 401   body, path and query as declared? ─no─> 400   operation ──> answer
 
@@ -38,10 +38,12 @@ from stoker.control.http.management.operations import (
     templates,
     volumes,
 )
+from stoker.control.http.management.operations.refusals import refused, rendered, why_invalid
 from stoker.control.http.management.published import published
-from stoker.control.http.management.refusals import refused, rendered, why_invalid
 from stoker.control.http.management.rights_and_audit import Audited
 from stoker.control.http.management.unknown import NOT_ACTED_ON, not_acted_on, note_unknown
+from stoker.control.http.management.v2 import app as v2
+from stoker.control.http.management.v2 import problems
 from stoker.control.plane import Plane
 
 VERSION = "0.1.0"
@@ -85,12 +87,17 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_management_app(plane: Plane) -> ASGIApp:
-    """Returns the application for a plane, which is `request.state.plane` of each request."""
-    front = Audited(plane, Gate(routes()))
+    """Returns the application for a plane, which is `request.state.plane` of each request: what is mounted at
+    /v1, and, of requests below /v2, management v2."""
+    front = Audited(plane, Gate(routes(), refused), refused)
+    front_v2 = Audited(plane, Gate(v2.routes(), problems.refused), problems.refused)
 
     async def managed(scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})["plane"] = plane
-        await front(scope, receive, send)
+        if scope["type"] == "http" and scope["path"].startswith("/v2/"):
+            await front_v2(v2.as_sent(scope), receive, send)
+        else:
+            await front(scope, receive, send)
 
     return managed
 

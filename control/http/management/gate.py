@@ -1,4 +1,4 @@
-"""Checks the body before the management API's routes.
+"""Checks the body before the routes of the management APIs.
 
     body over 1 MiB? ─yes─> 413   compressed, but not with gzip? ─yes─> 415
     over 10,000 keys? ─yes─> 400   JSON? ─no─> 400   routes
@@ -10,15 +10,16 @@ a form.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import from_json
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.errors import BadRequest, ControlError, TooLarge
 from stoker.control.http.calls.calls import decoded
-from stoker.control.http.management.refusals import refused
 from stoker.control.http.management.unknown import with_ignored_header
 from stoker.control.rules.json_size import refuse_many_parts
 from stoker.control.rules.limits import MANAGEMENT_BYTES
@@ -29,8 +30,11 @@ KEYS_MOST = 10_000
 
 
 class Gate:
-    def __init__(self, routes: ASGIApp) -> None:
+    """`refused` renders what it refuses."""
+
+    def __init__(self, routes: ASGIApp, refused: Callable[[ControlError], Response]) -> None:
         self._routes = routes
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,7 +45,7 @@ class Gate:
             body = await _body(request)
             _check(request, body)
         except ControlError as error:
-            await refused(error)(scope, receive, send)
+            await self._refused(error)(scope, receive, send)
             return
         scope["headers"] = [header for header in scope["headers"] if header[0] != b"content-type"]
         scope["headers"].append((b"content-type", b"application/json"))

@@ -1,4 +1,4 @@
-"""The outermost layer of the management API: checks the key and its rights, and writes the audit log.
+"""The outermost layer of both management APIs: checks the key and its rights, and writes the audit log.
 
     documentation? ─yes─> inside    key? ─no─> 401    begins a line, if the request changes something
     allowed? ─no─> 401              inside ──> ends the line ──> answer
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 
 import orjson
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker.control.errors import ControlError, Unauthorized
+from stoker.control.errors import ControlError, Forbidden
 from stoker.control.http.management.operations.caller import READING, known
-from stoker.control.http.management.refusals import refused
 from stoker.control.plane import Plane
 from stoker.control.resources.audit import Audit
 from stoker.control.rules.access import Caller
@@ -32,14 +33,19 @@ OWN = "/self"
 """The path that every key may read: its own rights."""
 
 
-_OF_ENDPOINT = re.compile(r"/endpoints/([^/]+)/(?:health|statistics|workers/[^/]+/logs)")
+_OF_ENDPOINT = re.compile(
+    r"/(?:endpoints/([^/]+)/(?:health|statistics)|(?:endpoints|serverless)/([^/]+)/workers/[^/]+/logs)"
+)
 """The paths that keys may read that may look at the endpoint."""
 
 
 class Audited:
-    def __init__(self, plane: Plane, inside: ASGIApp) -> None:
+    """`refused` renders what it refuses."""
+
+    def __init__(self, plane: Plane, inside: ASGIApp, refused: Callable[[ControlError], Response]) -> None:
         self._plane = plane
         self._inside = inside
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -53,7 +59,7 @@ class Audited:
             await line.begin(line.caller)
             self._check_right(line.caller, request.method, path.removeprefix(scope.get("root_path", "")))
         except ControlError as error:
-            await refused(error)(scope, receive, line.send)
+            await self._refused(error)(scope, receive, line.send)
             return
         await self._inside(scope, receive, line.send)
 
@@ -63,18 +69,16 @@ class Audited:
             return
         if caller.access.scope == "pod":
             if not caller.access.is_own_pod(method, path):
-                raise Unauthorized(
-                    f"this key is of pod {caller.access.pod}: it may read and stop that, no more"
-                )
+                raise Forbidden(f"this key is of pod {caller.access.pod}: it may read and stop that, no more")
         elif not caller.access.may(write=writes):
             what = "change anything" if writes else "look at anything"
-            raise Unauthorized(f"this key may not {what} here; `stoker key create` makes one that may")
+            raise Forbidden(f"this key may not {what} here; `stoker key create` makes one that may")
 
     def _is_of_endpoint(self, caller: Caller, path: str) -> bool:
         """Returns whether the path is the health, the statistics, or the log of a worker, of an endpoint that
         the key may look at."""
         named = _OF_ENDPOINT.fullmatch(path)
-        endpoint = self._plane.endpoints.named(named[1]) if named else None
+        endpoint = self._plane.endpoints.named(named[1] or named[2]) if named else None
         if endpoint is None or caller.access.scope == "pod":
             return False
         return caller.access.may(write=False, endpoint=endpoint.id)
@@ -111,7 +115,7 @@ class _Line:
         try:
             if self._number is not None:
                 await self._audit.end(self._number, status, message)
-            elif status == 401:
+            elif status in (401, 403):
                 await self._audit.refused(self.caller, self._method, self._path, status, message)
         except ControlError as error:
             who = self.caller.key if self.caller else "unknown"

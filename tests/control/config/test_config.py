@@ -392,6 +392,7 @@ def test_a_file_that_is_not_text(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("alias", "message"),
     [
+        ('pods = "echo"', "aliases.pods must not be a name of the management API, as in /v2/pods"),
         ('echo = "echo"', "aliases.echo is the id of an endpoint already"),
         ('other = "nobody"', 'aliases.other must be the id of an endpoint; got "nobody"; allowed: echo'),
     ],

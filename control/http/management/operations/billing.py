@@ -28,7 +28,9 @@ _Text = Annotated[str, Field(max_length=1024)]
 _EXAMPLE: dict[str, Any] = {"amount": 100.5, "diskSpaceBilledGb": 50, "time": "2023-01-01T00:00:00Z"}
 
 
-class _BillQuery(BaseModel):
+class BillRange(BaseModel):
+    """A stretch of time, and the size of its buckets."""
+
     bucketSize: BucketSize = "day"
     startTime: Annotated[
         AwareDatetime | None,
@@ -48,13 +50,13 @@ class _BillQuery(BaseModel):
         return int(self.startTime.timestamp() // HOUR_S), end
 
 
-class PodBills(_BillQuery):
+class PodBills(BillRange):
     gpuTypeId: Annotated[_Text | None, Field(examples=["NVIDIA GeForce RTX 4090"])] = None
     podId: Annotated[_Text | None, Field(examples=["xedezhzb9la3ye"])] = None
     grouping: Literal["podId", "gpuTypeId"] = "gpuTypeId"
 
 
-class EndpointBills(_BillQuery):
+class EndpointBills(BillRange):
     dataCenterId: Annotated[list[_Text] | None, Field(description="All, without it.")] = None
     endpointId: Annotated[_Text | None, Field(examples=["jpnw0v75y3qoql"])] = None
     gpuTypeId: list[_Text] | None = None
@@ -63,7 +65,7 @@ class EndpointBills(_BillQuery):
     grouping: Literal["endpointId", "podId", "gpuTypeId"] = "endpointId"
 
 
-class VolumeBills(_BillQuery):
+class VolumeBills(BillRange):
     pass
 
 

@@ -34,7 +34,7 @@ from stoker.control.http.management.operations.shapes import (
 from stoker.control.jobs import records
 from stoker.control.jobs.records import Record
 from stoker.control.metrics.recent import Quantiles, Recent
-from stoker.control.resources.endpoints import EndpointWorker
+from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.access import Caller
 from stoker.control.rules.billing import NANO
 

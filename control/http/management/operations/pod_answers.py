@@ -11,7 +11,7 @@ from stoker.control.http.management.operations.shapes import ResponseBody
 from stoker.control.http.management.operations.templates import TemplateResponse, template_response
 from stoker.control.http.management.operations.volumes import NetworkVolumeResponse, volume_response
 from stoker.control.resources import ManagedResources
-from stoker.control.resources.endpoints import EndpointWorker
+from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.resources.pod_views import PodView
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.types import Endpoint

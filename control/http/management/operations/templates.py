@@ -211,7 +211,9 @@ _Flag = Annotated[bool, Query()]
 
 
 def template_response(template: Template) -> TemplateResponse:
-    return TemplateResponse(id=template.id, isRunpod=False, **template.fields)
+    """Returns the fields that this shape has; management v2 may have stored more."""
+    fields = {name: value for name, value in template.fields.items() if name in TemplateResponse.model_fields}
+    return TemplateResponse(id=template.id, isRunpod=False, **fields)
 
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)

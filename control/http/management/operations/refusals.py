@@ -40,12 +40,16 @@ def refused(error: ControlError) -> Response:
     return rendered(error.status, str(error), headers)
 
 
-def why_invalid(error: RequestValidationError) -> str:
+def sentences(error: RequestValidationError) -> list[str]:
     """Returns a message for each field. If a field may have several types, the first error counts."""
     messages: dict[str, str] = {}
     for one in error.errors():
         messages.setdefault(_field(one), _message(one))
-    return "; ".join(messages.values())
+    return list(messages.values())
+
+
+def why_invalid(error: RequestValidationError) -> str:
+    return "; ".join(sentences(error))
 
 
 def _field(error: dict[str, Any]) -> str:
