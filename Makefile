@@ -46,6 +46,10 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 demo: $(STAMP)
 	$(BIN)/python -P deploy/demo.py
 
+pictures: $(STAMP)  ## Makes the documentation's pictures of the page, from the run of its tests.
+	mkdir -p docs/page-pictures
+	STOKER_PAGE_PICTURES=$(CURDIR)/docs/page-pictures $(BIN)/python -P -m pytest -q tests/system/page
+
 # The two take about as long; .ci/venv goes first since both may need its apt package.
 .set-up:
 	@.ci/venv "$(PYTHON)" "$(VENV)"

@@ -127,7 +127,7 @@ class EndpointView:
     async def _show_log(self, event: events.GenericEventArguments) -> None:
         worker = str(event.args)
         with titled_dialog(f"Log of worker {worker}", "!max-w-4xl") as dialog:
-            log = ui.log(max_lines=1000).classes("w-full h-96")
+            log = ui.log(max_lines=1000).classes("w-full h-96").props('role=log aria-label="Log" tabindex=0')
             ui.button("Close", on_click=dialog.close).props("flat")
         try:
             lines = self._connection.client.worker_log(self._id, worker, follow=True)

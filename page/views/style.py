@@ -41,6 +41,8 @@ body { background: var(--ground); color: var(--ink); }
   .body--dark .bg-primary, .body--dark .q-btn.bg-negative { color: #1c1206 !important; }
 }
 .q-btn { border-radius: 8px; }
+.q-dialog__inner > .q-card { position: relative; z-index: 1; }
+.q-loading-bar { display: none; }
 .q-notification.bg-positive { background: #166534 !important; color: white !important; }
 .q-notification.bg-negative { background: #991b1b !important; color: white !important; }
 .q-notification.bg-warning { background: #854d0e !important; color: white !important; }

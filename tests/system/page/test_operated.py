@@ -28,7 +28,7 @@ def test_a_worker_that_crashes_is_shown_with_its_reason(visitor: Visitor, stack:
     visitor.signs_in(stack.key)
     page = visitor.opens(f"/jobs/dies/{job}")
     expect(page.get_by_text("Failed", exact=True)).to_be_visible()
-    expect(page.get_by_text("SIGKILL").first).to_be_visible()
+    expect(page.get_by_text("the worker died: killed, likely out of memory")).to_be_visible()
     visitor.keeps("job")
     page = visitor.opens("/endpoints/unlicensed")
     expect(page.get_by_text("unhealthy", exact=True).first).to_be_visible()

@@ -41,7 +41,7 @@ def test_the_link_signs_in_once_and_a_prompt_becomes_a_picture(
     page.get_by_label("Seed", exact=True).fill("7")
     page.evaluate(NOTES_PREVIEWS)
     page.get_by_role("button", name="Run").click()
-    expect(page.get_by_text("Completed ·")).to_be_visible()
+    expect(page.get_by_text("Completed ·")).to_be_visible(timeout=FILM_MS)
     assert page.evaluate("window.previews.size") >= 2, "it changes while the picture denoises"
     picture = page.locator("img[src*='X-Amz']").first
     expect(picture).to_be_visible()

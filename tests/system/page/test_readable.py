@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.system.page.visitors import BROWSING, Visitor
+from tests.system.page.visitors import BROWSING, FILM_MS, Visitor
 from tests.system.stack import Stack
 
 pytestmark = BROWSING
@@ -48,6 +48,7 @@ def test_axe_finds_nothing_serious(
     page.get_by_role("button", name="Code").click()
     expect(page.get_by_text("The same call as code")).to_be_visible()
     expect(page.locator(".q-dialog__inner > div")).to_have_css("opacity", "1")
+    expect(page.locator(".q-dialog__inner > div")).to_have_css("transform", "none")
     found["code"] = visitor.serious(".q-dialog")
     context.close()
     assert not any(found.values()), json.dumps(found, indent=1)
@@ -91,7 +92,7 @@ def test_a_picture_is_made_with_keys_alone(visitor: Visitor, stack: Stack) -> No
     page.keyboard.type("a yellow duck in the sea")
     tab_to("Run")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Completed ·")).to_be_visible()
+    expect(page.get_by_text("Completed ·")).to_be_visible(timeout=FILM_MS)
     tab_to("Jobs")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()

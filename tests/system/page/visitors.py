@@ -21,7 +21,7 @@ BROWSING = [
 
 PATIENCE_MS = 20_000
 FILM_MS = 120_000
-"""Covers the film's first piece and its end, whatever else the machine does meanwhile."""
+"""Covers a picture, a film's first piece and its end, whatever else the machine does meanwhile."""
 MARKUP = "<img src=x onerror=document.title='OWNED'><script>document.title='OWNED'</script>"
 
 
