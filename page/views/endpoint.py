@@ -1,4 +1,4 @@
-"""One endpoint: its queue, times and cost, its workers and why, its roll-out; edited and deleted."""
+"""An endpoint: its queue, times and cost, its workers and why, its roll-out; edited and deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stoker.page.access.connections import Connection
 from stoker.page.content import words
 from stoker.page.content.rollout import rollout
 from stoker.page.views.endpoints import Endpoint, facts_of
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame, titled_dialog
+from stoker.page.views.frame import attempt, empty, frame, keep_live, titled_dialog
 from stoker.page.views.paging import Pager, next_of
 from stoker.page.views.style import QUIET, SMALL, STATE_CELL, column, fact, heading
 
@@ -67,7 +67,7 @@ class EndpointView:
         if self._connection.rights.looks:
             self._draw_workers()
         await self._load()
-        ui.timer(LIVE_S, self._load)
+        keep_live(self._load)
 
     def _draw_workers(self) -> None:
         with ui.row().classes("w-full items-center gap-4"):

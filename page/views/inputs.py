@@ -31,7 +31,7 @@ class InputForm:
         for field in needed or fields:
             self._add(field, values)
         if needed and len(needed) < len(fields):
-            with ui.expansion("More choices").props("dense").classes("w-full -mx-4 px-0"):
+            with ui.expansion("More choices").props("dense").classes("w-[calc(100%+2rem)] -mx-4"):
                 for field in fields:
                     if not field.required:
                         self._add(field, values)

@@ -15,7 +15,7 @@ from stoker.client.errors import ClientError
 from stoker.page.access.connections import Connection
 from stoker.page.content import media, words
 from stoker.page.content.timeline import timeline
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame
+from stoker.page.views.frame import attempt, empty, frame, keep_live
 from stoker.page.views.outputs import show_output, show_text
 from stoker.page.views.paging import Pager
 from stoker.page.views.style import LINK_CELL, STATE_CELL, column, heading
@@ -73,7 +73,7 @@ class JobList:
             empty("No job here yet. The Playground runs one.", "list_alt")
         self._pager.draw()
         await self._load()
-        ui.timer(LIVE_S, self._look)
+        keep_live(self._look)
 
     async def _look(self) -> None:
         """Reads the newest page again; older pages stand still."""
@@ -166,7 +166,7 @@ class JobView:
         else:
             ui.timer(0.1, self._follow, once=True)
             ui.timer(0.1, self._follow_logs, once=True)
-            ui.timer(LIVE_S, self._look)
+            keep_live(self._look)
 
     async def _show_whole_log(self) -> None:
         lines = [

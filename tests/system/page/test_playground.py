@@ -48,6 +48,8 @@ def test_the_link_signs_in_once_and_a_prompt_becomes_a_picture(
     assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 512
     expect(page.get_by_text("seed 7")).to_be_visible()
     expect(page.get_by_role("img", name="a lighthouse in the snow").first).to_be_visible()
+    page.get_by_text("More choices").click()
+    expect(page.get_by_label("Negative prompt", exact=True)).to_be_hidden()
     visitor.keeps("playground")
     page.get_by_role("button", name="Code").click()
     expect(page.get_by_text("Authorization: Bearer $STOKER_API_KEY")).to_be_visible()

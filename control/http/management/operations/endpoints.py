@@ -310,7 +310,7 @@ async def _response(
     workers: bool = False,
     health: Plane | None = None,
 ) -> EndpointResponse:
-    """`health`: the plane that counts it, if it is wanted."""
+    """Returns the answer for an endpoint. `health`: the plane that counts it, if it is wanted."""
     made_from = await managed.templates.of(endpoint) if template else None
     answer = endpoint_response(
         endpoint,
