@@ -139,6 +139,7 @@ async def show_one(connection: Connection, endpoint: str, job: str) -> None:
 class JobView:
     def __init__(self, connection: Connection, endpoint: str, record: JobRecord) -> None:
         self._connection, self._endpoint, self._record = connection, endpoint, record
+        self._parts = 0
 
     async def draw(self) -> None:
         with ui.row().classes("w-full items-center gap-4"):
@@ -187,7 +188,7 @@ class JobView:
         self._cancel.set_visibility(runs and not record.ended)
         self._retry.set_visibility(runs and record.status in ("FAILED", "TIMED_OUT"))
         self._progress.set_visibility(not record.ended)
-        happened = timeline(record, await self._attempts() if record.retries else ())
+        happened = timeline(record, await self._attempts() if record.retries else (), self._parts)
         self._timeline.clear()
         with self._timeline, ui.timeline(side="right").classes("w-full"):
             for moment in happened:
@@ -216,6 +217,7 @@ class JobView:
                         self._preview.set_visibility(False)
                         await self._show()
                         return
+                    self._parts = 0 if event.kind == "reset" else self._parts + (event.kind == "chunk")
                     self._show_partial(media.partial_of(event))
         except ClientError as error:
             ui.notify(str(error), type="negative")
