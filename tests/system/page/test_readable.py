@@ -74,7 +74,7 @@ def test_a_picture_is_made_with_keys_alone(visitor: Visitor, stack: Stack) -> No
     page = visitor.opens("/sign-in")
     page.keyboard.type(stack.key)  # the field has the focus
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Playground")).to_be_visible()
+    expect(page.get_by_text("Your results")).to_be_visible()
 
     def tab_to(name: str) -> None:
         for _ in range(40):

@@ -50,6 +50,8 @@ class Visitor:
         """Opens a page, and returns it once it is drawn."""
         self.opens(path)
         expect(self.page.get_by_role("main")).to_be_visible()
+        if path == "/" or path.startswith("/?"):  # drawn once the browser is connected
+            expect(self.page.get_by_text("Your results")).to_be_visible()
         self.page.evaluate("document.fonts.ready.then(() => null)")
         return self.page
 
