@@ -29,7 +29,7 @@ MYPY := MYPYPATH=src $(BIN)/mypy
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv .set-up demo test test-models test-slow simulate fuzz check bench proto rooms docs package peers clean
+.PHONY: help .venv .set-up demo test test-models test-slow simulate fuzz check bench proto rooms docs package pictures peers clean
 .DELETE_ON_ERROR:
 
 help:
@@ -46,6 +46,11 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 
 demo: $(STAMP)
 	$(BIN)/python -P deploy/demo.py
+
+# The documentation's pictures of the page, from the run of its tests.
+pictures: $(STAMP)
+	mkdir -p docs/page-pictures
+	STOKER_PAGE_PICTURES=$(CURDIR)/docs/page-pictures $(BIN)/python -P -m pytest -q tests/system/page
 
 # The two take about as long; .ci/venv goes first since both may need its apt package.
 .set-up:

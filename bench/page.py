@@ -1,14 +1,14 @@
-"""Measures long lists of the management API, and what an open page costs control and its own process.
+"""Measures long lists of the API, and what a page that stays open costs control and its own process.
 
-    python bench/page.py [--jobs 1000000] [--nodes 125] [--seconds 20] [--json bench/results/page.json]
+    python bench/page.py [--jobs 1000000] [--nodes 125] [--seconds 40] [--json bench/results/page.json]
 
 Control is a process with SQLite; its store is filled with jobs of one endpoint, half of them waiting, before
 it starts. Simulated nodes (fleet.py), 8 workers each, connect over real gRPC. Each list is asked for over one
 connection, and the median and the slowest answer are kept: a limit of 200 ms.
 
 Then `stoker page` runs beside it, and Chromium opens one page after the other. For each, control's CPU time
-is counted while the page is open, and before and after that, since the nodes cost some, too: a
-limit of 1 % of a core. The memory of the page's process is its PSS.
+is counted while the page is open, and before and after that while it is not, since the nodes cost some, too:
+a limit of 1 % of a core. The memory of the page's process is its PSS.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def ask(url: str, jobs: int, rounds: int = 20) -> dict[str, Any]:
 async def opened(
     page: dict[str, str], of_page: psutil.Process, control: psutil.Process, seconds: float
 ) -> Any:
-    """Opens each page in turn. Returns the cores of control that each takes, and its memory."""
+    """Opens each page in turn, and returns the cores that it takes of control, and its process's memory."""
     found: dict[str, Any] = {"memory_mib": {"no browser": mib(of_page)}, "cores": {}}
 
     async def cores() -> float:
@@ -136,20 +136,16 @@ async def opened(
         context = await browser.new_context()
         tab = await context.new_page()
         await tab.goto(page["link"])
+        before = await cores()
         for path in PAGES:
-            await tab.goto("about:blank")
-            await asyncio.sleep(5)
-            before = await cores()
             await tab.goto(page["page"] + path)
             await asyncio.sleep(2)
             during = await cores()
             await tab.goto("about:blank")
             await asyncio.sleep(5)
-            after = await cores()
+            before, after = await cores(), before
             found["cores"][path] = round(during - (before + after) / 2, 4)
-            print(
-                f"{path:28} {found['cores'][path]:.4f} cores, beside {before:.4f} and {after:.4f}", flush=True
-            )
+            print(f"{path:28} {found['cores'][path]:.4f} cores beside {before:.4f}", flush=True)
         tabs = [await context.new_page() for _ in range(10)]
         for number, one in enumerate(tabs):
             await one.goto(page["page"] + PAGES[number % len(PAGES)])
@@ -171,7 +167,7 @@ async def fleet(grpc: str, nodes: int, workers: int) -> AsyncIterator[None]:
     seen, joined = Seen(), asyncio.Semaphore(4)
     async with asyncio.TaskGroup() as tasks:
         running_ = [tasks.create_task(Node(number, seen).run(grpc, joined)) for number in range(nodes)]
-        while seen.ready < workers:  # noqa: ASYNC110  # many nodes add to it
+        while seen.ready < workers:  # noqa: ASYNC110  # the nodes count, and tell nobody
             await asyncio.sleep(0.5)
         await asyncio.sleep(10)
         yield
@@ -212,7 +208,7 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--nodes", type=int, default=125)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

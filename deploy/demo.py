@@ -3,6 +3,8 @@ everything.
 
     make demo            or    python deploy/demo.py [--out out]
 
+At a terminal it then waits for Enter, so that its page can be used: the link is printed once it is ready.
+
 Uses what users use: `stoker up` as a process, the API client, the signed URLs. It fails if an image cannot be
 opened, if the video (`talking_picture`) is not the requested one, if a cost is not the documented one, or if
 a process is left running.
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,13 @@ def make_image(stoker: Client, job_input: dict[str, Any], out: Path) -> None:
                 check_and_save(record, job_input, out, time.monotonic() - began)
 
 
+def stay() -> None:
+    """Leaves everything running for whoever opens the page, until they have seen enough."""
+    print_line("\nMake a picture of your own: open the link behind `page` above.")
+    with suppress(EOFError, KeyboardInterrupt):
+        input("Enter stops everything. ")
+
+
 def check_and_save(record: JobRecord, job_input: dict[str, Any], out: Path, seconds: float) -> None:
     output = record.output
     response = httpx2.get(output["image_url"], timeout=60, trust_env=False)
@@ -142,6 +151,8 @@ def main() -> None:
                 kind = "png" if job_input.get("image_format") == "png" else "jpg"
                 make_image(stoker, job_input, out / f"{number}.{kind}")
             video = talking_picture.make_video(stoker, out)
+            if sys.stdin.isatty():
+                stay()
     took = time.monotonic() - began
     print_line(f"\nThree images are in {out}/, and a talking video in {video}. It took {took:.0f} s.")
     if "STOKER_PIPELINE" not in os.environ:

@@ -23,6 +23,9 @@ from stoker.page.content.film import film
 from stoker.page.views import billing, endpoint, endpoints, fleet, jobs, playground, resources, style
 from stoker.page.views.frame import LIVE_S
 
+ANSWER_S = 60.0
+"""The longest that control may take to answer what a page needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class PageSettings:
@@ -93,35 +96,35 @@ class Page:
         return self._connection(request)
 
     def _add_pages(self) -> None:
-        @ui.page("/")
+        @ui.page("/", response_timeout=ANSWER_S)
         async def _(request: Request, endpoint: str = "") -> None:
             await playground.show(self._opened(request), endpoint)
 
-        @ui.page("/jobs")
+        @ui.page("/jobs", response_timeout=ANSWER_S)
         async def _(request: Request, endpoint: str = "") -> None:
             await jobs.show_list(self._opened(request), endpoint)
 
-        @ui.page("/jobs/{endpoint}/{job}")
+        @ui.page("/jobs/{endpoint}/{job}", response_timeout=ANSWER_S)
         async def _(request: Request, endpoint: str, job: str) -> None:
             await jobs.show_one(self._opened(request), endpoint, job)
 
-        @ui.page("/endpoints")
+        @ui.page("/endpoints", response_timeout=ANSWER_S)
         async def _(request: Request) -> None:
             await endpoints.show(self._opened(request))
 
-        @ui.page("/endpoints/{name}")
+        @ui.page("/endpoints/{name}", response_timeout=ANSWER_S)
         async def _(request: Request, name: str) -> None:
             await endpoint.show(self._opened(request), name)
 
-        @ui.page("/fleet")
+        @ui.page("/fleet", response_timeout=ANSWER_S)
         async def _(request: Request) -> None:
             await fleet.show(self._opened(request))
 
-        @ui.page("/billing")
+        @ui.page("/billing", response_timeout=ANSWER_S)
         async def _(request: Request) -> None:
             await billing.show(self._opened(request))
 
-        @ui.page("/resources")
+        @ui.page("/resources", response_timeout=ANSWER_S)
         async def _(request: Request, kind: str = "") -> None:
             await resources.show(self._opened(request), kind)
 

@@ -121,6 +121,14 @@ def input_of(fields: Sequence[Field], typed: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in found.items() if name not in alone}
 
 
+def json_text(field: Field, value: Any) -> str:
+    """Returns the text of a field of JSON. Without a value it is empty, so that nothing is sent; a whole
+    input begins as an object."""
+    if value is None:
+        return "{}" if field.kind == "whole" else ""
+    return value if isinstance(value, str) else json.dumps(value, indent=2)
+
+
 def _value(field: Field, typed: Any) -> Any:
     if typed is None or (isinstance(typed, str) and not typed.strip()):
         return None

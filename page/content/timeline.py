@@ -1,6 +1,7 @@
 """The timeline of a job: what happened, from its submission to its end. Pure.
 
-queued ──delay──> started ──execution──> ended        each attempt before the last: lost, with its worker
+queued ──delay──> started ──> streamed ──execution──> ended
+each attempt before the last: lost, with its worker
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ class Moment:
     colour: str = "primary"
 
 
-def timeline(job: JobRecord, attempts: Sequence[AttemptLog]) -> tuple[Moment, ...]:
-    """Returns what is known to have happened to the job, in order."""
+def timeline(job: JobRecord, attempts: Sequence[AttemptLog], parts: int = 0) -> tuple[Moment, ...]:
+    """Returns what is known to have happened to the job, in order. `parts`: how many of its output were
+    seen."""
     found = [Moment("Queued", icon="inbox")]
     found += [
         Moment(f"Attempt {lost.attempt} was lost", f"on worker {lost.worker}", "replay", "warning")
@@ -32,6 +34,8 @@ def timeline(job: JobRecord, attempts: Sequence[AttemptLog]) -> tuple[Moment, ..
     if job.delay_time is not None:
         where = f" on worker {job.worker_id}" if job.worker_id else ""
         found.append(Moment("Started", f"after {duration(job.delay_time)}{where}", "play_arrow"))
+    if parts:
+        found.append(Moment("Streamed", f"{parts} part{'s' if parts > 1 else ''} of the output", "stream"))
     if job.ended:
         good = job.succeeded
         about = f"after {duration(job.execution_time)} of work" if job.execution_time is not None else ""
@@ -44,5 +48,7 @@ def timeline(job: JobRecord, attempts: Sequence[AttemptLog]) -> tuple[Moment, ..
             )
         )
     elif job.reason:
-        found.append(Moment("Waits", job.reason, "hourglass_empty", "warning"))
+        uploads = job.status == "IN_PROGRESS"
+        title, icon = ("Uploads", "upload") if uploads else ("Waits", "hourglass_empty")
+        found.append(Moment(title, job.reason, icon, "warning"))
     return tuple(found)

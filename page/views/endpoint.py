@@ -14,7 +14,7 @@ from stoker.page.access.connections import Connection
 from stoker.page.content import words
 from stoker.page.content.rollout import rollout
 from stoker.page.views.endpoints import Endpoint, facts_of
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame, titled_dialog
+from stoker.page.views.frame import attempt, empty, frame, keep_live, titled_dialog
 from stoker.page.views.paging import Pager, next_of
 from stoker.page.views.style import QUIET, SMALL, STATE_CELL, column, fact, heading
 
@@ -67,7 +67,7 @@ class EndpointView:
         if self._connection.rights.looks:
             self._draw_workers()
         await self._load()
-        ui.timer(LIVE_S, self._load)
+        keep_live(self._load)
 
     def _draw_workers(self) -> None:
         with ui.row().classes("w-full items-center gap-4"):
@@ -127,7 +127,7 @@ class EndpointView:
     async def _show_log(self, event: events.GenericEventArguments) -> None:
         worker = str(event.args)
         with titled_dialog(f"Log of worker {worker}", "!max-w-4xl") as dialog:
-            log = ui.log(max_lines=1000).classes("w-full h-96")
+            log = ui.log(max_lines=1000).classes("w-full h-96").props('role=log aria-label="Log" tabindex=0')
             ui.button("Close", on_click=dialog.close).props("flat")
         try:
             lines = self._connection.client.worker_log(self._id, worker, follow=True)

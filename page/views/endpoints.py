@@ -10,7 +10,7 @@ from nicegui import ui
 
 from stoker.page.access.connections import Connection
 from stoker.page.content import words
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame, titled_dialog
+from stoker.page.views.frame import attempt, empty, frame, keep_live, titled_dialog
 from stoker.page.views.paging import Pager, next_of
 from stoker.page.views.style import MONO, QUIET, TITLE, fact
 
@@ -38,7 +38,7 @@ class EndpointList:
         self._cards: dict[str, EndpointCard] = {}
         self._pager.draw()
         await self._load()
-        ui.timer(LIVE_S, self._load)
+        keep_live(self._load)
 
     async def _load(self) -> None:
         found = await attempt(lambda: self._connection.endpoints_with_health(PAGE, self._pager.cursor))

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from stoker.page.access.connections import Connection
 from stoker.page.content import words
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame
+from stoker.page.views.frame import attempt, empty, frame, keep_live
 from stoker.page.views.paging import Pager, next_of
 from stoker.page.views.style import BAR_CELL, MONO, QUIET, STATE_CELL, TITLE, column
 
@@ -52,7 +52,7 @@ class NodeList:
         self._cards: dict[str, NodeCard] = {}
         self._pager.draw()
         await self._load()
-        ui.timer(LIVE_S, self._load)
+        keep_live(self._load)
 
     async def _begin(self) -> None:
         self._pager.begin()

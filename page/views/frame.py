@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
@@ -22,8 +23,9 @@ PAGES = (
     ("/billing", "Billing", "payments"),
     ("/resources", "Resources", "inventory_2"),
 )
-LIVE_S = 3.0
-"""The seconds between two looks of a page that stays open."""
+LIVE_S, LATEST_S, SPARED = 3.0, 6.0, 150
+"""The seconds between two looks of a page that stays open: at least, at most, and as a multiple of how long
+the look took, so that a large platform is asked less often."""
 
 
 MODES: Mapping[bool | None, tuple[str, str, bool | None]] = {
@@ -104,6 +106,17 @@ def empty(text: str, icon: str = "inbox") -> None:
     with ui.card().classes("items-center p-8"):
         ui.icon(icon, size="40px").classes(QUIET).props("aria-hidden=true")
         ui.label(text).classes(f"{QUIET} text-center whitespace-pre-line")
+
+
+def keep_live(look: Callable[[], Awaitable[None]]) -> None:
+    """Looks again, again and again, while the page is open."""
+
+    async def timed() -> None:
+        began = time.monotonic()
+        await look()
+        timer.interval = min(LATEST_S, max(LIVE_S, SPARED * (time.monotonic() - began)))
+
+    timer = ui.timer(LIVE_S, timed, immediate=False)
 
 
 async def attempt(action: Callable[[], Awaitable[T]], done: str = "") -> T | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from nicegui import events, ui
 from nicegui.elements.mixins.value_element import ValueElement
 
 from stoker.page.access.connections import Connection
-from stoker.page.content.forms import Field, bounds, input_of
+from stoker.page.content.forms import Field, bounds, input_of, json_text
 from stoker.page.views.frame import attempt
 from stoker.page.views.style import SMALL
 
@@ -31,7 +30,7 @@ class InputForm:
         for field in needed or fields:
             self._add(field, values)
         if needed and len(needed) < len(fields):
-            with ui.expansion("More choices").props("dense").classes("w-full -mx-4 px-0"):
+            with ui.expansion("More choices").props("dense").classes("w-[calc(100%+2rem)] -mx-4"):
                 for field in fields:
                     if not field.required:
                         self._add(field, values)
@@ -68,10 +67,11 @@ class InputForm:
             case "long":
                 return ui.textarea(field.label, value=value or "").props("autogrow")
             case "json" | "whole":
-                text = (
-                    value if isinstance(value, str) else json.dumps({} if value is None else value, indent=2)
+                return (
+                    ui.textarea(field.label, value=json_text(field, value))
+                    .props("autogrow")
+                    .classes("font-mono")
                 )
-                return ui.textarea(field.label, value=text).props("autogrow").classes("font-mono")
             case "file":
                 return self._file(field, value)
             case "text":

@@ -15,7 +15,7 @@ from stoker.client.errors import ClientError
 from stoker.page.access.connections import Connection
 from stoker.page.content import media, words
 from stoker.page.content.timeline import timeline
-from stoker.page.views.frame import LIVE_S, attempt, empty, frame
+from stoker.page.views.frame import attempt, empty, frame, keep_live
 from stoker.page.views.outputs import show_output, show_text
 from stoker.page.views.paging import Pager
 from stoker.page.views.style import LINK_CELL, STATE_CELL, column, heading
@@ -73,7 +73,7 @@ class JobList:
             empty("No job here yet. The Playground runs one.", "list_alt")
         self._pager.draw()
         await self._load()
-        ui.timer(LIVE_S, self._look)
+        keep_live(self._look)
 
     async def _look(self) -> None:
         """Reads the newest page again; older pages stand still."""
@@ -139,6 +139,7 @@ async def show_one(connection: Connection, endpoint: str, job: str) -> None:
 class JobView:
     def __init__(self, connection: Connection, endpoint: str, record: JobRecord) -> None:
         self._connection, self._endpoint, self._record = connection, endpoint, record
+        self._parts = 0
 
     async def draw(self) -> None:
         with ui.row().classes("w-full items-center gap-4"):
@@ -166,7 +167,7 @@ class JobView:
         else:
             ui.timer(0.1, self._follow, once=True)
             ui.timer(0.1, self._follow_logs, once=True)
-            ui.timer(LIVE_S, self._look)
+            keep_live(self._look)
 
     async def _show_whole_log(self) -> None:
         lines = [
@@ -187,7 +188,7 @@ class JobView:
         self._cancel.set_visibility(runs and not record.ended)
         self._retry.set_visibility(runs and record.status in ("FAILED", "TIMED_OUT"))
         self._progress.set_visibility(not record.ended)
-        happened = timeline(record, await self._attempts() if record.retries else ())
+        happened = timeline(record, await self._attempts() if record.retries else (), self._parts)
         self._timeline.clear()
         with self._timeline, ui.timeline(side="right").classes("w-full"):
             for moment in happened:
@@ -216,6 +217,7 @@ class JobView:
                         self._preview.set_visibility(False)
                         await self._show()
                         return
+                    self._parts = 0 if event.kind == "reset" else self._parts + (event.kind == "chunk")
                     self._show_partial(media.partial_of(event))
         except ClientError as error:
             ui.notify(str(error), type="negative")

@@ -23,7 +23,9 @@ def show_output(output: Any, *, small: bool = False, alt: str = "The picture") -
             case "image":
                 ui.image(medium.url).classes("w-full rounded-lg").props["alt"] = alt
             case "video":
-                ui.video(medium.url).classes("w-full rounded-lg").props["aria-label"] = alt
+                ui.video(f"{medium.url}#t=0.5" if small else medium.url).classes("w-full rounded-lg").props[
+                    "aria-label"
+                ] = alt
             case "audio":
                 ui.audio(medium.url).classes("w-full").props["aria-label"] = alt
     if not found:

@@ -22,10 +22,17 @@ from stoker.page.views.jobs import address_of
 from stoker.page.views.outputs import show_output
 from stoker.page.views.style import QUIET, SMALL, heading
 
+CONNECTS_S = 60.0
+"""The longest that a browser may take to connect, once it has the page."""
+
 
 async def show(connection: Connection, chosen: str = "") -> None:
     """Draws the page with the chosen endpoint, or the first that the key may use."""
     with frame(connection, "/", "Playground"):
+        try:  # what is typed before the browser is connected would not arrive
+            await ui.context.client.connected(CONNECTS_S)
+        except TimeoutError:
+            return
         endpoints = await attempt(connection.endpoints) or []
         names = [one["id"] for one in endpoints if one.get("type", "QUEUE") == "QUEUE"]
         if not names:

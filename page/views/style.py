@@ -41,6 +41,8 @@ body { background: var(--ground); color: var(--ink); }
   .body--dark .bg-primary, .body--dark .q-btn.bg-negative { color: #1c1206 !important; }
 }
 .q-btn { border-radius: 8px; }
+.q-dialog__inner > .q-card { position: relative; z-index: 1; }
+.q-loading-bar { display: none; }
 .q-notification.bg-positive { background: #166534 !important; color: white !important; }
 .q-notification.bg-negative { background: #991b1b !important; color: white !important; }
 .q-notification.bg-warning { background: #854d0e !important; color: white !important; }
@@ -50,6 +52,10 @@ body { background: var(--ground); color: var(--ink); }
 .q-tab-panels { background: transparent; }
 .nicegui-code { background: var(--ground); border: 1px solid var(--line); border-radius: 8px; }
 .nicegui-log { background: var(--paper); border: 1px solid var(--line); border-radius: 8px; padding: 12px; }
+.q-uploader { border-color: var(--line); background: transparent; border-radius: 8px; width: 100%; }
+.q-uploader__header { background: var(--ground); color: var(--ink); }
+.q-uploader__list { max-height: 140px; padding: 8px; }
+.q-uploader__list:empty { padding: 0; min-height: 0; }
 .stage { border: 2px dashed var(--line); border-radius: 12px; min-height: 320px; }
 .q-timeline__title { font-size: 15px; line-height: 1.4; margin-bottom: 0; }
 .q-timeline__content { padding-bottom: 12px; }

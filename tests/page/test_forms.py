@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stoker.models.talking_video.declaration import SCHEMA as VIDEO
 from stoker.models.text_to_image.declaration import SCHEMA as IMAGE
-from stoker.page.content.forms import Field, InputRefused, bounds, fields_of, input_of
+from stoker.page.content.forms import Field, InputRefused, bounds, fields_of, input_of, json_text
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -113,3 +113,12 @@ def test_a_default_is_sent_only_with_the_fields_that_it_needs() -> None:
         "strength": 0.4,
         "image": "http://a/b",
     }
+
+
+def test_a_list_that_has_no_default_is_not_sent_unless_something_is_typed() -> None:
+    fields = fields_of({"properties": {"prompt": {"type": "string"}, "loras": {"type": "array"}}})
+    typed = {field.name: json_text(field, field.default) for field in fields if field.kind == "json"}
+    assert typed == {"loras": ""}
+    assert input_of(fields, {**typed, "prompt": "a fox"}) == {"prompt": "a fox"}
+    assert input_of(fields, {"loras": json_text(fields[1], [1])}) == {"loras": [1]}
+    assert json_text(fields_of(None)[0], None) == "{}"

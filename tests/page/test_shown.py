@@ -64,6 +64,11 @@ def test_a_timeline_tells_lost_attempts_before_the_last_one() -> None:
     assert found[2].about == "after 1.5 s on worker w2"
     waits = timeline(JobRecord("j", "IN_QUEUE", reason="no node has a free GPU"), ())
     assert (waits[-1].title, waits[-1].about) == ("Waits", "no node has a free GPU")
+    uploads = timeline(JobRecord("j", "IN_PROGRESS", reason="the bucket refuses"), (), parts=7)
+    assert [(one.title, one.about) for one in uploads[1:]] == [
+        ("Streamed", "7 parts of the output"),
+        ("Uploads", "the bucket refuses"),
+    ]
 
 
 def test_a_card_of_an_endpoint() -> None:

@@ -43,6 +43,7 @@ ENDPOINTS = (
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     made = Stack(tmp_path_factory.mktemp("stack"), *ENDPOINTS, hosted=("text-to-image", "talking-video"))
     made.pipelines = MODELS
+    made.agent_options += ["--label", "tier=gold"]
     try:
         made.start()
         yield made

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.system.page.visitors import BROWSING, Visitor
+from tests.system.page.visitors import BROWSING, MARKUP, Visitor
 from tests.system.stack import HANDLERS, Stack
 
 pytestmark = BROWSING
@@ -28,7 +28,7 @@ def test_a_worker_that_crashes_is_shown_with_its_reason(visitor: Visitor, stack:
     visitor.signs_in(stack.key)
     page = visitor.opens(f"/jobs/dies/{job}")
     expect(page.get_by_text("Failed", exact=True)).to_be_visible()
-    expect(page.get_by_text("SIGKILL").first).to_be_visible()
+    expect(page.get_by_text("the worker died: killed, likely out of memory")).to_be_visible()
     visitor.keeps("job")
     page = visitor.opens("/endpoints/unlicensed")
     expect(page.get_by_text("unhealthy", exact=True).first).to_be_visible()
@@ -45,15 +45,18 @@ def test_a_node_is_drained_resumed_killed_and_seen_again(visitor: Visitor, stack
     expect(page.get_by_text("drained", exact=True)).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_text("connected", exact=True)).to_be_visible()
-    stack.kill("agent")
-    expect(page.get_by_text("silent", exact=True)).to_be_visible()
-    stack.start_agent()
-    expect(page.get_by_text("connected", exact=True)).to_be_visible()
     page.get_by_label("Name or id").fill("nobody is called so")
     expect(page.get_by_text("No host is so.")).to_be_visible()
     page.get_by_label("Name or id").fill("")
     expect(page.get_by_text("text-to-image").first).to_be_visible()
     visitor.keeps("fleet")
+    stack.kill("agent")
+    expect(page.get_by_text("silent", exact=True)).to_be_visible()
+    stack.agent_options = ["--label", f"tier={MARKUP}"]
+    stack.start_agent()
+    expect(page.get_by_text("connected", exact=True)).to_be_visible()
+    expect(page.get_by_text("onerror")).to_be_visible()
+    assert page.locator("img[src=x]").count() == 0
 
 
 def test_an_endpoint_is_made_edited_and_its_roll_out_watched(
@@ -91,4 +94,31 @@ def test_an_endpoint_is_made_edited_and_its_roll_out_watched(
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("heading", name="Endpoints")).to_be_visible()
+    assert visitor.errors == []
+
+
+def test_a_key_and_a_secret_are_made_and_deleted(visitor: Visitor, stack: Stack) -> None:
+    visitor.signs_in(stack.key)
+    page = visitor.opens("/resources?kind=Secrets")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_label("Name", exact=True).fill("HF_TOKEN")
+    page.get_by_label("Value", exact=True).fill("hunter2")
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page.get_by_role("cell", name="HF_TOKEN")).to_be_visible()
+    assert page.get_by_text("hunter2").count() == 0
+    page.get_by_role("row").filter(has_text="HF_TOKEN").get_by_role("checkbox").click()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No secret yet")).to_be_visible()
+    visitor.opens("/resources?kind=Keys")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_label("Name", exact=True).fill("a program")
+    page.get_by_label("More fields, as JSON").fill('{"access": {"scope": "read"}}')
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page.get_by_text("Shown this once: sk_")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_role("row").filter(has_text="a program").get_by_role("checkbox").click()
+    page.get_by_role("button", name="Revoke").click()
+    expect(page.get_by_role("cell", name="a program")).to_be_hidden()
+    visitor.opens("/resources?kind=Audit")
+    expect(page.get_by_role("cell", name="/v1/secrets/HF_TOKEN").first).to_be_visible()
     assert visitor.errors == []

@@ -41,13 +41,15 @@ def test_the_link_signs_in_once_and_a_prompt_becomes_a_picture(
     page.get_by_label("Seed", exact=True).fill("7")
     page.evaluate(NOTES_PREVIEWS)
     page.get_by_role("button", name="Run").click()
-    expect(page.get_by_text("Completed ·")).to_be_visible()
+    expect(page.get_by_text("Completed ·")).to_be_visible(timeout=FILM_MS)
     assert page.evaluate("window.previews.size") >= 2, "it changes while the picture denoises"
     picture = page.locator("img[src*='X-Amz']").first
     expect(picture).to_be_visible()
     assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 512
     expect(page.get_by_text("seed 7")).to_be_visible()
     expect(page.get_by_role("img", name="a lighthouse in the snow").first).to_be_visible()
+    page.get_by_text("More choices").click()
+    expect(page.get_by_label("Negative prompt", exact=True)).to_be_hidden()
     visitor.keeps("playground")
     page.get_by_role("button", name="Code").click()
     expect(page.get_by_text("Authorization: Bearer $STOKER_API_KEY")).to_be_visible()

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.system.page.visitors import BROWSING, Visitor
+from tests.system.page.visitors import BROWSING, FILM_MS, Visitor
 from tests.system.stack import Stack
 
 pytestmark = BROWSING
@@ -39,15 +39,14 @@ def test_axe_finds_nothing_serious(
     found["/sign-in"] = visitor.serious()
     page = visitor.signs_in(stack.key)
     for path in (*PAGES, f"/jobs/tells/{job}"):
-        visitor.opens(path)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        page.wait_for_load_state("networkidle")
+        visitor.sees(path)
         found[path] = visitor.serious()
     visitor.opens("/")
     page.get_by_label("Prompt", exact=True).fill("a fox")
     page.get_by_role("button", name="Code").click()
     expect(page.get_by_text("The same call as code")).to_be_visible()
     expect(page.locator(".q-dialog__inner > div")).to_have_css("opacity", "1")
+    expect(page.locator(".q-dialog__inner > div")).to_have_css("transform", "none")
     found["code"] = visitor.serious(".q-dialog")
     context.close()
     assert not any(found.values()), json.dumps(found, indent=1)
@@ -61,9 +60,7 @@ def test_nothing_is_wider_than_a_phone(
     page = visitor.signs_in(stack.key)
     wide = []
     for path in PAGES:
-        visitor.opens(path)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        page.wait_for_load_state("networkidle")
+        visitor.sees(path)
         if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             wide.append(path)
     for name in ("Playground", "Jobs", "Endpoints", "Fleet", "Billing", "Resources"):
@@ -77,8 +74,7 @@ def test_a_picture_is_made_with_keys_alone(visitor: Visitor, stack: Stack) -> No
     page = visitor.opens("/sign-in")
     page.keyboard.type(stack.key)  # the field has the focus
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Playground")).to_be_visible()
-    page.wait_for_load_state("networkidle")
+    expect(page.get_by_text("Your results")).to_be_visible()
 
     def tab_to(name: str) -> None:
         for _ in range(40):
@@ -91,7 +87,7 @@ def test_a_picture_is_made_with_keys_alone(visitor: Visitor, stack: Stack) -> No
     page.keyboard.type("a yellow duck in the sea")
     tab_to("Run")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Completed ·")).to_be_visible()
+    expect(page.get_by_text("Completed ·")).to_be_visible(timeout=FILM_MS)
     tab_to("Jobs")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
@@ -101,10 +97,12 @@ def test_dark_is_kept_from_page_to_page(visitor: Visitor, stack: Stack) -> None:
     page = visitor.signs_in(stack.key)
     page.get_by_role("button", name="Dark or light, as the system").click()
     expect(page.locator("body.body--dark")).to_be_visible()
-    visitor.opens("/endpoints")
+    visitor.opens("/")
     expect(page.locator("body.body--dark")).to_be_visible()
-    expect(page.get_by_text("waiting").or_(page.get_by_text("Queue")).first).to_be_visible()
-    visitor.keeps("endpoints-dark")
+    page.get_by_role("button", name="three yellow stars at night").click()
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("Completed ·")).to_be_visible(timeout=FILM_MS)
+    visitor.keeps("playground-dark")
     for name in ("Dark", "Light"):
         page.get_by_role("button", name=name, exact=True).click()
     expect(page.locator("body.body--light")).to_be_visible()

@@ -40,9 +40,7 @@ def test_markup_is_text_wherever_it_stands(visitor: Visitor, stack: Stack) -> No
         "/jobs/echo/%3Cscript%3Edocument.title%3D'OWNED'%3C%2Fscript%3E",
         "/?endpoint=%3Cscript%3Edocument.title%3D'OWNED'%3C/script%3E",
     ):
-        page = visitor.opens(path)
-        expect(page.get_by_role("main")).to_be_visible()
-        page.wait_for_load_state("networkidle")
+        page = visitor.sees(path)
         assert "OWNED" not in page.title(), path
         assert page.locator("img[src=x]").count() == 0, path
     for path in (f"/jobs/echo/{output}", f"/jobs/tells/{told}", "/?endpoint=tells", "/endpoints"):
@@ -55,7 +53,7 @@ def test_markup_is_text_wherever_it_stands(visitor: Visitor, stack: Stack) -> No
     expect(page.get_by_text("is there").first).to_be_visible()
     assert "OWNED" not in page.title()
     assert page.locator("img[src=x]").count() == 0
-    assert visitor.errors == [], "nothing that the policy had to stop"
+    assert [one for one in visitor.errors if "Content Security Policy" in one] == []
 
 
 def made_resources(stack: Stack) -> None:
@@ -64,12 +62,12 @@ def made_resources(stack: Stack) -> None:
     image = {"name": MARKUP, "imageName": "acme/box:1", "readme": MARKUP, "env": {"A": MARKUP}}
     for path, fields in (
         ("templates", {**image, "isServerless": True}),
-        ("pods", {"name": MARKUP, "imageName": "acme/box:1", "computeType": "CPU", "env": {"A": MARKUP}}),
+        ("networkvolumes", {"name": MARKUP, "size": 1, "dataCenterId": "EU-RO-1"}),
     ):
         answer = httpx2.post(
             f"{stack.facts['http']}/v1/{path}", json=fields, headers=headers, trust_env=False
         )
-        answer.raise_for_status()
+        assert answer.is_success, answer.text
 
 
 def test_a_key_that_reads_sees_and_cannot_act(visitor: Visitor, stack: Stack) -> None:

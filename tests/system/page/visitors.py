@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import CHROMIUM
 from tests.system.stack import Stack
@@ -21,7 +21,7 @@ BROWSING = [
 
 PATIENCE_MS = 20_000
 FILM_MS = 120_000
-"""Covers the film's first piece and its end, whatever else the machine does meanwhile."""
+"""Covers a picture, a film's first piece and its end, whatever else the machine does meanwhile."""
 MARKUP = "<img src=x onerror=document.title='OWNED'><script>document.title='OWNED'</script>"
 
 
@@ -46,9 +46,20 @@ class Visitor:
             self.page.get_by_role("button", name="Sign in").click()
         return self.page
 
+    def sees(self, path: str) -> Page:
+        """Opens a page, and returns it once it is drawn."""
+        self.opens(path)
+        expect(self.page.get_by_role("main")).to_be_visible()
+        if path == "/" or path.startswith("/?"):  # drawn once the browser is connected
+            expect(self.page.get_by_text("Your results")).to_be_visible()
+        self.page.evaluate("document.fonts.ready.then(() => null)")
+        return self.page
+
     def keeps(self, name: str) -> None:
-        """Keeps a picture of what is seen now."""
-        self.page.wait_for_load_state("networkidle")
+        """Keeps a picture of what is seen now, from the top."""
+        self.page.evaluate("document.fonts.ready.then(() => scrollTo(0, 0))")
+        seen = "image => image.complete || new Promise(done => (image.onload = image.onerror = done))"
+        self.page.evaluate(f"Promise.all([...document.images].map({seen}))")
         self.page.screenshot(path=self._pictures / f"{name}.jpg", type="jpeg", quality=80)
         assert (self._pictures / f"{name}.jpg").stat().st_size < 200_000
 
