@@ -39,13 +39,13 @@ class WorkerLogs:
     async def last(self, endpoint: Endpoint, worker: str) -> Sequence[LogLine]:
         """Returns the last lines. Raises NotFound where the endpoint has no such worker now, and Unavailable
         where its node does not answer."""
-        return await self._last(worker, self._placed(endpoint, worker).node)
+        return await self._last("worker", worker, self._placed(endpoint, worker).node)
 
     async def last_of_pod(self, pod: str, node: str) -> Sequence[LogLine]:
         """Returns the last lines of a pod's container. Raises Unavailable."""
-        return await self._last(pod, node)
+        return await self._last("pod", pod, node)
 
-    async def _last(self, name: str, node: str) -> Sequence[LogLine]:
+    async def _last(self, what: str, name: str, node: str) -> Sequence[LogLine]:
         printed = asyncio.Event()
         with self._live.reading(log_of_worker(name), node, printed) as ring:
             try:
@@ -55,7 +55,7 @@ class WorkerLogs:
                         await printed.wait()
             except TimeoutError:
                 raise Unavailable(
-                    f"node {node} did not send the log of {name} within {ANSWER_S:.0f} s: it"
+                    f"node {node} did not send the log of {what} {name} within {ANSWER_S:.0f} s: it"
                     " does not answer, or its agent is of an earlier version and must be updated"
                 ) from None
             return ring.after(-1)[-LINES_MOST:]

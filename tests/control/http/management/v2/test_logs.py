@@ -146,7 +146,7 @@ async def test_what_has_no_log_is_said() -> None:
     async with joined("node-1", facts=FACTS, devices=GPUS) as (api, _, _):
         pod = await make(api, "/pods", name="box", image=IMAGE, gpu={"id": GPUS[0].name})
         why = await call(api, "GET", f"/pods/{pod['id']}/logs", 503)
-        assert f"node node-1 did not send the log of {pod['id']}" in why
+        assert f"node node-1 did not send the log of pod {pod['id']}" in why
         assert "no pod and no worker" in await call(api, "GET", "/pods/none/logs", 404)
         assert "has no worker 'w'" in await call(api, "GET", "/serverless/echo/workers/w/logs", 404)
 
