@@ -160,6 +160,7 @@ class Agent:
         )
         self.workers = Workers(workers, self._worker_context())
         self.pods = Pods(parts.pods, parts.pod_marks, self.reports.add, self._pod_metering)
+        self.attempts.logs.pods = self.pods.log_of
         self.volumes = VolumeWatch(parts.volumes, self.workers.volumes, self.reports.add)
         self._node = Node(
             workers=self.workers,

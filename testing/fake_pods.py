@@ -32,8 +32,8 @@ class FakeContainer:
 
 
 class FakePodEngine:
-    """A pod engine in memory. `containers` and `volumes` are by pod. `why`: the reason why there is no
-    engine, or empty."""
+    """A pod engine in memory. `containers`, `volumes` and `logs` are by pod. `why`: the reason why there is
+    no engine, or empty."""
 
     def __init__(self, images: set[str] | None = None, why: str = "") -> None:
         self.images, self.why = images, why
@@ -41,6 +41,7 @@ class FakePodEngine:
         self.containers: dict[str, FakeContainer] = {}
         self.volumes: set[str] = set()
         self.pulled: list[str] = []
+        self.logs: dict[str, bytes] = {}
         self.up = True
         self._port = FIRST_PORT
 
@@ -73,6 +74,10 @@ class FakePodEngine:
         await self._respond()
         found = self.containers.get(pod)
         return Absent() if found is None else found.state
+
+    async def log(self, pod: str, since: int | None) -> bytes:
+        await self._respond()
+        return self.logs.get(pod, b"")
 
     async def pull(self, spec: PodSpec) -> None:
         await self._respond()

@@ -199,8 +199,8 @@ class Session:
         if message.desired is not None and message.desired.revision >= self._revision:
             self._revision = message.desired.revision
             node.workers.desire(message.desired.workers)
-            node.attempts.logs.begin_workers()
             node.pods.desire(message.desired.pods)
+            node.attempts.logs.begin_workers()
             node.volumes.desire(message.desired.volumes, [pod.volume for pod in message.desired.pods])
         for assign in message.assigns:
             node.attempts.assign(assign)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.free_ports import HostPorts, NoPort
+from stoker.agent.host.logs.tail import KEPT, WATCHED
 from stoker.agent.host.storage.volumes import folder as volume_folder
 from stoker.agent.pods.events import Absent, Container, Ended, Made, Mark, Runs
 from stoker.agent.pods.interfaces import PodFailed
@@ -106,6 +107,14 @@ class PodContainers:
             return await self._call(lambda client: self._inspect(client, container_name(pod)))
         except _NotThere:
             return Absent()
+
+    async def log(self, pod: str, since: int | None) -> bytes:
+        name, last = container_name(pod), KEPT if since is None else WATCHED
+
+        def read(client: Any) -> bytes:
+            return bytes(client.logs(name, timestamps=True, since=since, tail=last))
+
+        return await self._call(read)
 
     async def pull(self, spec: PodSpec) -> None:
         with _as_pod_errors():

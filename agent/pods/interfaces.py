@@ -26,6 +26,10 @@ class PodEngine(Protocol):
 
     async def look(self, pod: str) -> Container: ...
 
+    async def log(self, pod: str, since: int | None) -> bytes:
+        """Returns what its container printed, with timestamps: from a second of the epoch on, or the last
+        lines for None."""
+
     async def pull(self, spec: PodSpec) -> None:
         """Pulls its image, unless the node has it. A version always gets the same image. May be cancelled."""
 
@@ -54,6 +58,9 @@ class NoPods:
 
     async def look(self, pod: str) -> Container:
         raise PodFailed("this agent runs no pods")
+
+    async def log(self, pod: str, since: int | None) -> bytes:
+        return b""
 
     async def pull(self, spec: PodSpec) -> None: ...
 

@@ -15,10 +15,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NoReturn, Protocol
 
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.host.logs import attempt_log, redaction
+from stoker.agent.host.logs.engine_log import EngineLog, FollowedLog
 from stoker.agent.pods import pod_machine as pod
 from stoker.agent.pods.events import (
     Command,
@@ -137,6 +139,15 @@ class Pods:
                 meter.discard()
 
     # -- for the session
+
+    def log_of(self, name: str) -> FollowedLog | None:
+        """Returns the log of a pod that control wants here, or None: without a spec its secrets are
+        unknown."""
+        supervised = self._supervised.get(name)
+        if supervised is None or (spec := supervised.pod.spec) is None:
+            return None
+        secrets = redaction.secrets_of(spec.env, spec.hidden)
+        return FollowedLog(EngineLog(partial(self._engine.log, name)), secrets)
 
     def desire(self, specs: tuple[PodSpec, ...]) -> None:
         """Sets what control wants of each pod. Nothing is done with pods that are not named."""

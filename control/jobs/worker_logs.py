@@ -39,8 +39,15 @@ class WorkerLogs:
     async def last(self, endpoint: Endpoint, worker: str) -> Sequence[LogLine]:
         """Returns the last lines. Raises NotFound where the endpoint has no such worker now, and Unavailable
         where its node does not answer."""
-        placed, printed = self._placed(endpoint, worker), asyncio.Event()
-        with self._live.reading(log_of_worker(worker), placed.node, printed) as ring:
+        return await self._last("worker", worker, self._placed(endpoint, worker).node)
+
+    async def last_of_pod(self, pod: str, node: str) -> Sequence[LogLine]:
+        """Returns the last lines of a pod's container. Raises Unavailable."""
+        return await self._last("pod", pod, node)
+
+    async def _last(self, what: str, name: str, node: str) -> Sequence[LogLine]:
+        printed = asyncio.Event()
+        with self._live.reading(log_of_worker(name), node, printed) as ring:
             try:
                 async with asyncio.timeout(ANSWER_S):
                     while not ring.caught_up:
@@ -48,7 +55,7 @@ class WorkerLogs:
                         await printed.wait()
             except TimeoutError:
                 raise Unavailable(
-                    f"node {placed.node} did not send the log of worker {worker} within {ANSWER_S:.0f} s: it"
+                    f"node {node} did not send the log of {what} {name} within {ANSWER_S:.0f} s: it"
                     " does not answer, or its agent is of an earlier version and must be updated"
                 ) from None
             return ring.after(-1)[-LINES_MOST:]
@@ -58,8 +65,15 @@ class WorkerLogs:
     ) -> AsyncGenerator[LogEvent, None]:
         """Returns what is remembered, or comes after the line of this id, and then new lines, until the
         worker is gone. A reader may come back. Raises NotFound."""
-        position = LogPosition(n=after[1] if after else -1)
-        return self._events(self._placed(endpoint, worker), position)
+        placed = self._placed(endpoint, worker)
+        there = self._cluster.workers
+        return self._events(worker, placed.node, after, lambda: worker in there)
+
+    def follow_pod(
+        self, pod: str, node: str, after: tuple[int, int] | None
+    ) -> AsyncGenerator[LogEvent, None]:
+        """Returns the events of a pod's log, which end with control."""
+        return self._events(pod, node, after, lambda: True)
 
     async def until_stopped(self) -> None:
         """Waits until control is about to end."""
@@ -69,13 +83,16 @@ class WorkerLogs:
                 async with asyncio.timeout(LOOK_S):
                     await printed.wait()
 
-    async def _events(self, placed: PlacedWorker, position: LogPosition) -> AsyncGenerator[LogEvent, None]:
-        worker, printed, clock = placed.worker, asyncio.Event(), asyncio.get_running_loop().time
+    async def _events(
+        self, worker: str, node: str, after: tuple[int, int] | None, there: Callable[[], bool]
+    ) -> AsyncGenerator[LogEvent, None]:
+        position = LogPosition(n=after[1] if after else -1)
+        printed, clock = asyncio.Event(), asyncio.get_running_loop().time
         seen = clock()
-        with self._live.reading(log_of_worker(worker), placed.node, printed) as ring:
+        with self._live.reading(log_of_worker(worker), node, printed) as ring:
             while not self._stops():
                 printed.clear()
-                seen = clock() if worker in self._cluster.workers else seen
+                seen = clock() if there() else seen
                 over = ring.over or clock() - seen >= ABSENT_S
                 for event in position.give(ring.after(position.n)):
                     yield event

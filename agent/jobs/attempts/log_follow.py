@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stoker.agent.host.logs import attempt_log
+from stoker.agent.host.logs.engine_log import EngineLog, FollowedLog
 from stoker.agent.host.logs.tail import Line, TailListener
 from stoker.agent.host.logs.worker_log import WorkerLog
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
@@ -41,7 +42,7 @@ class _Followed:
     without lines."""
 
     key: AttemptKey
-    printed: TailListener | WorkerLog
+    printed: TailListener | WorkerLog | EngineLog
     own: Callable[[Lines], Lines]
     secrets: Iterable[str]
     awaited: bool = False
@@ -61,6 +62,8 @@ class LogFollow:
         self.followed: dict[AttemptKey, _Followed] = {}
         self._last: deque[LogLines] = deque()
         self._wake = asyncio.Event()
+        self.pods: Callable[[str], FollowedLog | None] = lambda pod: None
+        """Returns the log of a pod of this node, or None."""
 
     # -- what control requests
 
@@ -80,11 +83,15 @@ class LogFollow:
             self._follow(_Followed(attempt.key, printed, attempt.own_lines, attempt.worker.secrets))
 
     def begin_workers(self) -> None:
-        """Follows the workers that are wanted and here. To be called after workers have come."""
+        """Follows the workers and pods that are wanted and here. To be called after some have come."""
         for key in self.wanted - self.followed.keys():
             worker = self._workers.get(key.job)
             if worker is not None and key == log_of_worker(worker.name):
                 self._follow(_Followed(key, worker.log, lambda lines: lines, worker.secrets, awaited=True))
+            elif key == log_of_worker(key.job) and (pod := self.pods(key.job)) is not None:
+                self._follow(
+                    _Followed(key, pod.log, lambda lines: lines, pod.secrets, awaited=True, more=False)
+                )
 
     def _follow(self, followed: _Followed) -> None:
         followed.stop = followed.printed.watch(lambda: self._on_lines(followed))

@@ -1,4 +1,4 @@
-"""Logs of workers as server-sent events of management v2: what is remembered, and then new lines.
+"""Logs of pods and workers as server-sent events of management v2: what is remembered, and then new lines.
 
     id: 2026-11-22T08:00:00.123000000Z/17
     data: {"source":"container","line":"listening","ts":"2026-11-22T08:00:00.123000000Z"}
@@ -10,6 +10,7 @@ are only lines of containers here; a worker's `reason` says what the platform di
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stoker.control.auth.while_valid import while_valid
-from stoker.control.errors import Forbidden, NotFound, NotServed, Unprocessable
+from stoker.control.errors import Forbidden, NotFound, Unprocessable
 from stoker.control.http.calls.event_stream import EventAnswer
 from stoker.control.http.calls.settings import KEEPALIVE_S
 from stoker.control.http.management.operations.caller import By, ThePlane
@@ -93,7 +94,7 @@ async def stream_worker_log(
     return await _stream(plane, request, endpoint, workerId, query, last)
 
 
-@router.get("/pods/{podId}/logs", responses=_EVENTS | refusals(501), response_class=Response)
+@router.get("/pods/{podId}/logs", responses=_EVENTS, response_class=Response)
 async def stream_pod_log(
     by: By,
     plane: ThePlane,
@@ -102,18 +103,24 @@ async def stream_pod_log(
     query: Annotated[LogQuery, Query()],
     last: LastEventId = None,
 ) -> Response:
-    """Streams what an endpoint's worker of this id printed and prints. Logs of pods are not served."""
+    """Streams what a pod printed and prints, or an endpoint's worker of this id."""
     placed = plane.cluster.workers.get(podId)
     if placed is not None and placed.endpoint in plane.endpoints.by_id:
         endpoint = plane.endpoints.find(by.account, placed.endpoint, of_queue=False)
         return await _stream(plane, request, endpoint, podId, query, last)
     try:
-        await plane.management.pods.get(by.account, podId)
+        found = await plane.management.pods.get(by.account, podId)
     except NotFound:
         raise NotFound(f"no pod and no worker {podId!r}: the id is wrong, or it is gone") from None
-    raise NotServed(
-        f"the log of pod {podId} is not served here: its node's `docker logs` or `podman logs` shows it"
-    )
+    logs, node = plane.worker_logs, found.pod.node
+    lines = await logs.last_of_pod(podId, node) if node else ()
+    events = logs.follow_pod(podId, node, (0, first_line(lines, last, query)))
+    valid = partial(while_valid, plane.callers, request.headers.get("authorization"), _may_look)
+    return EventAnswer(_chosen(plane, events, query), KEEPALIVE_S, frame, valid)
+
+
+def _may_look(caller: Caller) -> bool:
+    return caller.access.may(write=False)
 
 
 async def _stream(
@@ -125,17 +132,19 @@ async def _stream(
     if not may(request.state.caller):
         raise Forbidden(f"this key may not look at endpoint {endpoint.id}, nor at what its workers print")
     lines = await plane.worker_logs.last(endpoint, worker)
-    events = _events(plane, endpoint, worker, first_line(lines, last, query), query)
+    events = plane.worker_logs.follow(endpoint, worker, (0, first_line(lines, last, query)))
     valid = partial(while_valid, plane.callers, request.headers.get("authorization"), may)
-    return EventAnswer(events, KEEPALIVE_S, frame, valid)
+    return EventAnswer(_chosen(plane, events, query), KEEPALIVE_S, frame, valid)
 
 
-async def _events(
-    plane: Plane, endpoint: Endpoint, worker: str, after: int, query: LogQuery
+async def _chosen(
+    plane: Plane, events: AsyncGenerator[LogEvent, None], query: LogQuery
 ) -> AsyncGenerator[LogEvent, None]:
+    """Yields the lines that are asked for, and then nothing until control is about to end."""
     since_ms = 0 if query.since is None else query.since.timestamp() * 1000
-    if query.source != "system":
-        async for event in plane.worker_logs.follow(endpoint, worker, (0, after)):
-            if event.kind == "log" and (event.at_ms is None or event.at_ms >= since_ms):
-                yield event
+    async with aclosing(events):
+        if query.source != "system":
+            async for event in events:
+                if event.kind == "log" and (event.at_ms is None or event.at_ms >= since_ms):
+                    yield event
     await plane.worker_logs.until_stopped()

@@ -17,6 +17,7 @@ from tests.control.http.management.managed import V2, Managed
 from tests.control.http.management.pods.pod_world import FACTS, GPUS, IMAGE, joined, once
 from tests.control.http.management.pods.test_logs_of_workers import Scene, scene
 from tests.control.http.management.v2.second_shape import call, make
+from tests.control.jobs.test_live_logs import Lines
 
 
 @given(st.text(), st.integers(0, 2**41), st.integers(0, 10**9))
@@ -120,10 +121,32 @@ async def test_since_and_the_last_event_say_where_it_begins() -> None:
 
 
 @once
+async def test_a_pod_is_followed() -> None:
+    async with joined("node-1", facts=FACTS, devices=GPUS) as (api, (agent,), tasks):
+        session = api.plane.sessions.by_node["node-1"].session
+        lines = await Lines(api.world, tasks, agent, session).begin()
+        pod = await make(api, "/pods", name="box", image=IMAGE, gpu={"id": GPUS[0].name})
+        s = Scene(api, tasks, lines, "", pod["id"])
+        task, parts = reading(s, f"/pods/{pod['id']}/logs?tail=1")
+        assert await lines.wanted() == (s.key,)
+        await s.print(0, "loading", "listening")
+        await asyncio.sleep(1)
+        await s.print(2, "request")
+        await asyncio.sleep(1)
+        frames = b"".join(parts).split(b"\n\n")
+        told = [json.loads(one.partition(b"data: ")[2])["line"] for one in frames if b"data: " in one]
+        assert told == ["listening", "request"]
+        await asyncio.sleep(110)
+        assert task.done()
+        lines.stream.end("the test is over")
+
+
+@once
 async def test_what_has_no_log_is_said() -> None:
     async with joined("node-1", facts=FACTS, devices=GPUS) as (api, _, _):
         pod = await make(api, "/pods", name="box", image=IMAGE, gpu={"id": GPUS[0].name})
-        assert "`podman logs` shows it" in await call(api, "GET", f"/pods/{pod['id']}/logs", 501)
+        why = await call(api, "GET", f"/pods/{pod['id']}/logs", 503)
+        assert f"node node-1 did not send the log of pod {pod['id']}" in why
         assert "no pod and no worker" in await call(api, "GET", "/pods/none/logs", 404)
         assert "has no worker 'w'" in await call(api, "GET", "/serverless/echo/workers/w/logs", 404)
 
