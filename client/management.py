@@ -47,8 +47,8 @@ class Resource:
         """Deletes the resource and returns None."""
         return self._send(self._call("DELETE", member))
 
-    def _do(self, member: str, action: str) -> Any:
-        return self._send(self._call("POST", member, action))
+    def _do(self, *parts: str) -> Any:
+        return self._send(self._call("POST", *parts))
 
     def _call(self, method: str, *parts: str, body: Fields | None = None, **more: Any) -> Call[Any]:
         path = "/".join([self._path, *(quote(part, safe="") for part in parts)])
@@ -120,6 +120,25 @@ class SecretValues(Resource):
         return self._send(self._call("PUT", name, body={"value": value}))
 
 
+class WebhookSecret:
+    """The secret that webhooks are signed with. Only a key of scope `all` may see or change it."""
+
+    def __init__(self, send: Send) -> None:
+        self._all = Resource(send, "webhooksecret")
+
+    def show(self) -> Any:
+        """Returns it as `secret` of a dict; while it is rotated, the newer one."""
+        return self._all.list()
+
+    def rotate(self) -> Any:
+        """Makes a new one and returns it; webhooks are signed with the one before as well."""
+        return self._all._do("rotate")
+
+    def drop_old(self) -> Any:
+        """Ends the signatures with the one before."""
+        return self._all._do("drop-old")
+
+
 class Management:
     def __init__(self, send: Send) -> None:
         self.endpoints = EndpointResources(send, "endpoints")
@@ -130,6 +149,7 @@ class Management:
         self.nodes = Nodes(send, "nodes")
         self.keys = Updatable(send, "keys")
         self.secrets = SecretValues(send, "secrets")
+        self.webhook_secret = WebhookSecret(send)
         self._bills = Resource(send, "billing")
         self._audit = Resource(send, "audit")
         self._self = Resource(send, "self")

@@ -39,3 +39,11 @@ class Driver:
         fresh = self._state.with_suffix(".new")
         fresh.write_text("".join(f"{line}\n" for line in lines))
         fresh.rename(self._state)
+
+
+def on_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Every process that starts from now on runs on such a host; `FAKE_NVML` changes that for one."""
+    (tmp_path / "nvml").mkdir()
+    driver = Driver(build(tmp_path / "nvml"), tmp_path / "nvml" / "state", host)
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)

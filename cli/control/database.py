@@ -80,9 +80,14 @@ def open_existing(root: Path, config: Config, variables: Mapping[str, str], tabl
             f" {VARIABLE} and --config as control has them, or another --data-dir"
         )
     if url is None and not folder.store.exists():
+        by_address = (
+            ", or its address by STOKER_URL"
+            if tables == "use"
+            else ". This command works on the tables themselves, so no address (STOKER_URL) will do"
+        )
         raise CliError(
             f"there is no store of a control in {folder.root}: start `stoker up` or `stoker control`, or name"
-            f" control's folder by --data-dir, its database by {VARIABLE}, or its address by STOKER_URL"
+            f" control's folder by --data-dir, its database by {VARIABLE}{by_address}"
         )
     secrets = load_secrets(folder.root, variables, make=False)
     where = folder.store if url is None else url

@@ -25,6 +25,7 @@ from stoker.cli.errors import CliError
 from stoker.client.management import Management
 from stoker.control import store
 from stoker.control.config.config import load_config
+from stoker.control.resources.webhook_secret import ONE_ONLY, TWO_ALREADY
 from stoker.control.rules.access import ALL, Access
 from stoker.control.rules.quotas import UNBOUNDED, Quota, used
 from stoker.control.rules.types import KeyRecord
@@ -92,7 +93,7 @@ def keys_at(place: Place) -> Iterator[Keys]:
     """Opens the keys of a place for the block. Raises CliError."""
     if place.url is not None:
         with open_client(place.url, place.data_dir) as stoker:
-            yield ServedKeys(stoker.manage, place.url)
+            yield ServedKeys(stoker.manage)
         return
     config = load_config(place.config)
     opened = open_existing(place.data_dir, config, os.environ)
@@ -166,10 +167,7 @@ class StoredKeys:
         def rotate(conn: store.Conn) -> str:
             made = store.rotate_webhook_secret(conn)
             if made is None:
-                raise CliError(
-                    "webhooks are signed with two secrets already: give all receivers the newer one, and drop"
-                    " the older by stoker key webhook-secret --drop-old"
-                )
+                raise CliError(TWO_ALREADY)
             return made
 
         return audited(self._opened, ("POST", "stoker key webhook-secret"), rotate)
@@ -177,7 +175,7 @@ class StoredKeys:
     def drop_webhook_secret(self) -> None:
         def drop(conn: store.Conn) -> None:
             if not store.drop_webhook_secret(conn):
-                raise CliError("webhooks are signed with one secret only: there is no old one to drop")
+                raise CliError(ONE_ONLY)
 
         audited(self._opened, ("DELETE", "stoker key webhook-secret"), drop)
 
@@ -189,8 +187,8 @@ def _no_key(key: str) -> CliError:
 class ServedKeys:
     """The keys of a service, as its API shows them to a key that may manage keys."""
 
-    def __init__(self, manage: Management, url: str) -> None:
-        self._manage, self._url = manage, url
+    def __init__(self, manage: Management) -> None:
+        self._manage = manage
 
     def endpoints(self) -> tuple[set[str], Mapping[str, str]]:
         return {one["id"] for one in self._manage.endpoints.list()}, {}
@@ -222,19 +220,13 @@ class ServedKeys:
         self._manage.keys.delete(key)
 
     def webhook_secret(self) -> str:
-        raise self._on_its_host()
+        return str(self._manage.webhook_secret.show()["secret"])
 
     def rotate_webhook_secret(self) -> str:
-        raise self._on_its_host()
+        return str(self._manage.webhook_secret.rotate()["secret"])
 
     def drop_webhook_secret(self) -> None:
-        raise self._on_its_host()
-
-    def _on_its_host(self) -> CliError:
-        return CliError(
-            "the webhook secret is shown and changed on control's host only, without --url and STOKER_URL"
-            f" ({self._url})"
-        )
+        self._manage.webhook_secret.drop_old()
 
 
 def _access_fields(access: Access) -> dict[str, Any]:

@@ -32,7 +32,13 @@ def show_all(*, as_json: bool) -> None:
 def show_one(name: str, *, as_json: bool) -> None:
     entry = known(name)
     record = _record(entry)
-    told = {**record, "gpu_count": None, "gpu_memory": _memory_in_words(entry.needs)}
+    told = {
+        **record,
+        "gpu_count": None,
+        "gpu_memory": _memory_in_words(entry.needs),
+        "inputs": {field: _bounds(rule) for field, rule in record["inputs"].items()},
+        "prices": {metric: f"{price:.9f} USD" for metric, price in record["prices"].items()},
+    }
     rows = [[field.replace("_", " "), str(value)] for field, value in told.items() if value not in (None, {})]
     tables.show((), rows, record, as_json=as_json)
 
@@ -53,6 +59,7 @@ def _texts(entry: PipelineEntry, state: str, licence: str) -> dict[str, str]:
 
 
 def _record(entry: PipelineEntry) -> dict[str, Any]:
+    """Returns what programs read: bounds and defaults of inputs as JSON Schema, prices of a unit in USD."""
     model = MODELS[entry.model]
     schema = model.schema if model.schema_for is None else model.schema_for(entry)
     image = model.schema_for is not None
@@ -65,8 +72,8 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
         "left_out_here": _left_out(entry),
         "gpu_count": entry.needs.gpu_count,
         "gpu_memory": _gpu_memory(entry.needs),
-        "inputs": {field: _bounds(rule) for field, rule in schema["properties"].items()},
-        "prices": {price["metric"]: f"{price['nano_usd'] / 1e9:.9f} USD" for price in model.prices},
+        "inputs": schema["properties"],
+        "prices": {price["metric"]: price["nano_usd"] / 1e9 for price in model.prices},
     }
 
 

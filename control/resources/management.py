@@ -19,12 +19,13 @@ from stoker.control.resources.catalog import Catalog
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.keys import Keys
 from stoker.control.resources.nodes import ManagedNodes
-from stoker.control.resources.pods import ManagedPods
+from stoker.control.resources.pods.pods import ManagedPods
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.templates import Templates
 from stoker.control.resources.temporary import TemporaryEndpoints
 from stoker.control.resources.volumes import Volumes
+from stoker.control.resources.webhook_secret import WebhookSecret
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired_pods import DesiredState
 from stoker.control.scheduling.dispatch import Dispatch
@@ -69,6 +70,7 @@ class ManagedResources:
         self.billing = Billing(commits, settings.price_list, clock)
         self.keys = Keys(commits, callers, endpoints, clock)
         self.audit = Audit(commits, clock)
+        self.webhook_secret = WebhookSecret(commits)
         self.nodes = ManagedNodes(commits, cluster, scaling, clock, settings.silence_s, sessions.disconnect)
         self.registries = Registries(commits, settings.registries, clock, rng)
         self.secrets = ManagedSecrets(commits, desired.secrets, scaling, clock)

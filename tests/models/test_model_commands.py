@@ -54,12 +54,22 @@ def test_the_list_has_every_pipeline_and_what_its_weights_need(capfd: pytest.Cap
 def test_one_is_shown_with_defaults_inputs_and_price(capfd: pytest.CaptureFixture[str]) -> None:
     found = records(capfd, "show", "sdxl")
     assert (found["steps"], found["guidance"], found["negative_prompt"]) == (50, 5.0, True)
-    assert found["inputs"]["width"] == "integer 256 to 1536, divisible by 64; 1024 by default"
-    assert found["inputs"]["num_inference_steps"] == f"integer 1 to 50; {found['steps']} by default"
-    assert found["inputs"]["scheduler"].startswith("euler or euler-a or heun or ")
-    assert found["inputs"]["num_images"] == "integer 1 to 10; 1 by default"
-    assert found["prices"] == {"output_pixels": "0.000000020 USD"}
-    assert "steps" in stoker(capfd, "show", "sdxl")[1]
+    width = found["inputs"]["width"]
+    assert (width["minimum"], width["maximum"], width["multipleOf"], width["default"]) == (
+        256,
+        1536,
+        64,
+        1024,
+    )
+    assert found["inputs"]["num_inference_steps"]["default"] == found["steps"]
+    assert found["inputs"]["scheduler"]["enum"][:3] == ["euler", "euler-a", "heun"]
+    assert found["prices"] == {"output_pixels": 20e-9}
+    table = stoker(capfd, "show", "sdxl")[1]
+    assert "integer 256 to 1536, divisible by 64; 1024 by default" in table
+    assert f"integer 1 to 50; {found['steps']} by default" in table
+    assert "euler or euler-a or heun or " in table
+    assert "0.000000020 USD" in table
+    assert "steps" in table
     assert records(capfd, "show", "talk-tiny")["steps"] is None
 
 

@@ -116,6 +116,7 @@ class Stack:
         self.join = f"jt_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.facts: dict[str, str] = {}
         self.agent_options: list[str] = []
+        self.python = sys.executable
         self.more_controls: list[str] = []
         """Addresses that the agent tries, too."""
         self.executed = executed()
@@ -176,6 +177,17 @@ class Stack:
         command = ["agent", "--control", controls, "--data-dir", str(self.folder / "agent")]
         self.agent, _ = self._start([*command, *self.agent_options], "agent", {})
 
+    @contextlib.contextmanager
+    def another_agent(self, name: str, **variables: str) -> Iterator[None]:
+        """A further host for the block."""
+        command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / name)]
+        process, _ = self._start([*command, "--name", name], name, variables)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(STOP_S)
+
     def _start(self, command: list[str], name: str, env: dict[str, str]) -> tuple[Process, dict[str, str]]:
         read = self._spawn(command, name, env)
         process: Process = getattr(self, name)
@@ -189,7 +201,7 @@ class Stack:
             process: Process
             if self.executed:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "stoker.cli", *command, "--ready-fd", str(write)],
+                    [self.python, "-P", "-m", "stoker.cli", *command, "--ready-fd", str(write)],
                     env=environment,
                     cwd=self.folder,
                     pass_fds=[write],

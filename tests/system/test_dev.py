@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from tests.cli.dev.written_apps import BALANCED, ONE, SEVERAL, app
-from tests.nvml_stand_in import Driver, build
+from tests.nvml_stand_in import on_a_host
 from tests.system.dev_server import FUNCTIONS, DevServer, at_terminal, environment, serving, started, stoker
 from tests.system.stack import START_S, Stack, running, until
 
@@ -651,10 +651,7 @@ def test_a_new_project_runs_on_this_machine_alone(
 ) -> None:
     """All three functions, too, where the machine has GPUs besides its CPU."""
     if gpus:
-        (tmp_path / "nvml").mkdir()
-        driver = Driver(build(tmp_path / "nvml"), tmp_path / "nvml" / "state", "two")
-        for name, value in driver.environment.items():
-            monkeypatch.setenv(name, value)
+        on_a_host(tmp_path, monkeypatch, "two")
     folder = tmp_path / "new"
     made = stoker(tmp_path, "init", "new")
     assert made.returncode == 0, made.stderr

@@ -37,6 +37,7 @@ from stoker.control.http.management.operations import (
     secrets,
     templates,
     volumes,
+    webhook_secret,
 )
 from stoker.control.http.management.operations.refusals import refused, rendered, why_invalid
 from stoker.control.http.management.published import published
@@ -131,6 +132,7 @@ def routes() -> Routes:
     app.include_router(billing.router)
     app.include_router(keys.router)
     app.include_router(own_key.router)
+    app.include_router(webhook_secret.router)
     app.include_router(audit.router)
     app.include_router(registries.router)
     app.include_router(nodes.router)

@@ -1,6 +1,6 @@
 """The outermost layer of both management APIs: checks the key and its rights, and writes the audit log.
 
-    documentation? ─yes─> inside    key? ─no─> 401    begins a line, if the request changes something
+    documentation? ─yes─> inside    key? ─no─> 401    begins a line, if it changes or tells a secret
     allowed? ─no─> 401              inside ──> ends the line ──> answer
 
 An answer is sent when its line is complete. If the end of the line cannot be stored, the begun line stays,
@@ -32,6 +32,8 @@ OPEN = ("/openapi.json", "/docs")
 OWN = "/self"
 """The path that every key may read: its own rights."""
 
+TELLING = ("/webhooksecret",)
+"""The paths of secrets: reading one writes a line as a change does."""
 
 _OF_ENDPOINT = re.compile(
     r"/(?:endpoints/([^/]+)/(?:health|statistics)|(?:endpoints|serverless)/([^/]+)/workers/[^/]+/logs)"
@@ -49,15 +51,17 @@ class Audited:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if scope["type"] != "http" or path.removeprefix(scope.get("root_path", "")) in OPEN:
+        inner = path.removeprefix(scope.get("root_path", ""))
+        if scope["type"] != "http" or inner in OPEN:
             await self._inside(scope, receive, send)
             return
         request = Request(scope, receive)
-        line = _Line(self._plane.management.audit, request.method, path, send)
+        written = request.method not in READING or inner in TELLING
+        line = _Line(self._plane.management.audit, request.method, path, send, written=written)
         try:
             request.state.caller = line.caller = await known(request)
             await line.begin(line.caller)
-            self._check_right(line.caller, request.method, path.removeprefix(scope.get("root_path", "")))
+            self._check_right(line.caller, request.method, inner)
         except ControlError as error:
             await self._refused(error)(scope, receive, line.send)
             return
@@ -87,8 +91,9 @@ class Audited:
 class _Line:
     """The audit line of one call. `send` holds the start of the answer back until the line is written."""
 
-    def __init__(self, audit: Audit, method: str, path: str, send: Send) -> None:
+    def __init__(self, audit: Audit, method: str, path: str, send: Send, *, written: bool) -> None:
         self.caller: Caller | None = None
+        self._written = written
         self._audit = audit
         self._method = method
         self._path = path
@@ -97,7 +102,7 @@ class _Line:
         self._start: Message | None = None
 
     async def begin(self, caller: Caller) -> None:
-        if self._method not in READING:
+        if self._written:
             self._number = await self._audit.begin(caller, self._method, self._path)
 
     async def send(self, message: Message) -> None:

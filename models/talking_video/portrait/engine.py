@@ -82,9 +82,12 @@ class TalkMini:
                 yield VideoFrames(first, pixels, ends_chunk=last, notes=notes)
 
     def _face(self, pixels: NDArray[np.uint8], *, assumed: bool) -> Face:
+        from stoker.models.talking_video.portrait.geometry import measured
         from stoker.models.talking_video.portrait.landmarks import assumed_face
 
         found = self._finder.find(pixels)
+        if found is not None and not measured(found, pixels).marked:
+            found = None
         if found is None and not assumed:
             raise HandlerError(
                 "Invalid image: no face was found in it. Use an image in which a face is seen from the front;"

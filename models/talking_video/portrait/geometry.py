@@ -37,6 +37,12 @@ class Measures:
     middle: Points
     chin: Points
 
+    @property
+    def marked(self) -> bool:
+        """Returns False where the image shows one colour where a mouth or an eye should be: the networks know
+        faces by outlines alone, too, and miss the lines of bare drawings."""
+        return all(one.marked for one in (self.mouth, *self.eyes))
+
 
 def measured(face: Face, pixels: NDArray[np.uint8]) -> Measures:
     """`pixels` (H, W, 3): the image of the face."""

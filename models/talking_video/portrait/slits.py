@@ -33,8 +33,11 @@ ENDS: Final = (0.36, 0.66)
 """Where the line of closed lips may end, in widths of the mouth from its middle."""
 
 FLAT, SKIN = 0.5, 24.0
-"""How much the skin below an eye differs at most, of 255, if it is drawn in one colour, and how much the eye
-differs from it at least."""
+"""How much the skin differs at most, of 255, if it is drawn in one colour, and how much lips and eyes differ
+from it at least."""
+
+INKED, HALF = 0.7, 0.5
+"""The least part of a drawn mouth's width where its line is seen; of the inside of an open one's height."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Slit:
     """A mouth or an eye: the lines of its upper and its lower edge, which meet at `left` and `right`, at the
-    same distance from the origin. `parted`: the image shows it open."""
+    same distance from the origin. `parted`: the image shows it open. `marked`: the image shows more there
+    than skin of one colour."""
 
     reference: Reference
     upper: Line
@@ -83,6 +87,7 @@ class Slit:
     left: float
     right: float
     parted: bool = True
+    marked: bool = True
 
     @property
     def width(self) -> float:
@@ -106,19 +111,25 @@ def _line(points: Points) -> Line:
 
 def mouth_as_seen(mouth: Slit, pixels: Pixels) -> Slit:
     """Returns closed lips at the edges of the darkest line near where the mesh sees them, from one end of it
-    to the other. An open mouth, and one without such a line, is returned as the mesh sees it."""
+    to the other. An open mouth, and one without such a line, is returned as the mesh sees it; one where a
+    drawing has nothing but skin is not `marked`."""
     wide = mouth.width
     across = np.linspace(-0.7, 0.7, 57, dtype=np.float32) * wide
     middle: Numbers = ((mouth.upper.over(across) + mouth.lower.over(across)) / 2).astype(np.float32)
     inner = np.abs(across) < 0.36 * wide
-    if float((mouth.lower.over(across) - mouth.upper.over(across))[inner].max()) > CLOSED * wide:
-        return mouth
-    shifts = np.linspace(-NEAR, NEAR, 33, dtype=np.float32) * wide
+    gap = float((mouth.lower.over(across) - mouth.upper.over(across))[inner].max())
+    opened = gap > CLOSED * wide
+    far = NEAR * wide + (gap / 2 if opened else 0)
+    shifts = np.linspace(-far, far, 33, dtype=np.float32)
     bright = mouth.reference.seen(pixels, *np.broadcast_arrays(across, middle + shifts[:, None])).mean(axis=2)
+    skin, lips = bright[shifts < -gap / 2], bright[np.abs(shifts) <= (gap / 2 if opened else far)]
+    marked = not _is_bare(skin[:, inner], lips[:, inner], HALF if opened else 0.0)
+    if opened:
+        return replace(mouth, marked=marked)
     whole = bright[:, inner].mean(axis=1)
     darkest = int(whole.argmin())
     if whole[darkest] >= DARKER * np.median(whole):
-        return _lying(mouth, across, middle, 0.0, (-wide / 2, wide / 2))
+        return replace(_lying(mouth, across, middle, 0.0, (-wide / 2, wide / 2)), marked=marked)
     followed = _followed(across / wide, shifts, bright, float(shifts[darkest]), inner)
     return _measured_line(mouth, pixels, across, (middle + followed).astype(np.float32))
 
@@ -186,8 +197,10 @@ def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit:
     skin = np.median(below, axis=0)
     other = np.abs(seen - skin).max(axis=2) > SKIN
     close = other[np.abs(rows) < 0.35 * wide][:, np.abs(at) < 0.5 * wide]
-    if float(np.median(np.abs(below - skin))) > FLAT or not close.any():
+    if _spread(below) > FLAT:
         return eye
+    if not close.any():
+        return replace(eye, marked=False)
     right = at[np.abs(at) < 0.5 * wide][close.any(axis=0)].mean()
     down = rows[np.abs(rows) < 0.35 * wide][close.any(axis=1)].mean()
     top, bottom = _reach(other[:, np.abs(at - right).argmin()], rows, down)
@@ -196,6 +209,18 @@ def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit:
     if not (0.1 * wide < right - left < 1.5 * wide and 0.05 * wide < bottom - top < 0.9 * wide):
         return eye
     return _ellipse(eye, (left + right) / 2, (top + bottom) / 2, (right - left) / 2, (bottom - top) / 2)
+
+
+def _is_bare(skin: Numbers, lips: Numbers, least: float) -> bool:
+    """Returns whether the skin has one colour, and most columns of the lips have it, too: all of them but
+    `least`."""
+    inked = (np.abs(lips - np.median(skin)) > SKIN).mean(axis=0) > least
+    return _spread(skin) <= FLAT and float(inked.mean()) < INKED
+
+
+def _spread(values: Numbers) -> float:
+    """Returns how much values differ: half of them by less, from the one in their middle."""
+    return float(np.median(np.abs(values - np.median(values, axis=0))))
 
 
 def _reach(mask: NDArray[np.bool_], at: Numbers, around: float) -> tuple[float, float]:

@@ -54,4 +54,5 @@ def test_without_a_store_each_says_so(operator: Operator) -> None:
     for command in ("status", "upgrade"):
         refused = operator.fails("database", command)
         assert "there is no store of a control" in refused or "no tables" in refused or "key file" in refused
+        assert "there is no store" not in refused or "so no address (STOKER_URL) will do" in refused
     assert not operator.folder.store.exists()

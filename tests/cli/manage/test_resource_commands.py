@@ -91,8 +91,25 @@ def test_keys_of_a_service_without_its_store(sh: Shell, tmp_path: Path) -> None:
     assert f"{made['id']} is revoked" in sh("key revoke", made["id"][:10])
     assert made["id"] not in sh("key list")
     assert "no endpoint nope" in sh("key create --endpoint nope=read", code=1)
-    assert "on control's host only" in sh("key webhook-secret", code=1)
     assert "no key 'nothing'" in sh("key revoke nothing", code=1)
+    assert not any(tmp_path.iterdir()), "nothing is made on this host"
+
+
+def test_the_webhook_secret_is_shown_and_rotated(sh: Shell, tmp_path: Path) -> None:
+    first = sh("key webhook-secret")
+    assert first.startswith("whsec_")
+    assert "there is no old one to drop" in sh("key webhook-secret --drop-old", code=1)
+    second = sh("key webhook-secret --rotate")
+    assert second != first
+    assert "--drop-old" in sh("key webhook-secret --rotate", code=1)
+    sh("key webhook-secret --drop-old")
+    assert sh("key webhook-secret") == second
+    lines = [line for line in sh.json("audit") if "/webhooksecret" in line["path"]]
+    assert [(line["method"], line["status"]) for line in lines[:3]] == [
+        ("GET", 200),
+        ("POST", 204),
+        ("POST", 400),
+    ]
     assert not any(tmp_path.iterdir()), "nothing is made on this host"
 
 

@@ -1,16 +1,14 @@
-"""A worker that cannot start on one host starts on another, without anybody's help."""
+"""A worker that cannot start on one host starts on another, without anybody's help, on CPUs and on GPUs."""
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.system.stack import GONE_S, Stack, queue_endpoint, running, until
-
-ENDPOINT = queue_endpoint("picky", "starting/fails_on_one_node.py", workersMin=0)
+from tests.nvml_stand_in import on_a_host
+from tests.system.stack import Stack, queue_endpoint, running, until
 
 
 def nodes(stack: Stack) -> dict[str, dict[str, object]]:
@@ -21,20 +19,28 @@ def nodes(stack: Stack) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_its_job_runs_on_the_host_where_it_starts(tmp_path: Path) -> None:
-    with running(tmp_path, ENDPOINT) as stack:
+@pytest.mark.parametrize("gpus", [False, True], ids=["CPU", "GPU"])
+def test_its_job_runs_on_the_host_where_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: bool
+) -> None:
+    """The first host has room for more workers all the while, also while it has a free GPU."""
+    if gpus:
+        on_a_host(tmp_path, monkeypatch, "two")
+    picky = queue_endpoint(
+        "picky", "starting/fails_on_one_node.py", workersMin=0, computeType="GPU" if gpus else "CPU"
+    )
+    with running(tmp_path, picky) as stack:
         job = stack.run("picky", {})
         waits = lambda: stack.status("picky", job).get("reason", "")  # noqa: E731
         until(lambda: "the driver of this host is missing" in waits(), 100, "the reason", waits)
-        command = ["agent", "--control", stack.facts["grpc"], "--data-dir", str(tmp_path / "other")]
-        other, _ = stack._start([*command, "--name", "other"], "other", {})
-        try:
+        with stack.another_agent("second"), stack.another_agent("third"):
             assert stack.end_of("picky", job)["output"] == "well"
-            [avoided] = [one["avoidedFor"] for one in nodes(stack).values() if one["name"] != "other"]
+            [avoided] = [one.get("avoidedFor") for name, one in nodes(stack).items() if name not in OTHERS]
+            assert isinstance(avoided, list)
             assert avoided[0]["endpointId"] == "picky"
             assert "the driver of this host is missing" in avoided[0]["reason"]
-            assert "avoidedFor" not in nodes(stack)["other"]
+            assert not any("avoidedFor" in nodes(stack)[name] for name in OTHERS)
             assert "is withdrawn from node" in stack.log("control")
-        finally:
-            other.send_signal(signal.SIGTERM)
-            other.wait(GONE_S)
+
+
+OTHERS = ("second", "third")

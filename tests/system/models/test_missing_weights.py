@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nvml_stand_in import Driver, build
+from tests.nvml_stand_in import on_a_host
 from tests.system.stack import SOURCE, Stack, until
 
 PATIENCE_S = 240.0
@@ -22,10 +22,7 @@ HELP = "Get them with: stoker weights fetch flux-1-schnell"
 
 @pytest.fixture
 def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    (tmp_path / "nvml").mkdir()
-    driver = Driver(build(tmp_path / "nvml"), tmp_path / "nvml" / "state")
-    for name, value in driver.environment.items():
-        monkeypatch.setenv(name, value)
+    on_a_host(tmp_path, monkeypatch, "two")
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path / "weights"))
     made = Stack(tmp_path, hosted=("text-to-image",))
     made.pipelines = ""

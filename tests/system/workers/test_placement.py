@@ -8,17 +8,10 @@ import psutil
 import pytest
 
 from stoker.agent.host.facts import sees_host_processes
-from tests.nvml_stand_in import Driver, build
+from tests.nvml_stand_in import on_a_host
 from tests.system.stack import Stack, queue_endpoint, running, until
 
 FILE = "recording/first_attempt_waits.py"
-
-
-def on_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    (tmp_path / "nvml").mkdir()
-    driver = Driver(build(tmp_path / "nvml"), tmp_path / "nvml" / "state", host)
-    for name, value in driver.environment.items():
-        monkeypatch.setenv(name, value)
 
 
 def sees(stack: Stack, endpoint: str, tmp_path: Path) -> str:

@@ -12,7 +12,7 @@ from stoker.control.http.management.operations.templates import TemplateResponse
 from stoker.control.http.management.operations.volumes import NetworkVolumeResponse, volume_response
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.endpoint_workers import EndpointWorker
-from stoker.control.resources.pod_views import PodView
+from stoker.control.resources.pods.pod_views import PodView
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.types import Endpoint
 from stoker.control.rules.volumes import GB

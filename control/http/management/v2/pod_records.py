@@ -13,7 +13,7 @@ from pydantic import Field
 
 from stoker.control.http.management.v2.container import container_record, mounts_record
 from stoker.control.http.management.v2.shapes import Pagination, Record
-from stoker.control.resources.pod_views import PodView
+from stoker.control.resources.pods.pod_views import PodView
 from stoker.control.rules.billing import NANO
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.volumes import GB

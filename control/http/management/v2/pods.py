@@ -40,8 +40,8 @@ from stoker.control.http.management.v2.shapes import (
 )
 from stoker.control.http.management.v2.templates import template_fields
 from stoker.control.resources.blueprint import INT
-from stoker.control.resources.pod_fields import ENV_MOST
-from stoker.control.resources.pod_views import PodFilter, PodView
+from stoker.control.resources.pods.pod_fields import ENV_MOST
+from stoker.control.resources.pods.pod_views import PodFilter, PodView
 from stoker.control.rules.pods import Action
 
 router = APIRouter(prefix="/pods", tags=["pods"])

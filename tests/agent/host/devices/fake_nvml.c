@@ -1,6 +1,7 @@
 /* A libnvidia-ml.so.1 that unmodified nvidia-ml-py accepts. FAKE_NVML names one host:
  *   two         two GPUs that tell everything
  *   alike       two GPUs of one name
+ *   small       two GPUs of one name with 12 GiB
  *   silent      one GPU whose driver tells its name and UUID only, and permits no look for memory
  *   unified     one GPU without memory of its own, whose driver supports no look for it
  *   no-memory   the same, whose driver tells zero
@@ -94,7 +95,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *handle) {
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
 int nvmlDeviceGetName(Handle h, char *text, unsigned size) {
-    if (host("alike")) snprintf(text, size, "Fake");
+    if (host("alike") || host("small")) snprintf(text, size, "Fake");
     else if (h->part < 0) snprintf(text, size, "Fake %d", h->index);
     else snprintf(text, size, "Fake %d MIG %dg.10gb", h->index, h->part + 1);
     return OK;
@@ -108,7 +109,7 @@ int nvmlDeviceGetMemoryInfo(Handle h, Memory *memory) {
     if (host("hangs") && h->index == 0 && getenv("FAKE_NVML_ARMED")) hang();
     while (told("hang", h, 0)) usleep(1000);
     usleep(1000 * told("slow", h, 0));
-    memory->total = (h->part < 0 ? 80ull : 10ull) << 30, memory->free = 0;
+    memory->total = (h->part >= 0 ? 10ull : host("small") ? 12ull : 80ull) << 30, memory->free = 0;
     memory->used = told("used", h, (h->index + 1) * 1000ull);
     if (host("no-memory")) memory->total = memory->used = 0;
     return host("unified") ? NOT_SUPPORTED : told("error", h, host("silent") ? NO_PERMISSION : OK);

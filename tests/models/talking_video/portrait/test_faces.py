@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.talking_video.portrait.geometry import measured
@@ -88,3 +89,36 @@ def test_an_image_without_a_face_is_refused_unless_one_is_to_be_assumed(talk_min
     with pytest.raises(HandlerError, match=r'no face was found in it.*"face": "assume"'):
         talk_mini._face(meadow, assumed=False)
     assert talk_mini._face(meadow, assumed=True).assumed
+
+
+def face_of_one_colour(side: int, radius: int, *, smiles: bool) -> NDArray[np.uint8]:
+    """A yellow disc with two eyes and a line, which the networks take for a face by its outline."""
+    ink, image = (40, 30, 20), Image.new("RGB", (side, side), (255, 255, 255))
+    pen, x, r = ImageDraw.Draw(image), side / 2, radius
+    pen.ellipse((x - r, x - r, x + r, x + r), fill=(255, 210, 40), outline=ink, width=6)
+    for eye in (x - 0.35 * r, x + 0.35 * r):
+        pen.ellipse((eye - 0.1 * r, x - 0.44 * r, eye + 0.1 * r, x - 0.16 * r), fill=ink)
+    if smiles:
+        pen.arc((x - 0.6 * r, x - 0.5 * r, x + 0.6 * r, x + 0.6 * r), 20, 160, fill=ink, width=9)
+    else:
+        pen.line((x - 0.4 * r, x + 0.4 * r, x + 0.4 * r, x + 0.4 * r), fill=ink, width=9)
+    return np.asarray(image)
+
+
+@pytest.mark.parametrize(("side", "radius"), [(512, 190), (640, 120)])
+def test_a_face_of_one_colour_whose_mouth_is_missed_is_none(
+    talk_mini: TalkMini, side: int, radius: int
+) -> None:
+    """Its mouth would open above the drawn line."""
+    smiley = face_of_one_colour(side, radius, smiles=True)
+    with pytest.raises(HandlerError, match="no face was found in it"):
+        talk_mini._face(smiley, assumed=False)
+    assert talk_mini._face(smiley, assumed=True).assumed
+
+
+def test_the_mouth_of_a_face_of_one_colour_is_its_line(talk_mini: TalkMini) -> None:
+    plain = face_of_one_colour(512, 190, smiles=False)
+    face = talk_mini._face(plain, assumed=False)
+    mouth = measured(face, plain).mouth
+    assert mouth.reference.origin == pytest.approx([256, 256 + 0.4 * 190], abs=8)
+    assert mouth.marked

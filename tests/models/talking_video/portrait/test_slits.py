@@ -73,7 +73,7 @@ def test_an_open_mouth_and_one_that_cannot_be_seen_stay_where_the_mesh_has_them(
     apart = 30.0 if kind == "open" else 2.0
     pixels = drawn((100, 100, 80, 30, INK)) if kind == "open" else drawn()
     mouth = mouth_as_seen(seen_by_the_mesh(100, 100, 80, apart), pixels)
-    assert mouth.parted == (kind == "open")
+    assert (mouth.parted, mouth.marked) == ((True, True) if kind == "open" else (False, False))
     assert (mouth.left, mouth.right) == pytest.approx((-40, 40))
 
 

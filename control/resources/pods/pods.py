@@ -19,8 +19,8 @@ from stoker.control import store
 from stoker.control.auth.callers import Callers
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.resources.catalog import Catalog
-from stoker.control.resources.pod_fields import all_fields, body_after, body_of
-from stoker.control.resources.pod_views import PodFilter, PodView, matches, view
+from stoker.control.resources.pods.pod_fields import all_fields, body_after, body_of
+from stoker.control.resources.pods.pod_views import PodFilter, PodView, matches, view
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
