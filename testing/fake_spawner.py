@@ -333,7 +333,7 @@ class FakeProcess:
             self.emit(step)
             if waits_for_took(step):
                 return  # it continues when the chunk is received
-            if run_s:
+            if run_s and step.kind != "save":
                 frames = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
                 self._after(run_s / (frames + 1), self._play, job)
                 return

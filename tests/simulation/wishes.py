@@ -58,7 +58,7 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
     if number % 3 == 0:  # a worker that takes several may choose anew with each job
         plan = [{**script, "slots": 1 + number % 2} for script in plan]
     if number % 4 == 2:
-        plan, timeout_s = [saving(script, number) for script in plan], max(timeout_s, 60.0)
+        plan, timeout_s = [saving(script, number) for script in plan], 200.0
     return Request(
         number,
         endpoint,
