@@ -24,7 +24,7 @@ from stoker.agent.jobs.attempts.worker_events import (
 )
 from stoker.agent.jobs.inputs.fetches import Fetches
 from stoker.agent.jobs.reports.reports import Reports
-from stoker.wire.messages import Progress
+from stoker.wire.messages import Chunk, Progress
 from stoker.worker.frames import CHUNK_INLINE_MAX
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,10 @@ class Updates:
             discard(attempt.worker, chunk)
             raise
         attempt.chunk_count += 1
-        self._report(attempt, Piece(chunk.n, body), large=large)
+        if isinstance(body, bytes) and not large and attempt.stream is None:
+            self._reports.add(Chunk(attempt.key.job, attempt.key.attempt, chunk.n, body))
+        else:
+            self._report(attempt, Piece(chunk.n, body), large=large)
 
     def _save(self, attempt: RunningAttempt, save: worker_frames.Save) -> None:
         covers = range(attempt.saved_upto, attempt.chunk_count + 1)

@@ -100,15 +100,15 @@ def apply_reports(
         match report.body:
             case Outcome() as outcome:
                 _outcome(conn, node, outcome, now, done)
-            case Chunk() | Save() as piece:
-                _piece(conn, node, piece, done)
+            case Chunk() as chunk:
+                _chunk(conn, node, chunk, done)
+            case Save() as save:
+                _save(conn, node, save, done)
             case Progress(job, attempt, value):
                 values = {"job": job, "attempt": attempt, "node": node, "value": value}
                 _apply_streamed(conn, "set_progress", values, done)
-            case Uploading(job, attempt, why):
-                values = {"job": job, "attempt": attempt, "node": node, "why": why or None}
-                if conn.run("set_uploading", values).rowcount > 0 and why:
-                    done.delayed.append(AttemptKey(job, attempt))
+            case Uploading() as uploading:
+                _uploading(conn, node, uploading, done)
             case Refused() as refused:
                 _refused(conn, node, refused, now, done)
             case PodState() as state:
@@ -132,12 +132,17 @@ def apply_reports(
     )
 
 
-def _piece(conn: Conn, node: str, piece: Chunk | Save, done: _Gathered) -> None:
-    if isinstance(piece, Chunk):
-        _chunk(conn, node, piece, done)
-    else:  # readers may have the chunks now that it covers
-        known = done.streamed if put_save(conn, node, piece) else done.stale
-        known[AttemptKey(piece.job, piece.attempt)] = None
+def _save(conn: Conn, node: str, save: Save, done: _Gathered) -> None:
+    """Stores the save; readers may have the chunks now that it covers."""
+    known = done.streamed if put_save(conn, node, save) else done.stale
+    known[AttemptKey(save.job, save.attempt)] = None
+
+
+def _uploading(conn: Conn, node: str, uploading: Uploading, done: _Gathered) -> None:
+    key = AttemptKey(uploading.job, uploading.attempt)
+    values = {"job": key.job, "attempt": key.attempt, "node": node, "why": uploading.why or None}
+    if conn.run("set_uploading", values).rowcount > 0 and uploading.why:
+        done.delayed.append(key)
 
 
 def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:
