@@ -60,7 +60,7 @@ class Parts:
         if self._parts < self._emitted:
             return
         video = file.so_far()
-        if len(video) + len(state) > SAVE_MAX - 1000:
+        if video is None or len(video) + len(state) > SAVE_MAX - 1000:
             self._save({"frame": 0, "parts": self._parts})
         else:
             self._save({"frame": frame, "parts": self._parts, "video": len(video)}, video + state)

@@ -104,7 +104,8 @@ SELECT seq, created_at FROM jobs WHERE {_BELOW} AND (endpoint, seq) > (:endpoint
 """
 _LIST = f"""
 SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-       not_before, CASE WHEN state = 'IN_PROGRESS' AND uploading = 0 THEN NULL ELSE reason END, seq
+       not_before,
+       CASE WHEN state = 'IN_PROGRESS' AND uploading = 0 AND began_anew = 0 THEN NULL ELSE reason END, seq
 FROM jobs
 WHERE {_BELOW} AND (endpoint, seq) >= (:endpoint, :deepest)
   {{sqlite AND seq >= :deepest}} AND account = :account AND expires_at > :now

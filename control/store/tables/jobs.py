@@ -50,7 +50,7 @@ jobs = table(
     integer("handler_failures", 0),
     integer("refused", 0),
     integer("backoffs", 0),  # refusals after which it had to wait: others handed it back for another worker
-    integer("given_before", 0),  # its attempts before its caller's last retry
+    integer("given_before", 0),  # its attempts before its caller's last retry, or its last progress
     integer(
         "first_attempt", 1
     ),  # the first since then: objects of earlier ones were noted as orphans already

@@ -51,6 +51,9 @@ AUDIO_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 
 GLOBAL_HEADER: Final = av.codec.context.Flags.global_header
 
+SO_FAR_MAX: Final = 32_000_000
+"""Bytes of encoded video that are kept in memory for saves: some minutes."""
+
 PACKET: Final = 1024
 """Samples of a packet of AAC."""
 
@@ -137,6 +140,7 @@ class VideoFile:
         self._new_encoder = functools.partial(_encoder, width, height, device)
         self._encoder: Any = None  # of the chunk that has begun
         self._added: list[_Added] = []
+        self._added_bytes = 0
         self._about = (
             {"comment": json.dumps(dict(about), sort_keys=True, separators=(",", ":"))} if about else {}
         )
@@ -176,8 +180,11 @@ class VideoFile:
             self._mux(0, self._encoder.encode(None))
             self._encoder = None
 
-    def so_far(self) -> bytes:
-        """Returns the encoded video until the end of the last chunk; `go_on` takes it in another file."""
+    def so_far(self) -> bytes | None:
+        """Returns the encoded video until the end of the last chunk, for `go_on` of another; None once it
+        has over SO_FAR_MAX bytes, which are not kept."""
+        if self._added_bytes > SO_FAR_MAX:
+            return None
         head = [
             [one.frames, [[len(data), pts, key] for data, pts, key in one.packets]] for one in self._added
         ]
@@ -202,7 +209,11 @@ class VideoFile:
     def _mux(self, frames: int, packets: Sequence[Any]) -> None:
         """Writes the packets of these new frames, and their audio. Sets each packet's duration: without it
         the last frame of a fragment would get another one."""
-        self._added.append(_Added(frames, [(bytes(one), one.pts, one.is_keyframe) for one in packets]))
+        self._added_bytes += sum(one.size for one in packets)
+        if self._added_bytes > SO_FAR_MAX:
+            self._added.clear()
+        else:
+            self._added.append(_Added(frames, [(bytes(one), one.pts, one.is_keyframe) for one in packets]))
         for packet in packets:
             packet.duration, packet.stream = 1, self._video
             self._container.mux(packet)
