@@ -175,9 +175,8 @@ def generate(
                 yield held
             held = new or held
         assert held is not None  # each chunk outputs some
-        if chunk.output.stop < speech.frames:
-            with torch.inference_mode():
-                known = _known(pipeline, scene, last)
+        with torch.inference_mode():
+            known = _known(pipeline, scene, last) if chunk.output.stop < speech.frames else None
         yield replace(held, known=known)
 
 
