@@ -8,7 +8,7 @@ well-formed frame (a file outside its folder) fails its job with a reason instea
 
     ready setup_failed                 once, first
     slots retire                       after ready
-    progress chunk file fetch          of a job, from its `run` to its end
+    progress chunk file save fetch     of a job, from its `run` to its end
     done failed                        its end, once
     begun returned                     only from the agent's own end of a program (agent.workers.sdk_programs)
     unfit fit                          the same, of an http worker (agent.workers.http_servers.health)
@@ -99,6 +99,16 @@ class Chunk:
 
 
 @record(frozen=True, slots=True)
+class Save:
+    """`body` is the handler's, of any form; it covers the chunks before `upto`."""
+
+    key: AttemptKey
+    n: int
+    upto: int
+    body: bytes
+
+
+@record(frozen=True, slots=True)
 class File:
     """The receiver closes `fd`."""
 
@@ -162,7 +172,7 @@ class Fit:
     key: None = None
 
 
-JobMessage: TypeAlias = Progress | Chunk | File | Fetch | Done | Failed | Begun | Returned
+JobMessage: TypeAlias = Progress | Chunk | Save | File | Fetch | Done | Failed | Begun | Returned
 WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | Unfit | Fit | JobMessage
 
 
@@ -219,14 +229,15 @@ class Field:
 
 @record(frozen=True, slots=True)
 class FrameRule:
-    """The rule for one kind of frame. `body` and `descriptor`: whether the frame comes with one. `program`:
-    only the agent's own end of a program sends the frame."""
+    """The rule for one kind of frame. `body` and `descriptor`: whether the frame comes with one. `raw`: the
+    body need not be JSON. `program`: only the agent's own end of a program sends the frame."""
 
     makes: Callable[..., WorkerMessage]
     fields: Mapping[str, Field] = field(default_factory=dict)
     job: Literal["no", "may", "must"] = "must"
     body: Literal["no", "may", "must"] = "no"
     descriptor: Literal["no", "may", "must"] = "no"
+    raw: bool = False
     program: bool = False
 
 
@@ -254,6 +265,7 @@ FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
         "retire": FrameRule(Retire, {"reason": _ERROR, "lost": _NO}, job="may"),
         "progress": FrameRule(Progress, body="must"),
         "chunk": FrameRule(Chunk, {"n": _NUMBER}, body="may", descriptor="may"),
+        "save": FrameRule(Save, {"n": _NUMBER, "upto": _NUMBER}, body="must", raw=True),
         "file": FrameRule(
             File,
             {
@@ -337,12 +349,18 @@ def _attachments(frame: Frame, rule: FrameRule, *, program: bool) -> dict[str, A
     if rule.body != "no":
         if not frame.body and frame.fd is None and _needs_body(frame, rule):
             raise _wrong(frame, "came without a body")
-        if frame.body and not program and len(frame.body) <= INLINE_MAX:
+        if frame.body and not (program or rule.raw) and len(frame.body) <= INLINE_MAX:
             require_json(frame.body)  # a larger one was checked when it was read, in a thread
         values["body"] = frame.body
     if rule.descriptor != "no":
         values["fd"] = frame.fd
     return values
+
+
+def is_json(kind: str) -> bool:
+    """Returns whether the body of a frame of this kind must be JSON."""
+    rule = FRAME_RULES.get(kind)
+    return rule is None or not rule.raw
 
 
 def _needs_body(frame: Frame, rule: FrameRule) -> bool:

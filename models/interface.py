@@ -150,7 +150,8 @@ class VideoParameters:
     """A single talking video. `image` (H, W, 3): bytes, already in the size that the pipeline generates.
     `samples`: the normalized audio on disk, mono, 16 kHz, with its level (`Samples` of the talking video's
     `audio.speech`). `frames`: how many the video has, 25 a second. `assume_face`: where a pipeline needs a
-    face and finds none, it is to take an average one."""
+    face and finds none, it is to take an average one. `begun`: the frames before this one were made by an
+    earlier attempt, whose last frames had this `state`."""
 
     prompt: str
     size: str
@@ -159,6 +160,8 @@ class VideoParameters:
     samples: Any
     frames: int
     assume_face: bool = False
+    begun: int = 0
+    state: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +177,14 @@ class VideoStep:
 @dataclass(frozen=True, slots=True)
 class VideoFrames:
     """Frames of the video: (n, 3, H, W) from -1 to 1, on the CPU. `first` is the number of the first;
-    `ends_chunk`: these are the last of their chunk. `notes` stand in the job's output."""
+    `ends_chunk`: these are the last of their chunk. `notes` stand in the job's output. `state`: what it takes
+    to make the frames that follow, and no others than without a break; None where that cannot be."""
 
     first: int
     pixels: torch.Tensor
     ends_chunk: bool
     notes: Mapping[str, Any] = field(default_factory=dict)
+    state: bytes | None = None
 
 
 class TalkingVideoPipeline(Protocol):

@@ -36,7 +36,8 @@ from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogTail
 from stoker.agent.interfaces import WorkerExit, WorkerWatcher
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
-from stoker.worker.frames import Frame, is_large_chunk
+from stoker.worker.frames import Frame, waits_for_took
+from stoker.worker.job.saves import packed, unpacked
 
 SCRIPT_KEYS = {
     "run_s",
@@ -49,6 +50,8 @@ SCRIPT_KEYS = {
     "files",
     "metrics",
     "log",
+    "saves",
+    "save_bytes",
 }
 SCRIPT_KEYS |= {"slots", "ignore_cancel", "ignore_term"}
 EXIT_S = 0.001
@@ -292,7 +295,7 @@ class FakeProcess:
             return False
 
     def _run(self, frame: Frame) -> None:
-        value = json.loads(frame.body)
+        value, kept = _input(frame)
         scripted = isinstance(value, dict) and bool(value) and value.keys() <= SCRIPT_KEYS
         job = _Job(AttemptKey(frame.job, frame.attempt), value if scripted else {"output": value})
         self._jobs[job.key] = job
@@ -302,9 +305,24 @@ class FakeProcess:
             self.emit(Frame("slots", {"n": script["slots"]}))
         for value in script.get("progress", ()):
             job.steps.append(self._about(job, "progress", value))
-        for n, value in enumerate(script.get("chunks", ())):
-            job.steps.append(self._about(job, "chunk", _chunk(value), n=n))
+        self._plan_chunks(job, kept)
         self._after(float(script.get("run_s", 0.0)) / (len(job.steps) + 1), self._play, job)
+
+    def _plan_chunks(self, job: _Job, kept: list[object]) -> None:
+        """Plans the chunks after those that are `kept`, and the saves: each has all chunks until then."""
+        made, every, saves = kept, job.script.get("saves", 0), 0
+        for n, value in enumerate(job.script.get("chunks", ())):
+            if n < len(kept):
+                continue
+            job.steps.append(self._about(job, "chunk", _chunk(value), n=n))
+            made = [*made, value]
+            if every and (n + 1) % every == 0:
+                state = json.dumps(made).encode() + b" " * job.script.get("save_bytes", 0)
+                about = {"job": job.key.job, "attempt": job.key.attempt, "n": saves, "upto": n + 1}
+                job.steps.append(Frame("save", about, packed(state, {})))
+                saves += 1
+        if every and isinstance(job.script.get("output"), dict):
+            job.script = {**job.script, "output": {**job.script["output"], "made": made}}
 
     def _play(self, job: _Job | None) -> None:
         if job is None or job.key not in self._jobs:
@@ -313,9 +331,9 @@ class FakeProcess:
         while job.steps:
             step = job.steps.popleft()
             self.emit(step)
-            if is_large_chunk(step):
+            if waits_for_took(step):
                 return  # it continues when the chunk is received
-            if run_s:
+            if run_s and step.kind != "save":
                 frames = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
                 self._after(run_s / (frames + 1), self._play, job)
                 return
@@ -358,6 +376,16 @@ class FakeProcess:
         media_type = file.get("media_type", "application/octet-stream")
         about = {"job": job.key.job, "attempt": job.key.attempt, "n": n, "name": file["name"]}
         return Frame("file", {**about, "media_type": media_type}, fd=fd)
+
+
+def _input(frame: Frame) -> tuple[Any, list[object]]:
+    """Returns the input, and the chunks that are kept where the attempt goes on from a save."""
+    saved = frame.fields.get("more", {}).get("saved")
+    if saved is None:
+        return json.loads(frame.body), []
+    kept = json.loads(unpacked(frame.body[saved["input"] :])[0])
+    assert len(kept) == saved["upto"], f"a save of {len(kept)} chunks is to cover {saved['upto']}"
+    return json.loads(frame.body[: saved["input"]]), kept
 
 
 def _chunk(value: object) -> object:

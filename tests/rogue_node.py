@@ -40,6 +40,7 @@ from stoker.wire.messages import (
     Refused,
     Released,
     Report,
+    Save,
     SignAsk,
     StreamHello,
     Uploading,
@@ -94,6 +95,7 @@ Lie = Callable[[Others], Any]
 LIES: Mapping[tuple[type[Any], str], Lie] = {
     (Progress, "job"): lambda o: Progress(o.attempt.job, o.attempt.attempt, b'"forged"'),
     (Chunk, "job"): lambda o: Chunk(o.attempt.job, o.attempt.attempt, 0, b'"forged"'),
+    (Save, "job"): lambda o: Save(o.attempt.job, o.attempt.attempt, 0, 0, b"forged"),
     (Uploading, "job"): lambda o: Uploading(o.attempt.job, o.attempt.attempt),
     (Released, "job"): lambda o: Released(o.attempt.job, o.attempt.attempt),
     (Refused, "job"): lambda o: Refused(o.attempt.job, o.attempt.attempt, "it is full"),

@@ -201,7 +201,7 @@ class Beat(_message.Message):
     def __init__(self, number: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("number", "progress", "chunk", "uploading", "outcome", "released", "worker_state", "refused", "pod_state", "volume_used", "usage")
+    __slots__ = ("number", "progress", "chunk", "uploading", "outcome", "released", "worker_state", "refused", "pod_state", "volume_used", "usage", "save")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +213,7 @@ class Report(_message.Message):
     POD_STATE_FIELD_NUMBER: _ClassVar[int]
     VOLUME_USED_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
     number: int
     progress: Progress
     chunk: Chunk
@@ -224,7 +225,8 @@ class Report(_message.Message):
     pod_state: PodState
     volume_used: VolumeUsed
     usage: Usage
-    def __init__(self, number: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., uploading: _Optional[_Union[Uploading, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., worker_state: _Optional[_Union[WorkerState, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., pod_state: _Optional[_Union[PodState, _Mapping]] = ..., volume_used: _Optional[_Union[VolumeUsed, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    save: Save
+    def __init__(self, number: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., uploading: _Optional[_Union[Uploading, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., worker_state: _Optional[_Union[WorkerState, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., pod_state: _Optional[_Union[PodState, _Mapping]] = ..., volume_used: _Optional[_Union[VolumeUsed, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("job", "attempt", "value")
@@ -249,6 +251,22 @@ class Chunk(_message.Message):
     value: bytes
     ref: Ref
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., value: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
+
+class Save(_message.Message):
+    __slots__ = ("job", "attempt", "n", "upto", "state", "ref")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    n: int
+    upto: int
+    state: bytes
+    ref: Ref
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., upto: _Optional[int] = ..., state: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
 
 class Uploading(_message.Message):
     __slots__ = ("job", "attempt", "why")
@@ -467,20 +485,22 @@ class FromControl(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel")
+    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel", "saves")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     BEAT_S_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     TUNNEL_FIELD_NUMBER: _ClassVar[int]
+    SAVES_FIELD_NUMBER: _ClassVar[int]
     session: int
     beat_s: float
     lease_s: float
     keep: _containers.RepeatedCompositeFieldContainer[AttemptKey]
     stop: _containers.RepeatedCompositeFieldContainer[AttemptKey]
     tunnel: bool
-    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ...) -> None: ...
+    saves: bool
+    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ..., saves: _Optional[bool] = ...) -> None: ...
 
 class AttemptKey(_message.Message):
     __slots__ = ("job", "attempt")
@@ -703,7 +723,7 @@ class Ack(_message.Message):
     def __init__(self, report: _Optional[int] = ..., beat: _Optional[int] = ...) -> None: ...
 
 class Assign(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs", "traceparent")
+    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs", "traceparent", "saved")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -716,6 +736,7 @@ class Assign(_message.Message):
     FILES_GRANT_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_INPUTS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -728,7 +749,18 @@ class Assign(_message.Message):
     files_grant: Grant
     private_inputs: bool
     traceparent: str
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    saved: Saved
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ...) -> None: ...
+
+class Saved(_message.Message):
+    __slots__ = ("upto", "state", "ref")
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    upto: int
+    state: bytes
+    ref: Ref
+    def __init__(self, upto: _Optional[int] = ..., state: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("verb", "key", "size", "media_type", "name", "sha256", "upload", "part")

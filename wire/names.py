@@ -46,6 +46,11 @@ def chunk_key(prefix: str, n: int) -> str:
     return f"{prefix}chunk-{n}.json"
 
 
+def save_key(prefix: str, n: int) -> str:
+    """Returns the key of an attempt's n-th save if it is over 48 KiB. No file has this name."""
+    return f"{prefix}save-{n}"
+
+
 def input_key(endpoint: str, job: str) -> str:
     """Returns the key of an input over 1 MB."""
     return f"{endpoint}/{job}/input.json"

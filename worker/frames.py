@@ -12,15 +12,17 @@ a file that the handler made as an open descriptor, never as a name.
                                    start) | setup_failed
              <-------------------  slots (n)  from now on it takes n at once; what runs may end
       run    ------------------->         body: the input; more?: s3Config, the caller's bucket, and
-                                          traceparent, its place in a trace; ahead?: before its turn, it
-                                          begins with a permission, and is dropped without one
+                                          traceparent, its place in a trace, and saved: `upto` of the save
+                                          that the body ends with, after `input` bytes; ahead?: before
+                                          its turn, it begins with a permission, and is dropped without one
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
+             <-------------------  save (n, upto, body: bytes)  a later attempt may go on from here
              <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)
              <-------------------  fetch (n, url, max_bytes, timeout_s)  fetch this URL
      fetched ------------------->         (n, size, sha256, +descriptor), open for reading
 fetch_failed ------------------->         (n, reason, error, retryable)  no answer once the job is stopped
-      took   ------------------->         (n) there is room again after this large chunk
+      took   ------------------->         (n, save?) there is room again after this large chunk, or save
       cancel ------------------->         cooperative; the worker still answers with done or failed
       stop   ------------------->         after the running job
              <-------------------  retire (reason, lost?)  it takes nothing new and wants to be replaced;
@@ -58,6 +60,12 @@ FDS_MAX = 8
 CHUNK_INLINE_MAX = 1_000_000
 """The agent uploads a chunk above this, and its sender waits for `took`. Otherwise the memory that waits for
 an object store would have no bound, since a memfd takes no room in a socket's buffer."""
+
+SAVE_INLINE_MAX = 48 * 1024
+"""The agent uploads a save above this, and its sender waits for `took`, as for a chunk."""
+
+SAVE_MAX = 40 * 1024 * 1024
+"""More than this is refused as a save: it goes to a later attempt in one frame with the input."""
 
 FILE_MARK = "$file"
 
@@ -108,7 +116,10 @@ class Frame:
             self.outside.close()
 
 
-def is_large_chunk(frame: Frame) -> bool:
+def waits_for_took(frame: Frame) -> bool:
+    """Returns whether the sender of this frame waits until the agent has room: a large chunk, or save."""
+    if frame.kind == "save":
+        return len(frame.body) > SAVE_INLINE_MAX
     return frame.kind == "chunk" and (len(frame.body) > CHUNK_INLINE_MAX or frame.fd is not None)
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.worker.errors import HandlerError
 from stoker.worker.frames import FILE_MARK, Frame, encode
 from stoker.worker.job.attempt import Attempt
+from stoker.worker.job.saves import unpacked
 from stoker.worker.sdk import Device
 from stoker.worker.serving.sync_loop import run_attempt
 from stoker.worker.setup.preparation import prepare
@@ -38,7 +39,7 @@ from stoker.worker.setup.registration import register
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["LocalFile", "LocalJob"]
+__all__ = ["LocalFile", "LocalJob", "LocalSave"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,19 @@ class LocalFile:
 
     def read_bytes(self) -> bytes:
         return self.path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSave:
+    """A save of a job: `LocalJob(…, saved=local.saves[-1])` goes on from there, as a later attempt would.
+    `upto`: how many chunks it covers."""
+
+    body: bytes
+    upto: int
+
+    @property
+    def state(self) -> bytes:
+        return unpacked(self.body)[0]
 
 
 class _Attempt(Attempt):
@@ -72,6 +86,7 @@ class LocalJob:
     a cancel at an exact point. `scratch` is the handler's folder, made when it is first used. Without
     it, that is a temporary folder, removed with this object.
 
+    `saves` are what the handler saved; with `saved`, one of an earlier run, the job goes on from there.
     `s3_config` is what the handler finds at `job.s3_config`. `job.fetch` takes a path or a file:// URL here;
     http and https only with `network=True`, and unguarded.
     """
@@ -87,9 +102,11 @@ class LocalJob:
         on_chunk: Callable[[Any], None] | None = None,
         network: bool = False,
         s3_config: Mapping[str, str] | None = None,
+        saved: LocalSave | None = None,
     ) -> None:
         self.progress: list[Any] = []
         self.chunks: list[Any] = []
+        self.saves: list[LocalSave] = []
         self.files: list[LocalFile] = []
         self.metrics: dict[str, int] = {}
         self._output: Any = None
@@ -98,7 +115,6 @@ class LocalJob:
         self.finished = False
         self.retired: str | None = None
         self._registration = register(handler)
-        self._body = json.dumps({} if input is None else input).encode()
         self._device = device or Device()
         self._on_progress = on_progress
         self._on_chunk = on_chunk
@@ -106,9 +122,14 @@ class LocalJob:
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._scratch = Path(scratch).absolute() if scratch is not None else self._own_scratch()
         fields: dict[str, Any] = {"job": "local", "attempt": 1, "scratch": str(self._scratch)}
-        if s3_config is not None:
-            fields["more"] = {"s3Config": dict(s3_config)}
-        self._attempt = _Attempt(Frame("run", fields), self)
+        more: dict[str, Any] = {} if s3_config is None else {"s3Config": dict(s3_config)}
+        body = json.dumps({} if input is None else input).encode()
+        if saved is not None:
+            more["saved"] = {"input": len(body), "upto": saved.upto}
+            body += saved.body
+        if more:
+            fields["more"] = more
+        self._attempt = _Attempt(Frame("run", fields, body), self)
 
     def run(self) -> LocalJob:
         """Runs the job to its end. Exceptions of a class while it is created or set up pass through."""
@@ -118,7 +139,7 @@ class LocalJob:
             asyncio.run(self.run_async())
             return self
         call = prepare(self._registration, self._device)
-        run_attempt(call, self._attempt, self._body, aggregate=self._registration.aggregate)
+        run_attempt(call, self._attempt, aggregate=self._registration.aggregate)
         return self
 
     async def run_async(self) -> LocalJob:
@@ -132,7 +153,7 @@ class LocalJob:
             raise TypeError(f"{self._registration.name} is not asynchronous; use run()")
         call = await prepare_async(self._registration, self._device)
         aggregate = self._registration.aggregate
-        running = async_loop.run_attempt(call, self._attempt, self._body, aggregate=aggregate)
+        running = async_loop.run_attempt(call, self._attempt, aggregate=aggregate)
         task = asyncio.ensure_future(running)
         self._task = (asyncio.get_running_loop(), task)
         await task
@@ -207,6 +228,9 @@ class LocalJob:
         self.chunks.append(self._with_files(json.loads(body)))
         if self._on_chunk is not None:
             self._on_chunk(self.chunks[-1])
+
+    def _take_save(self, frame: Frame) -> None:
+        self.saves.append(LocalSave(frame.body, frame.fields["upto"]))
 
     def _take_file(self, frame: Frame) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{frame.fd}"))

@@ -126,6 +126,7 @@ class Session:
         self._speaker = StreamHello(hello.node, welcome.session)
         self._tunnel_wanted = welcome.tunnel
         self._node.lease.begin(welcome.lease_s, hello_sent)
+        self._node.reports.welcomed(saves=welcome.saves)
         self._node.attempts.drop(welcome.stop)
         self._node.on_welcome()
 

@@ -1,6 +1,7 @@
 """A job's events in order, for a reader that may come late or come back: chunks, resets, progress, the end.
 
-Ids are `attempt-n`. When a new attempt begins, `reset` means that the chunks of the earlier one are void.
+Ids are `attempt-n`. When a new attempt begins, `reset` means that the chunks of the earlier one are void. One
+that goes on from a save numbers its chunks as the earlier one did, and there is no reset.
 The reader misses nothing: every pass reads the store after the last id that was delivered.
 """
 
@@ -42,9 +43,9 @@ async def follow(
                 yield StreamEvent("reset", chunk.attempt, -1, b"null")
             cursor = (chunk.attempt, chunk.n)
             yield StreamEvent("chunk", chunk.attempt, chunk.n, chunk.value, ref=chunk.ref)
-        if len(chunks) < BATCH and 0 < cursor[0] < view.attempt:
-            cursor = (view.attempt, -1)
-            yield StreamEvent("reset", view.attempt, -1, b"null")
+        if len(chunks) < BATCH and 0 < cursor[0] < view.stream:
+            cursor = (view.stream, -1)
+            yield StreamEvent("reset", view.stream, -1, b"null")
         if view.progress and view.progress != progress:
             progress = view.progress
             yield StreamEvent("progress", view.attempt, cursor[1], progress)

@@ -252,6 +252,7 @@ class ConnectedNodes:
                 reconciled.keep,
                 reconciled.stop,
                 reach.wants_tunnel,
+                saves=True,
             )
         )
         self._scaling.desired.send(hello.node)

@@ -38,6 +38,7 @@ from stoker.wire.messages import (
     Refused,
     Released,
     Report,
+    Save,
     Uploading,
     Usage,
     VolumeUsed,
@@ -131,6 +132,7 @@ class NodeReports:
                 case (
                     Outcome(job=job, attempt=attempt)
                     | Chunk(job=job, attempt=attempt)
+                    | Save(job=job, attempt=attempt)
                     | Progress(job=job, attempt=attempt)
                     | Uploading(job=job, attempt=attempt)
                 ):

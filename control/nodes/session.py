@@ -385,6 +385,7 @@ class Assigner:
             files_grant=self._own_grant(claimed.s3, prefix, claimed) if claimed.s3 else None,
             private_inputs=self._settings.allow_private_addresses,
             traceparent=traceparent,
+            saved=claimed.saved,
         )
         session.assign(assign)
 

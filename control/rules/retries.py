@@ -50,14 +50,17 @@ def retries(attempt: int, refused: int) -> int:
 
 
 def after_failure(
-    end: str, retryable: bool, error: str | None, counts: Counts, at: float
+    end: str, retryable: bool, error: str | None, counts: Counts, at: float, *, progressed: bool = False
 ) -> tuple[Again, Counts]:
     """Decides after an attempt failed. `counts` are those before this failure; returned with it, if the
-    failure is followed by another try."""
+    failure is followed by another try. `progressed`: the attempt had saved something new, so that its failure
+    is not counted."""
     if end == "failed" and not retryable:
         return _after_error(error, counts, at)
     counted = counts.failures + 1
     why = error or ("worker died" if end == "lost" else "the handler failed")
+    if progressed:
+        return Again(at + _backoff(1), why), counts
     if counted < counts.max_attempts:
         return Again(at + _backoff(counted), why), replace(counts, failures=counted)
     return Again(None, _gave_up(why, counted) if end == "lost" else why), counts
@@ -94,14 +97,14 @@ def after_no_sending(node: str, at: float) -> Again:
 
 
 def after_loss(
-    node: str, why: str, counts: Counts, assigned: int, at: float, *, ahead: bool = False
+    node: str, why: str, counts: Counts, assigned: int, at: float, *, uncounted: bool = False
 ) -> Again:
     """Decides after the node that held the job sent nothing for too long, or its stream broke. `assigned`:
-    how often the job was assigned. `ahead`: the job lay ahead of a worker, so this is not a failure of the
-    job."""
+    how often the job was assigned. `uncounted`: this is not a failure of the job, as it lay ahead of a
+    worker, or had saved something new."""
     counted = counts.failures + 1
     lost = f"node {node} was lost: {why}"
-    if not ahead and counted >= counts.max_attempts:
+    if not uncounted and counted >= counts.max_attempts:
         return Again(None, _gave_up(lost, counted))
     again = after_drop(node, assigned, at)
     return again if again.not_before is None else Again(again.not_before, lost)

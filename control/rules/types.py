@@ -19,7 +19,16 @@ from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.submissions import Once, S3Config
 from stoker.outbound.wait_rule import Waiter
-from stoker.wire.messages import Artifact, AttemptKey, LockedWeights, Price, Ref, RegistryAuth, WorkerLimits
+from stoker.wire.messages import (
+    Artifact,
+    AttemptKey,
+    LockedWeights,
+    Price,
+    Ref,
+    RegistryAuth,
+    Saved,
+    WorkerLimits,
+)
 from stoker.wire.records import record
 
 LOAD_BALANCER = "LOAD_BALANCER"
@@ -113,7 +122,9 @@ class Template:
 @record(frozen=True, slots=True)
 class JobView:
     """A stored job as its caller may see it. `logs` are the last lines of an attempt that failed.
-    `traceparent`: its parent in a trace; only in the view of a job that has just ended."""
+    `traceparent`: its parent in a trace; only in the view of a job that has just ended. `stream`: the attempt
+    that its chunks are numbered by, an earlier one where the current attempt goes on from a save; 0 where it
+    was not asked for."""
 
     id: str
     endpoint: str
@@ -134,6 +145,7 @@ class JobView:
     not_before: float = 0.0
     logs: tuple[str, ...] = ()
     traceparent: str | None = None
+    stream: int = field(default=0, compare=False)
 
     @property
     def ended(self) -> bool:
@@ -195,6 +207,7 @@ class Claimed:
     s3: S3Config | None
     api_key: str = ""
     traceparent: str | None = None
+    saved: Saved | None = None
 
 
 @record(frozen=True, slots=True)
@@ -203,6 +216,7 @@ class UploadRight:
 
     endpoint: str
     input_key: str | None
+    save_key: str | None = None
 
 
 @record(frozen=True, slots=True)

@@ -11,7 +11,6 @@ input may be.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import hashlib
@@ -31,6 +30,7 @@ from stoker.models.speed_ups import profiles, warm_sizes
 from stoker.models.talking_video.declaration import DECLARATION, METRICS, SCHEMA
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
+from stoker.models.talking_video.parts import Parts
 from stoker.models.talking_video.request import VideoRequest
 from stoker.models.talking_video.sampling.chunks import FPS
 from stoker.worker import Device, File, HandlerError, InputRefused, Job
@@ -67,7 +67,8 @@ class TalkingVideo:
     Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output, at the end
     of each chunk and each second within it: `{"video": {"format": "mp4", "frame": <the next frame>,
     "data": <base64>}}`. The parts are played one after the other; a part may end some frames before `frame`.
-    Measures one `videos_480p` or `videos_720p`.
+    Measures one `videos_480p` or `videos_720p`. Saves at the end of each chunk: a later attempt goes on with
+    the next one, and its video is the same as one made without a break.
     """
 
     @functools.cached_property
@@ -125,10 +126,11 @@ class TalkingVideo:
         inputs, seed = self._inputs(job, request), seed_of(job.id)
         if request.enable_safety_checker:
             self._check_safety(inputs.pixels[None], "the image")
+        parts = Parts(job)
         with self._video_file(job, request, inputs, seed) as file:
-            notes = self._generate(job, request, inputs, seed, file)
+            notes = self._generate(job, request, inputs, seed, file, parts)
             path, last = file.finish()
-        self._emit(job, last, inputs.audio.frames)
+        parts.emit(last, inputs.audio.frames)
         job.measure(METRICS[request.size], 1)
         return {"video_url": File(path, "video/mp4"), **self.entry.output_fields, **notes}
 
@@ -186,10 +188,12 @@ class TalkingVideo:
         }
 
     def _generate(
-        self, job: Job, request: VideoRequest, inputs: VideoInputs, seed: int, file: VideoFile
+        self, job: Job, request: VideoRequest, inputs: VideoInputs, seed: int, file: VideoFile, parts: Parts
     ) -> dict[str, Any]:
-        """Adds all frames to the file; returns their notes."""
+        """Adds all frames to the file, from those on that an earlier attempt made; returns their notes."""
         from stoker.models.talking_video.sampling.sampling import Stopped
+
+        begun = parts.go_on(file)
 
         parameters = VideoParameters(
             request.prompt,
@@ -199,12 +203,14 @@ class TalkingVideo:
             inputs.audio.samples,
             inputs.audio.frames,
             assume_face=request.face == "assume",
+            begun=begun,
+            state=parts.state,
         )
 
         def on_step(step: VideoStep) -> None:
             job.progress({"chunk": step.chunk, "chunks": step.chunks, "step": step.number, "steps": step.of})
 
-        emitted, notes = 0, dict[str, Any]()
+        emitted, notes = begun, dict[str, Any]()
         try:
             for frames in self.pipeline.generate(parameters, on_step, lambda: not job.cancelled):
                 job.raise_if_cancelled()
@@ -213,9 +219,13 @@ class TalkingVideo:
                 file.add(_pixels(frames, inputs.bucket))
                 notes |= frames.notes
                 added = frames.first + len(frames.pixels)
+                if frames.ends_chunk:
+                    file.end_chunk()
                 if added - emitted >= FPS or frames.ends_chunk:
-                    self._emit(job, file.take(), added)
+                    parts.emit(file.take(), added)
                     emitted = added
+                if frames.state is not None and added < inputs.audio.frames:
+                    parts.save(file, added, frames.state)
         except Stopped:
             job.raise_if_cancelled()
             raise
@@ -231,11 +241,6 @@ class TalkingVideo:
     def _check_safety(self, pixels: NDArray[np.uint8], what: str) -> None:
         if finding := self.checker.check(pixels):
             raise HandlerError(f"the safety checker flagged {what}: {finding.label} ({finding.score:.2f})")
-
-    def _emit(self, job: Job, part: bytes, frame: int) -> None:
-        if part:
-            data = base64.b64encode(part).decode()
-            job.emit({"video": {"format": "mp4", "frame": frame, "data": data}})
 
 
 def seed_of(job: str) -> int:

@@ -121,7 +121,10 @@ class InfiniteTalk:
             return go_on()
 
         size, seed = parameters.size, parameters.seed
-        made = generate(self.parts, scene, speech, self.settings, size, seed, report, go_on)
+        known = self._known(parameters.state)
+        made = generate(
+            self.parts, scene, speech, self.settings, size, seed, report, go_on, parameters.begun, known
+        )
         compiled = "block-compile" in self.speed_ups
         with contextlib.closing(made):
             while True:
@@ -130,10 +133,23 @@ class InfiniteTalk:
                 if frames is None:
                     return
                 last = frames.first + len(frames.pixels) == frames.chunk.output.stop
-                yield VideoFrames(frames.first, frames.pixels, ends_chunk=last)
+                state = _state(frames.known)
+                yield VideoFrames(frames.first, frames.pixels, ends_chunk=last, state=state)
+
+    def _known(self, state: bytes) -> torch.Tensor | None:
+        """Returns the latents with which an earlier attempt's next chunk begins; None: there is none."""
+        from safetensors import torch as safetensors
+
+        return safetensors.load(state)["known"].to(self.parts.device) if state else None
 
     def _scene(self, prompt: str, image: NDArray[np.uint8]) -> Scene:
         import torch
 
         frame = torch.from_numpy(image.copy()).permute(2, 0, 1).float() / 127.5 - 1.0
         return encode_scene(self.parts, prompt, frame, texts=self.encode_prompt)
+
+
+def _state(known: torch.Tensor | None) -> bytes | None:
+    from safetensors import torch as safetensors
+
+    return None if known is None else safetensors.save({"known": known.cpu().contiguous()})

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stoker.models import finite
@@ -104,11 +104,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames of the video: (n, 3, H, W) from -1 to 1, on the CPU; `first` is the number of the first."""
+    """Frames of the video: (n, 3, H, W) from -1 to 1, on the CPU; `first` is the number of the first. `known`
+    comes with the last of a chunk that others follow: the latents with which the next one begins."""
 
     chunk: Chunk
     first: int
     pixels: torch.Tensor
+    known: torch.Tensor | None = None
 
 
 OnStep: TypeAlias = Callable[[Step], bool]
@@ -151,23 +153,31 @@ def generate(
     seed: int,
     on_step: OnStep,
     go_on: Callable[[], bool] = lambda: True,
+    begun: int = 0,
+    known: torch.Tensor | None = None,
 ) -> Generator[Frames, None, None]:
-    """Yields all frames of the video, in order. Raises sampling.Stopped when `on_step`, or within a step
-    `go_on`, returns False."""
+    """Yields the frames of the video from `begun` on, where a chunk begins with the latents `known`; all by
+    default. Raises sampling.Stopped when `on_step`, or within a step `go_on`, returns False."""
     import torch
 
     if (scene.masks is None) != (len(speakers_of(speech)) == 1):
         raise ValueError("a scene has the masks of two speakers if and only if there is the audio of two")
-    motion: torch.Tensor | None = None
     for chunk in plan(speech.frames, settings.shape):
-        groups = chunk_frames(pipeline, scene, speech, chunk, motion, settings, size, seed, on_step, go_on)
+        if chunk.output.start < begun:
+            continue
+        arguments = (scene, speech, chunk, None, settings, size, seed, on_step, go_on, known)
         last: torch.Tensor | None = None
-        for decoded, new in groups:
+        held: Frames | None = None
+        for decoded, new in chunk_frames(pipeline, *arguments):
             latest = decoded if last is None else torch.cat([last, decoded])
             last = latest[-settings.shape.motion :]
-            if new is not None:
-                yield new
-        motion = last
+            if held is not None and new is not None:
+                yield held
+            held = new or held
+        assert held is not None  # each chunk outputs some
+        with torch.inference_mode():
+            known = _known(pipeline, scene, last) if chunk.output.stop < speech.frames else None
+        yield replace(held, known=known)
 
 
 def chunk_frames(
@@ -181,10 +191,11 @@ def chunk_frames(
     seed: int,
     on_step: OnStep,
     go_on: Callable[[], bool] = lambda: True,
+    known: torch.Tensor | None = None,
 ) -> Iterator[tuple[torch.Tensor, Frames | None]]:
     """Generates one chunk: each group of its decoded frames, and the part of the group that is new.
 
-    `motion` (n, 3, H, W): the last frames of the chunk before, None for the first.
+    `motion` (n, 3, H, W): the last frames of the chunk before, None for the first; or `known`, their latents.
     """
     import torch
 
@@ -193,7 +204,7 @@ def chunk_frames(
     from stoker.models.talking_video.video.colour import matched
 
     with torch.inference_mode():
-        known = _known(pipeline, scene, motion)
+        known = _known(pipeline, scene, motion) if known is None else known
         conditions = conditions_of(pipeline, scene, speech, chunk)
         shape = (1, known.shape[1], chunk.latents, *known.shape[3:])
         steps = levels(settings.steps, settings.shift[size])

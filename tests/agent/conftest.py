@@ -115,7 +115,7 @@ class Control:
                 return
             self.sessions += 1
             self.stream = stream
-            welcome = Welcome(self.sessions, 5.0, 45.0, stop=self.stop)
+            welcome = Welcome(self.sessions, 5.0, 45.0, stop=self.stop, saves=True)
             await stream.send(FromControl(welcome=welcome, desired=self._desired()))
             while True:
                 await self._received(stream, await stream.receive())

@@ -240,7 +240,7 @@ def _lose(job: Job, event: Dropped | NodeLost) -> Stepped:
         return _again(job, after_drop(event.node, job.assigned, event.at), event.at)
     if not _may(job, "lose", event.node):
         return job, ()
-    again = after_loss(event.node, event.why, job.counts, job.assigned, event.at, ahead=event.ahead)
+    again = after_loss(event.node, event.why, job.counts, job.assigned, event.at, uncounted=event.ahead)
     return _again(job, again, event.at, lost=event.node, suspect=not event.ahead)
 
 

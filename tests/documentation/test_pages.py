@@ -52,6 +52,10 @@ JOBS: dict[str, tuple[Any, Callable[[LocalJob], bool]]] = {
         lambda done: done.output == {"text": "16 bytes in en"},
     ),
     "handlers/many.py": ({"n": 1}, lambda done: done.output == {"n": 1}),
+    "handlers/film.py": (
+        {"scenes": 4},
+        lambda done: done.output == {"sum": 14} and [save.upto for save in done.saves] == [1, 2, 3, 4],
+    ),
 }
 
 
@@ -68,6 +72,20 @@ def test_the_handlers_of_a_page_run(path: Path) -> None:
         exec(compile(block.text, block.title, "exec"), made)
         job_input, holds = JOBS[block.title]
         assert holds(LocalJob(made.get("handler") or made["Handler"], job_input).run()), block.title
+
+
+def test_the_handler_of_the_page_that_saves_goes_on_from_each_save() -> None:
+    (film,) = [
+        one for one in handlers(Page.read(ROOT / "docs" / "handlers.md")) if one.title.endswith("film.py")
+    ]
+    assert len(film.text.strip().splitlines()) <= 15
+    made: dict[str, Any] = {}
+    exec(film.text, made)
+    whole = LocalJob(made["handler"], {"scenes": 4}).run()
+    for save in whole.saves:
+        rest = LocalJob(made["handler"], {"scenes": 4}, saved=save).run()
+        assert (rest.output, rest.metrics) == (whole.output, {"scenes": 4})
+        assert rest.chunks == whole.chunks[save.upto :]
 
 
 def test_the_local_run_of_the_page_prints_its_output(capsys: pytest.CaptureFixture[str]) -> None:

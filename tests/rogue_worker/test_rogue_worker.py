@@ -38,7 +38,7 @@ RIGHT = {
     "concurrency": 1, "serves": "x", "ahead": 0, "n": 0, "error": "x", "reason": "x", "lost": False,
     "name": "a", "media_type": "a/b",
     "url": "http://x", "max_bytes": 1, "timeout_s": 1, "has_output": True, "in_file": False, "files": 0,
-    "metrics": {}, "stages_ms": {}, "retryable": False,
+    "metrics": {}, "stages_ms": {}, "retryable": False, "upto": 0,
 }  # fmt: skip
 """A value that is allowed for each field: what else is wrong must be the row's own."""
 
@@ -147,13 +147,17 @@ def of_its_body(kind: str, word: FrameRule) -> Iterator[Row]:
         return
     if kind != "failed":
         yield Row(kind, "no body", "frame came without a body", frame_of(kind, word, body=""))
-    for what, body in {"half": '{"a":', "NaN": "NaN", "not UTF-8": '"\xff"'}.items():
+    for what, body in {} if word.raw else {"half": '{"a":', "NaN": "NaN", "not UTF-8": '"\xff"'}.items():
         yield Row(kind, f"a body {what}", "is not JSON", frame_of(kind, word, body=body))
     outside = frame_of(kind, word, body="", fds=[])
     outside["header"] = outside["header"][:-1] + ', "memfd": 1048576}'
     for what in ("pipe", "socket", "folder", "process", "memory of a process", "device", "memfd", "sparse"):
         yield Row(kind, f"a body in a {what}", "a body lies in", {**outside, "fds": [what]})
-    yield Row(kind, "a body of zeros in a memfd", "is not JSON", {**outside, "fds": ["zeros"]})
+    if word.raw:
+        yield Row(kind, "more than there is", "covers 5 chunks", frame_of(kind, word, n=0, upto=5))
+        yield Row(kind, "a number that is not next", "came instead of 0", frame_of(kind, word, n=5))
+    else:
+        yield Row(kind, "a body of zeros in a memfd", "is not JSON", {**outside, "fds": ["zeros"]})
 
 
 def of_its_descriptor(kind: str, word: FrameRule) -> Iterator[Row]:

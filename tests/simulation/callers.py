@@ -258,6 +258,8 @@ class Reader:
             case "reset":
                 if event.attempt <= self.attempt:
                     self.fail(f"reset to attempt {event.attempt} after {self.attempt}")
+                if self.tale.saved_in and event.attempt > self.tale.saved_in and not self.tale.may_reopen:
+                    self.fail(f"reset to attempt {event.attempt}; attempt {self.tale.saved_in} had saved")
                 self.attempt, self.seen = event.attempt, 0
             case "chunk":
                 if self.attempt == 0:
@@ -266,7 +268,7 @@ class Reader:
                     self.fail(
                         f"a chunk of attempt {event.attempt} after {self.attempt}, and no reset between"
                     )
-                self._chunk(event.attempt, event.n)
+                self._chunk(event.attempt, event.n, event.value)
             case "end":
                 assert event.view is not None
                 self.ends(event.view)
@@ -279,12 +281,13 @@ class Reader:
                 self.attempt, self.seen = chunk.attempt, 0
             if chunk.attempt == self.attempt and chunk.n < self.seen and self.uncertain:
                 continue
-            self._chunk(chunk.attempt, chunk.n)
+            self._chunk(chunk.attempt, chunk.n, chunk.value)
         self.uncertain = bool(reported.chunks)
         if reported.view.ended:
             self.ends(reported.view)
 
-    def _chunk(self, attempt: int, n: int) -> None:
+    def _chunk(self, attempt: int, n: int, value: bytes) -> None:
+        self.tale.shown[attempt, n] = value
         if attempt != self.attempt or n != self.seen:
             self.fail(f"chunk {n} of attempt {attempt} after {self.seen} chunks of attempt {self.attempt}")
         self.seen = n + 1
@@ -295,7 +298,7 @@ class Reader:
         if view.state is not JobState.COMPLETED:
             return
         wanted = self.request.script(view.attempt).get("chunks", 0)
-        seen = self.seen if self.attempt == view.attempt else 0
+        seen = self.seen if self.attempt == view.stream else 0
         if seen != wanted:
             self.fail(f"it ended after {seen} of {wanted} chunks of attempt {view.attempt}")
 

@@ -14,7 +14,7 @@ from typing import Any
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.attempts.states import Waiting
 from stoker.testing.fake_spawner import Start
-from stoker.wire.messages import Chunk, Outcome, Progress
+from stoker.wire.messages import Chunk, Outcome, Progress, Save
 from tests.simulation.world import Host, World
 
 WATCHED_S = 62.0
@@ -78,7 +78,7 @@ async def a_command_is_lost(world: World, rng: Random) -> None:
 
 async def a_report_is_poison(world: World, rng: Random) -> None:
     host = _host(world, rng)
-    world.network.poisoning[host.name] = rng.choice([Progress, Chunk, Outcome])
+    world.network.poisoning[host.name] = rng.choice([Progress, Chunk, Outcome, Save])
     await asyncio.sleep(6.0)
     world.network.poisoning.pop(host.name, None)
 

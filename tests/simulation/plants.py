@@ -34,7 +34,9 @@ from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
-from stoker.control.store.jobs import webhook_outbox
+from stoker.control.store.jobs import reports as report_store
+from stoker.control.store.jobs import saves, webhook_outbox
+from stoker.control.store.nodes import requeue
 from stoker.testing.fake_spawner import FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import Ack, AttemptKey, Chunk
@@ -212,6 +214,33 @@ def orphans_are_not_noted(patch: Patch) -> None:
     patch(store, "noted", lambda _, changed: changed)
     patch(store, "note_orphans", lambda conn, names, not_before=0.0: None)
     _often(patch, faults.a_busy_node_falls_silent)
+
+
+# ---- saves --------------------------------------------------------------------------------------
+
+
+@planted
+def readers_are_shown_what_no_save_covers(patch: Patch) -> None:
+    _statement(patch, "chunks", "(j.held_from IS NULL OR c.n < j.held_from) AND ", "")
+    _often(patch, faults.workers_die)
+
+
+@planted
+def what_no_save_covers_is_kept(patch: Patch) -> None:
+    patch(saves, "_VOID", saves._VOID.replace("n >= :upto", "n > :upto + 100"))
+    _often(patch, faults.workers_die)
+
+
+@planted
+def a_save_that_was_replaced_is_left_in_the_object_store(patch: Patch) -> None:
+    patch(saves, "note_orphans", lambda *_: None)
+
+
+@planted
+def an_attempt_that_saved_is_counted(patch: Patch) -> None:
+    patch(report_store, "has_progressed", lambda *_: False)
+    patch(requeue, "has_progressed", lambda *_: False)
+    _often(patch, faults.workers_die)
 
 
 # ---- control's shells ---------------------------------------------------------------------------

@@ -329,6 +329,7 @@ _NAMED = """
 SELECT ref_key FROM inputs WHERE ref_key IS NOT NULL UNION ALL
 SELECT ref_key FROM results WHERE ref_key IS NOT NULL UNION ALL
 SELECT ref_key FROM chunks WHERE ref_key IS NOT NULL UNION ALL
+SELECT ref_key FROM saves WHERE ref_key IS NOT NULL UNION ALL
 SELECT input_key FROM webhooks WHERE input_key IS NOT NULL UNION ALL
 SELECT output_key FROM webhooks WHERE output_key IS NOT NULL UNION ALL
 SELECT key FROM artifacts

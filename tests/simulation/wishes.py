@@ -57,6 +57,8 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
     own_bucket = rng.random() < 0.1
     if number % 3 == 0:  # a worker that takes several may choose anew with each job
         plan = [{**script, "slots": 1 + number % 2} for script in plan]
+    if number % 4 == 2:
+        plan, timeout_s = [saving(script, number) for script in plan], 200.0
     return Request(
         number,
         endpoint,
@@ -72,6 +74,12 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
         own_bucket=own_bucket,
         pad=rng.choice([800, 2000]) if rng.random() < 0.15 else 0,
     )
+
+
+def saving(script: dict[str, Any], number: int) -> dict[str, Any]:
+    """A handler that takes long and saves: each of its chunks, or every other; some saves are large."""
+    saves = {"saves": 1 + number // 4 % 2, "save_bytes": 400 * (number // 8 % 2)}
+    return {**script, "run_s": max(script["run_s"], 12.0), "chunks": 8, **saves}
 
 
 def _plan(rng: Random, number: int) -> tuple[list[dict[str, Any]], float]:

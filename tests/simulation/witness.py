@@ -53,6 +53,10 @@ CREATE TEMP TRIGGER sim_result AFTER UPDATE ON main.results BEGIN
     SELECT sim_note('result', NEW.seq, '', '', '', 0, 0, 0.0, '', 0); END;
 CREATE TEMP TRIGGER sim_result_new AFTER INSERT ON main.results BEGIN
     SELECT sim_note('result', NEW.seq, '', '', '', 0, 0, 0.0, '', 0); END;
+CREATE TEMP TRIGGER sim_saved AFTER UPDATE ON main.saves BEGIN
+    SELECT sim_note('saved', NEW.seq, '', '', '', NEW.stream_attempt, NEW.progressed, 0.0, '', 0); END;
+CREATE TEMP TRIGGER sim_saved_new AFTER INSERT ON main.saves BEGIN
+    SELECT sim_note('saved', NEW.seq, '', '', '', NEW.stream_attempt, NEW.progressed, 0.0, '', 0); END;
 CREATE TEMP TRIGGER sim_to_tell AFTER INSERT ON main.webhooks BEGIN
     SELECT sim_note('to tell', 0, NEW.job, NEW.id, NEW.state, 0, 0, 0.0, '', 0); END;
 """
@@ -91,6 +95,12 @@ class Tale:
     may_reopen: int = 0
     over_at: dict[int, float] = field(default_factory=dict)
     """By attempt: when the store wanted it no more."""
+    saved_in: int = 0
+    """The attempt that its chunks are numbered by since it has saved; 0: it has not."""
+    progressed: set[int] = field(default_factory=set)
+    """Attempts that have saved something new."""
+    shown: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """Chunks that a reader was shown, by their attempt and number."""
 
 
 @dataclass
@@ -176,6 +186,8 @@ class Witness:
                     self._gone(self.tales[job])
                 case "to tell":
                     self._to_deliver(self.tales[job], before, now)
+                case "saved":
+                    self._saved(self.by_seq[seq], old, new)
                 case "result" if seq in self.by_seq:
                     self._result_changed(self.by_seq[seq])
 
@@ -222,6 +234,7 @@ class Witness:
             self.fail(f"{tale.id} had ended as {before} and is now {now}, and nobody asked for that")
         tale.reopened += 1
         tale.over_since = None
+        tale.saved_in = 0
 
     def _ended(self, tale: Tale) -> None:
         tale.over_at[tale.attempt] = tale.over_since = self.loop.time()
@@ -232,6 +245,31 @@ class Witness:
             output = self._output(end)
             if (output["request"], output["attempt"]) != (tale.request, tale.attempt):
                 self.fail(f"{tale.id} (request {tale.request}) ended in attempt {tale.attempt} with {output}")
+            if "made" in output and tale.id not in self.poisoned:
+                self._check_stream(tale, output["made"])
+        if "gave up after" in (end.error or "") and tale.attempt in tale.progressed:
+            self.fail(f"{tale.id} was given up in attempt {tale.attempt}, which had saved something new")
+
+    def _saved(self, tale: Tale, stream: int, progressed: int) -> None:
+        self.note("{} has saved in attempt {}", tale.id, tale.attempt)
+        tale.progressed.add(progressed)
+        if tale.saved_in not in (0, stream):
+            self.fail(f"{tale.id} saves for the stream of {stream}, and had one of {tale.saved_in}")
+        tale.saved_in = stream
+
+    def _check_stream(self, tale: Tale, made: list[Any]) -> None:
+        """What the handler knows to have made, through all attempts, is what was stored; and what readers
+        were shown."""
+        rows = self.raw.execute(
+            "SELECT chunks.attempt, n, value FROM chunks JOIN jobs USING (seq) "
+            "WHERE seq = ? AND chunks.attempt = COALESCE(stream_attempt, jobs.attempt) ORDER BY n",
+            (tale.seq,),
+        ).fetchall()
+        if [json.loads(value) for _, _, value in rows] != made:
+            self.fail(f"{tale.id} has made {made}; its stream is {rows}")
+        for stream, n, value in rows:
+            if (shown := tale.shown.get((stream, n), value)) != value:
+                self.fail(f"a reader of {tale.id} was shown {shown!r} as chunk {n}, which is {value!r}")
 
     def _output(self, end: End) -> Any:
         return json.loads(self.read_object(end.ref) if end.ref else end.output or b"null")

@@ -74,8 +74,13 @@ class SimProcess(FakeProcess):
         super()._reap()
 
     def _run(self, frame: Frame) -> None:
-        job_input = json.loads(frame.body)
-        super()._run(replace(frame, body=json.dumps(script_of(job_input, frame.attempt)).encode()))
+        more = dict(frame.fields.get("more", {}))
+        own = more["saved"]["input"] if "saved" in more else len(frame.body)
+        script = json.dumps(script_of(json.loads(frame.body[:own]), frame.attempt)).encode()
+        if "saved" in more:
+            more["saved"] = {**more["saved"], "input": len(script)}
+        fields = {**frame.fields, "more": more}
+        super()._run(replace(frame, fields=fields, body=script + frame.body[own:]))
 
     def close(self) -> None:
         """The descriptors that nobody took."""

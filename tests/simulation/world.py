@@ -56,7 +56,7 @@ UNSAVED_S = 2.5
 PATIENCE_S = 60.0
 """A call is answered within its own wait and this, while control runs."""
 
-SMALL = {"SPILL_BYTES": 700, "OUTPUT_MAX": 500, "HOLD_MAX": 2000}
+SMALL = {"SPILL_BYTES": 700, "OUTPUT_MAX": 500, "HOLD_MAX": 2000, "SAVE_INLINE_MAX": 300}
 """Payloads go through the object store from these sizes on: megabytes would teach no more."""
 
 

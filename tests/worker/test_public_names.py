@@ -21,7 +21,7 @@ def test_the_door_is_what_it_says() -> None:
         if not name.startswith("_") and getattr(value, "__module__", "").startswith("stoker.worker.")
     }
     assert offered == set(worker.__all__)
-    assert testing.__all__ == ["LocalFile", "LocalJob"]
+    assert testing.__all__ == ["LocalFile", "LocalJob", "LocalSave"]
 
 
 def test_opening_it_imports_no_loop_and_nothing_outside_the_standard_library() -> None:

@@ -129,6 +129,20 @@ class Chunk:
 
 
 @record(frozen=True, slots=True)
+class Save:
+    """The state from which a later attempt goes on; it covers the chunks before `upto`, which were reported
+    before it. A save over 48 KiB is the object `ref`, and `state` is empty. Saves of an attempt are numbered
+    by `n`."""
+
+    job: str
+    attempt: int
+    n: int
+    upto: int
+    state: bytes = field(repr=False, default=b"")
+    ref: Ref | None = None
+
+
+@record(frozen=True, slots=True)
 class Uploading:
     """The handler has returned, and its results are being uploaded. `why`: the error of the last try, if
     any."""
@@ -281,7 +295,8 @@ class Wanted:
 
     `verb`: put (an object of `size` bytes with this `sha256`), start (a multipart upload of one), part
     (number `part` of the upload `upload`, of `size` bytes), finish or drop (that upload), read (the job's own
-    input), link (a URL with which a caller reads the object). `name` is the file name for the caller.
+    input, or its save), link (a URL with which a caller reads the object). `name` is the file name for the
+    caller.
     """
 
     verb: str
@@ -306,7 +321,17 @@ class SignAsk:
 
 
 ReportBody: TypeAlias = (
-    Progress | Chunk | Uploading | Outcome | Released | WorkerState | Refused | PodState | VolumeUsed | Usage
+    Progress
+    | Chunk
+    | Save
+    | Uploading
+    | Outcome
+    | Released
+    | WorkerState
+    | Refused
+    | PodState
+    | VolumeUsed
+    | Usage
 )
 
 

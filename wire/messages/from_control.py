@@ -13,7 +13,8 @@ from stoker.wire.records import record
 @record(frozen=True, slots=True)
 class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
-    shall open a tunnel."""
+    shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
+    an agent that reports one."""
 
     session: int
     beat_s: float
@@ -21,6 +22,7 @@ class Welcome:
     keep: tuple[AttemptKey, ...] = ()
     stop: tuple[AttemptKey, ...] = ()
     tunnel: bool = False
+    saves: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -220,9 +222,20 @@ class Price:
 
 
 @record(frozen=True, slots=True)
+class Saved:
+    """The save that an attempt goes on from: its `state`, or the object `ref`. `upto`: how many chunks of the
+    job are kept."""
+
+    upto: int
+    state: bytes = field(repr=False, default=b"")
+    ref: Ref | None = None
+
+
+@record(frozen=True, slots=True)
 class Assign:
     """`private_inputs`: the handler may fetch inputs from private addresses. `traceparent`: the span that is
-    the parent of what the handler does; empty where the job is in no trace."""
+    the parent of what the handler does; empty where the job is in no trace. `saved`: None for an attempt that
+    begins anew."""
 
     job: str
     attempt: int
@@ -236,6 +249,7 @@ class Assign:
     files_grant: Grant | None = None
     private_inputs: bool = False
     traceparent: str = ""
+    saved: Saved | None = None
 
 
 @record(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A single attempt at one job: numbers its chunks and files, adds up its metrics, and sends its frames.
 
-    open ──progress, chunk, file──> open ──done | failed──> ended
+    open ──progress, chunk, file, save──> open ──done | failed──> ended
 
 Frames go through a `Link`: the worker's socket, or what `testing.LocalJob` collects. Exactly one `done` or
 `failed` is sent; after that, a thread that the handler left behind can send no more for this job. The methods
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stoker.worker.between_jobs import device_cache, recycling
 from stoker.worker.between_jobs.process_state import flush_output
 from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, clean
-from stoker.worker.frames import BODY_MAX, Frame, FrameError
+from stoker.worker.frames import BODY_MAX, SAVE_MAX, Frame, FrameError
+from stoker.worker.job import saves
 from stoker.worker.payloads.files import OpenFile, written
 from stoker.worker.payloads.output import encode_value
 
@@ -57,7 +58,9 @@ def pass_answer(attempt: Attempt | None, frame: Frame) -> None:
 
 
 class Attempt:
-    """The attempt that a `run` frame begins. `cancel_reason` is None until it is cancelled."""
+    """The attempt that a `run` frame begins. `cancel_reason` is None until it is cancelled. `input` is JSON
+    text; `saved` the state that an earlier attempt saved, None where there is none: chunks are counted on
+    from there, and metrics added up. `aggregates`: the output is the list of all chunks."""
 
     __slots__ = (
         "_chunks",
@@ -69,13 +72,18 @@ class Attempt:
         "_lock",
         "_metrics",
         "_refresh_reason",
+        "_saved_upto",
+        "_saves",
         "_scratch",
         "_scratch_made",
         "_waiting",
+        "aggregates",
         "cancel_reason",
+        "input",
         "job",
         "number",
         "s3_config",
+        "saved",
         "traceparent",
     )
 
@@ -92,13 +100,25 @@ class Attempt:
         self._lock = threading.RLock()
         self._scratch: str = fields["scratch"]
         self._scratch_made = False
+        self.input = run.body
+        self.saved: bytes | None = None
+        self.aggregates = False
         self._chunks = 0
+        self._saves = 0
+        self._saved_upto = 0
         self._files = 0
         self._metrics: dict[str, int] = {}
+        if "saved" in more:
+            self._go_on(more["saved"], run.body)
         self._ended = False
         self._refresh_reason = ""
         self._inputs = 0
         self._waiting: dict[int, Future[Frame]] = {}
+
+    def _go_on(self, saved: dict[str, int], body: bytes) -> None:
+        self.input = body[: saved["input"]]
+        self.saved, self._metrics = saves.unpacked(body[saved["input"] :])
+        self._chunks = self._saved_upto = saved["upto"]
 
     @property
     def scratch(self) -> str:
@@ -201,6 +221,18 @@ class Attempt:
                 self._send("chunk", body=body, n=self._chunks)
             self._chunks += 1
         return body
+
+    def save(self, state: object, upto: int | None) -> None:
+        """Sends a save, which covers the chunks before `upto`. Raises HandlerError."""
+        if self.aggregates:
+            raise HandlerError("a handler with aggregate=True cannot save: its output is all of its chunks")
+        found = saves.bytes_of(state, self._scratch)
+        if len(found) > SAVE_MAX:
+            raise HandlerError(f"a save of {len(found)} bytes is over the limit of {SAVE_MAX}")
+        with self._lock:
+            upto = saves.checked_upto(upto, self._saved_upto, self._chunks)
+            self._send("save", body=saves.packed(found, self._metrics), n=self._saves, upto=upto)
+            self._saves, self._saved_upto = self._saves + 1, upto
 
     def done(self, output: object) -> None:
         """Ends the attempt with what the handler returned; None is no output.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stoker.worker.job.attempt import Attempt
     from stoker.worker.job.inputs import InputFile
+    from stoker.worker.sdk import File
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -61,6 +62,21 @@ class Job:
         A chunk over 1 MB (64 MiB at most) is uploaded; while too much waits for that, this call waits, too.
         """
         self._attempt.emit(value)
+
+    def save(self, state: bytes | File, *, upto: int | None = None) -> None:
+        """Saves what a later attempt needs to go on from here, should this one be lost: it finds these bytes
+        as `saved`. A save replaces the one before it; one over 40 MiB is refused.
+
+        The chunks so far are kept with it, or only the first `upto`, counted from the beginning of the job.
+        Once a job has saved, its chunks reach readers with the save that covers them, or with the job's end:
+        so no reader sees one twice. An attempt that has saved something new does not count as failed.
+        """
+        self._attempt.save(state, upto)
+
+    @property
+    def saved(self) -> bytes | None:
+        """The bytes that an earlier attempt saved last; None where there is nothing to go on from."""
+        return self._attempt.saved
 
     @property
     def cancelled(self) -> bool:

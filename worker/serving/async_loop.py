@@ -65,7 +65,7 @@ class AsyncLoop:
         try:
             if frame.kind in ENDS:
                 self._slots.modify(self.send)
-            if frame.kind == "chunk":
+            if frame.kind in ("chunk", "save"):
                 self._channel.send_chunk(frame, self._on_frame)
             else:
                 self._channel.send(frame)
@@ -105,7 +105,7 @@ class AsyncLoop:
         if frame.kind == "run" and not self._stopped.is_set():
             attempt = Attempt(frame, self)
             self._attempts[frame.job, frame.attempt] = attempt
-            running = self._run(attempt, frame.body)
+            running = self._run(attempt)
             self._group.create_task(running, name=f"job {frame.job}", context=self._context.copy())
             self._slots.modify(self.send)
         elif frame.kind == "cancel":
@@ -123,13 +123,13 @@ class AsyncLoop:
         if key in self._tasks:  # a task that is cancelled before it begins would send no end
             self._tasks[key].cancel()
 
-    async def _run(self, attempt: Attempt, body: bytes) -> None:
+    async def _run(self, attempt: Attempt) -> None:
         key = (attempt.job, attempt.number)
         task = asyncio.current_task()
         assert task is not None  # this is one
         self._tasks[key] = task
         try:
-            await run_attempt(self._call, attempt, body, aggregate=self._aggregate)
+            await run_attempt(self._call, attempt, aggregate=self._aggregate)
         finally:
             del self._tasks[key], self._attempts[key]
             self._put_back()
@@ -156,11 +156,11 @@ def run_to_end(main: Coroutine[Any, Any, T]) -> T:
                 print(f"a task of the handler's ended: {describe(error)}", file=sys.stderr)
 
 
-async def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: bool) -> None:
+async def run_attempt(call: Call, attempt: Attempt, *, aggregate: bool) -> None:
     """Runs an asynchronous handler, plain or a generator, to its `done` or `failed`."""
     try:
         attempt.raise_if_cancelled()
-        result = call(Job(attempt, decode(body.decode())))
+        result = call(Job(attempt, decode(attempt.input.decode())))
         if isinstance(result, AsyncGeneratorType):
             attempt.done_encoded(await _drain(result, attempt, aggregate=aggregate))
         else:
@@ -174,6 +174,7 @@ async def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: b
 
 async def _drain(results: AsyncGenerator[Any, Any], attempt: Attempt, *, aggregate: bool) -> bytes:
     bodies: list[bytes] = []
+    attempt.aggregates = aggregate
     try:
         async for value in results:
             body = attempt.emit(value)

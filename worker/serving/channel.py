@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from stoker.worker.between_jobs.process_state import flush_output
-from stoker.worker.frames import Frame, FrameError, FrameReader, encode, is_large_chunk, with_body
+from stoker.worker.frames import Frame, FrameError, FrameReader, encode, waits_for_took, with_body
 
 _READ_BYTES = 64 * 1024
 _WAIT = int(socket.MSG_CMSG_CLOEXEC)
@@ -30,6 +30,9 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # four descriptors; the agent sends
 _IN_FLIGHT_S = 0.002
 
 AGENT_GONE_STATUS = 3
+
+ChunkKey: TypeAlias = tuple[str, int, int, bool]
+"""Job, attempt and number, and whether it is a save's."""
 
 
 class AgentGone(Exception):
@@ -45,7 +48,7 @@ class Channel:
         self._torn = False  # in the middle of a frame
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
-        self._taken: set[tuple[str, int, int]] = set()  # large chunks whose senders have not noticed yet
+        self._taken: set[ChunkKey] = set()  # large chunks whose senders have not noticed yet
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -80,12 +83,12 @@ class Channel:
                     os.close(fd)
 
     def send_chunk(self, frame: Frame, on_frame: Callable[[Frame], None]) -> None:
-        """Sends a chunk. Waits for the `took` of a large one, which also comes if the agent drops the chunk.
+        """Sends a chunk or a save. Waits for the `took` of a large one, which comes in any case.
 
         Frames that arrive meanwhile are passed to `on_frame`, on this thread.
         """
         self.send(frame)
-        if not is_large_chunk(frame):
+        if not waits_for_took(frame):
             return
         key = chunk_key(frame)
         with self._receiving:
@@ -195,8 +198,10 @@ def leave() -> NoReturn:
     os._exit(AGENT_GONE_STATUS)
 
 
-def chunk_key(frame: Frame) -> tuple[str, int, int]:
-    return frame.job, frame.attempt, int(frame.fields["n"])
+def chunk_key(frame: Frame) -> ChunkKey:
+    """Returns what a chunk or a save, and its `took`, have in common."""
+    is_save = frame.kind == "save" or frame.fields.get("save") is True
+    return frame.job, frame.attempt, int(frame.fields["n"]), is_save
 
 
 def _packed(fds: list[int]) -> bytes:

@@ -61,7 +61,7 @@ class SyncLoop:
                     if early.kind == "cancel":
                         _cancel(attempt, early)
                 put_back = self._process.put_back
-                run_attempt(self._call, attempt, frame.body, aggregate=self._aggregate, put_back=put_back)
+                run_attempt(self._call, attempt, aggregate=self._aggregate, put_back=put_back)
                 self._current = None
             else:
                 frame.close()  # a cancel that came late, or an answer to a job that has ended
@@ -80,7 +80,7 @@ class SyncLoop:
     def send(self, frame: Frame) -> None:
         self._retires = self._retires or frame.kind == "retire"
         try:
-            if frame.kind == "chunk":
+            if frame.kind in ("chunk", "save"):
                 self._channel.send_chunk(frame, self._on_frame)
             else:
                 self._channel.send(frame)
@@ -111,7 +111,7 @@ class SyncLoop:
 
 
 def run_attempt(
-    call: Call, attempt: Attempt, body: bytes, *, aggregate: bool, put_back: Callable[[], str] = lambda: ""
+    call: Call, attempt: Attempt, *, aggregate: bool, put_back: Callable[[], str] = lambda: ""
 ) -> None:
     """Runs a synchronous handler, plain or a generator, to its `done` or `failed`.
 
@@ -121,7 +121,7 @@ def run_attempt(
     try:
         if attempt.cancel_reason is not None:
             attempt.raise_if_cancelled()
-        result = call(Job(attempt, decode(body.decode())))
+        result = call(Job(attempt, decode(attempt.input.decode())))
         end: Callable[[], None] = partial(attempt.done, result)
         if isinstance(result, GeneratorType):
             end = _drained(result, attempt, aggregate=aggregate)
@@ -138,6 +138,7 @@ def _drained(results: Generator[Any, Any, Any], attempt: Attempt, *, aggregate: 
     """Emits what the generator yields, and returns what ends the attempt: with the generator's return value
     where there is one, else with the list of all it yielded."""
     bodies: list[bytes] = []
+    attempt.aggregates = aggregate
     try:
         while True:
             body = attempt.emit(next(results))

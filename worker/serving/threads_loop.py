@@ -19,9 +19,9 @@ from contextvars import copy_context
 
 from stoker.worker.between_jobs.process_state import ProcessState
 from stoker.worker.errors import clean
-from stoker.worker.frames import Frame, is_large_chunk
+from stoker.worker.frames import Frame, waits_for_took
 from stoker.worker.job.attempt import Attempt, pass_answer
-from stoker.worker.serving.channel import AgentGone, Channel, chunk_key, leave
+from stoker.worker.serving.channel import AgentGone, Channel, ChunkKey, chunk_key, leave
 from stoker.worker.serving.slots import ENDS, Slots
 from stoker.worker.serving.sync_loop import Call, run_attempt
 
@@ -38,8 +38,8 @@ class ThreadsLoop:
         self._process = ProcessState()
         self._pool = ThreadPoolExecutor(slots.most)
         self._attempts: dict[tuple[str, int], Attempt] = {}
-        self._untaken: dict[tuple[str, int, int], threading.Event] = {}
-        self._new: list[tuple[Attempt, bytes]] = []
+        self._untaken: dict[ChunkKey, threading.Event] = {}
+        self._new: list[Attempt] = []
         self._stopped = False
         self._broken: BaseException | None = None
         self._ended = os.eventfd(0, os.EFD_CLOEXEC)
@@ -66,7 +66,7 @@ class ThreadsLoop:
         try:
             if frame.kind in ENDS:
                 self._slots.modify(self.send)
-            if is_large_chunk(frame):
+            if waits_for_took(frame):
                 self._send_large_chunk(frame)
             else:
                 self._channel.send(frame)
@@ -96,7 +96,7 @@ class ThreadsLoop:
         if frame.kind == "run" and not self._stopped:
             attempt = Attempt(frame, self)
             self._attempts[frame.job, frame.attempt] = attempt
-            self._new.append((attempt, frame.body))
+            self._new.append(attempt)
         elif frame.kind == "cancel":
             attempt_or_none = self._attempts.get((frame.job, frame.attempt))
             if attempt_or_none is not None:
@@ -113,15 +113,15 @@ class ThreadsLoop:
     def _begin(self) -> None:
         """Starts the new jobs, after all that arrived with them: one frame may be a cancel. Calls the
         modifier before each."""
-        for attempt, body in self._new:
+        for attempt in self._new:
             self._slots.modify(self.send)
-            self._pool.submit(self._context.copy().run, self._run, attempt, body)
+            self._pool.submit(self._context.copy().run, self._run, attempt)
         self._new.clear()
 
-    def _run(self, attempt: Attempt, body: bytes) -> None:
+    def _run(self, attempt: Attempt) -> None:
         threading.current_thread().name = f"job {attempt.job}"
         try:
-            run_attempt(self._call, attempt, body, aggregate=self._aggregate)
+            run_attempt(self._call, attempt, aggregate=self._aggregate)
         except BaseException as error:  # not the handler's: `run_attempt` handles those
             self._broken = error
         finally:

@@ -235,8 +235,8 @@ def _fetching(state: Fetching, event: Event) -> Stepped:
     match event:
         case Fetched(at):
             return Running(at, at + state.timeout_s, state.ttl_at), (SendRun(),)
-        case FetchFailed(_, error):
-            return _end_unstarted(Verdict("failed", error))
+        case FetchFailed(_, error, retryable):
+            return _end_unstarted(Verdict("failed", error, retryable))
         case Stop(_, verdict):
             return _end_unstarted(verdict)
         case LeaseLost():

@@ -91,17 +91,20 @@ class Attempts:
         if self.closed is not None or worker is None:
             self._refuse(assign, self.closed or f"there is no worker {assign.worker} on this node")
             return
-        if assign.input_ref is not None and assign.grant is None:
+        stored = assign.input_ref is not None or (assign.saved is not None and assign.saved.ref is not None)
+        if stored and assign.grant is None:
             self._refuse(assign, "the input is in an object store for which there is no grant")
             return
         if (why := worker.occupy(key, now)) is not None:
             self._refuse(assign, why, at_once=not worker.ready)  # control received its state
             return
-        fetch = assign.input_ref is not None or assign.files_grant is not None
+        fetch = stored or assign.files_grant is not None
         waits, timeout_s = key in worker.waiting, assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=fetch, waits=waits)
         alarm = Alarm(lambda at: self._step(attempt, ev.Tick(at)))
         attempt = RunningAttempt(key, assign, worker, now, state, alarm, input=assign.input)
+        if assign.saved is not None:
+            attempt.chunk_count = attempt.saved_upto = assign.saved.upto
         if not waits and (why := self._prepare(attempt)):
             worker.release(key, now)
             self._refuse(assign, why)
@@ -360,7 +363,7 @@ class Attempts:
             )
         except OSError as error:  # no descriptor, or no memory, is left for a large input
             self._worker_gone(attempt, f"its input could not be sent: {error.strerror}")
-        attempt.input = None
+        attempt.input = attempt.saved = None
 
     def _begins(self, attempt: RunningAttempt, printed: TailListener | None) -> None:
         attempt.started, attempt.printed = self._time(), printed

@@ -68,8 +68,11 @@ class Fetched:
 
 @record(frozen=True, slots=True)
 class FetchFailed:
+    """`retryable`: another attempt may have it."""
+
     at: float
     error: str
+    retryable: bool = False
 
 
 @record(frozen=True, slots=True)

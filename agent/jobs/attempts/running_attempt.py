@@ -38,7 +38,8 @@ class RunningAttempt:
     """Times are in seconds of the loop's clock. `output_with_error` is what the handler returned together
     with its error. `ran_with_others`: others ran on the worker when its device's context was lost. `unclean`
     is what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
-    many chunks it has sent."""
+    many chunks of the job there are, `saved_upto` how many of them its last save covers, `save_count` how
+    many saves it has sent. `saved` is the state that it goes on from."""
 
     key: AttemptKey
     assign: Assign
@@ -61,6 +62,9 @@ class RunningAttempt:
     output_with_error: bytes | None = None
     ran_with_others: bool = False
     chunk_count: int = 0
+    saved_upto: int = 0
+    save_count: int = 0
+    saved: bytes | None = None
     unclean: str | None = None
 
     @property
@@ -76,11 +80,15 @@ class RunningAttempt:
         more = {} if assign.files_grant is None else self.bucket(assign.files_grant)
         if assign.traceparent:
             more["traceparent"] = assign.traceparent
+        body = self.input or b"null"
+        if assign.saved is not None:
+            more["saved"] = {"upto": assign.saved.upto, "input": len(body)}
+            body += assign.saved.state if self.saved is None else self.saved
         if more:
             fields["more"] = more
         if ahead:
             fields["ahead"] = True
-        return Frame("run", fields, self.input or b"null")
+        return Frame("run", fields, body)
 
     def bucket(self, own: Grant) -> dict[str, object]:
         """Returns the caller's own bucket, as the handler gets it."""

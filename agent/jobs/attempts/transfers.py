@@ -28,15 +28,21 @@ class _NotReady(Exception):
     """The attempt cannot begin. The text is for the caller."""
 
 
+class _NoSave(_NotReady):
+    """The save that it goes on from cannot be had here; another node may have it."""
+
+
 async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
     """Fetches its input, where that was too large for its Assign. Meanwhile the caller's own bucket is tried,
     so that a bucket that refuses its files is found before the work."""
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_fetch_input(attempt, objects))
+            group.create_task(_fetch_save(attempt, objects))
             group.create_task(_try_bucket(attempt, objects))
     except ExceptionGroup as failed:
-        return ev.FetchFailed(loop_time(), str(failed.exceptions[0]))
+        first = failed.exceptions[0]
+        return ev.FetchFailed(loop_time(), str(first), isinstance(first, _NoSave))
     return ev.Fetched(loop_time())
 
 
@@ -48,6 +54,14 @@ async def _fetch_input(attempt: RunningAttempt, objects: Objects) -> None:
         attempt.input = await fetch(ref, grant, objects)
 
 
+async def _fetch_save(attempt: RunningAttempt, objects: Objects) -> None:
+    saved, grant = attempt.assign.saved, attempt.assign.grant
+    if saved is None or saved.ref is None or grant is None:
+        return
+    with _explained(attempt, "the save could not be fetched", _NoSave):
+        attempt.saved = await fetch(saved.ref, grant, objects)
+
+
 async def _try_bucket(attempt: RunningAttempt, objects: Objects) -> None:
     if (own := attempt.assign.files_grant) is not None:
         with _explained(attempt, "the bucket of s3Config cannot be used"):
@@ -55,15 +69,15 @@ async def _try_bucket(attempt: RunningAttempt, objects: Objects) -> None:
 
 
 @contextmanager
-def _explained(attempt: RunningAttempt, what: str) -> Iterator[None]:
-    """Raises _NotReady for what fails inside."""
+def _explained(attempt: RunningAttempt, what: str, kind: type[_NotReady] = _NotReady) -> Iterator[None]:
+    """Raises `kind` for what fails inside."""
     try:
         yield
     except OutboundError as error:
-        raise _NotReady(f"{what}: {error}") from None
+        raise kind(f"{what}: {error}") from None
     except Exception as error:
         log.exception("%s: %s", attempt.key, what)
-        raise _NotReady(f"{what}: {error!r}") from None
+        raise kind(f"{what}: {error!r}") from None
 
 
 async def uploaded(attempt: RunningAttempt, objects: Objects) -> ev.Event:

@@ -1,4 +1,4 @@
-"""Updates that a handler sends while its job runs: progress, chunks of output, files, and requests for
+"""Updates that a handler sends while its job runs: progress, chunks of output, files, saves, and requests for
 inputs."""
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 from stoker.agent import worker_frames
 from stoker.agent.interfaces import Inputs, Objects, Scratch
 from stoker.agent.jobs.attempts import events as ev
-from stoker.agent.jobs.attempts.chunk_stream import ChunkStream, StreamContext
+from stoker.agent.jobs.attempts.chunk_stream import ChunkStream, Piece, StreamContext
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.attempts.worker_events import (
+    check_save,
     checked_chunk,
     checked_file,
     discard,
@@ -58,6 +59,8 @@ class Updates:
                 self._reports.add(Progress(attempt.key.job, attempt.key.attempt, body))
             case worker_frames.Chunk():
                 self._chunk(attempt, message)
+            case worker_frames.Save():
+                self._save(attempt, message)
             case worker_frames.File():
                 files = attempt.payload.files
                 try:
@@ -83,18 +86,38 @@ class Updates:
             discard(attempt.worker, chunk)
             raise
         attempt.chunk_count += 1
+        if isinstance(body, bytes) and not large and attempt.stream is None:
+            self._reports.add(Chunk(attempt.key.job, attempt.key.attempt, chunk.n, body))
+        else:
+            self._report(attempt, Piece(chunk.n, body), large=large)
+
+    def _save(self, attempt: RunningAttempt, save: worker_frames.Save) -> None:
+        covers = range(attempt.saved_upto, attempt.chunk_count + 1)
+        try:
+            check_save(save, attempt.save_count, covers, storable=attempt.assign.grant is not None)
+        except BaseException:
+            discard(attempt.worker, save)
+            raise
+        attempt.save_count, attempt.saved_upto = attempt.save_count + 1, save.upto
+        if not self._reports.saves:
+            discard(attempt.worker, save)
+            return
+        self._report(attempt, Piece(save.n, save.body, save.upto), large=is_large(save))
+
+    def _report(self, attempt: RunningAttempt, piece: Piece, *, large: bool) -> None:
+        """Reports a chunk or a save, in the order in which they came; a large one once it is uploaded."""
         if large and attempt.stream is None:
-            assert grant is not None
+            assert attempt.assign.grant is not None
             context = StreamContext(
                 objects=self._objects,
                 spawn=self._spawn,
                 report=self._reports.add,
-                on_taken=lambda n: attempt.worker.send(taken_frame(attempt.key, n)),
+                on_taken=lambda one: attempt.worker.send(taken_frame(attempt.key, one.n, save=one.is_save)),
                 hold=lambda paused: attempt.worker.hold(attempt.key, paused=paused),
                 on_event=lambda event: self._step(attempt, event),
             )
-            attempt.stream = ChunkStream(attempt.key, grant, context)
+            attempt.stream = ChunkStream(attempt.key, attempt.assign.grant, context)
         if attempt.stream is not None:
-            attempt.stream.add(chunk.n, body, large=large)
-        elif isinstance(body, bytes):
-            self._reports.add(Chunk(attempt.key.job, attempt.key.attempt, chunk.n, body))
+            attempt.stream.add(piece, large=large)
+        else:
+            self._reports.add(piece.report(attempt.key))

@@ -18,13 +18,16 @@ from stoker.agent.jobs.uploads.payloads import HandedFile
 from stoker.agent.worker_frames import BrokenProtocol
 from stoker.agent.workers.lifecycle.worker import Worker
 from stoker.wire.messages import AttemptKey
-from stoker.worker.frames import CHUNK_INLINE_MAX, Frame
+from stoker.worker.frames import CHUNK_INLINE_MAX, SAVE_INLINE_MAX, SAVE_MAX, Frame
 
 FILES_MAX = 1000
 """Open files of one attempt: more would use up the agent's descriptors."""
 
 FILES_BYTES_MAX = 256 << 30
 """Of all files together. A sparse file of any size costs nothing to make, and takes long to read."""
+
+SAVED_MAX = SAVE_MAX + (64 << 10)
+"""Bytes of a save, with what the handler had measured."""
 
 TEXT_MAX = 4 << 30
 """Bytes of a chunk, or of an output, that comes as a file."""
@@ -34,7 +37,9 @@ class HandlerViolation(Exception):
     """The handler did something that it may not; the text is for the caller."""
 
 
-def is_large(chunk: worker_frames.Chunk) -> bool:
+def is_large(chunk: worker_frames.Chunk | worker_frames.Save) -> bool:
+    if isinstance(chunk, worker_frames.Save):
+        return len(chunk.body) > SAVE_INLINE_MAX
     return len(chunk.body) > CHUNK_INLINE_MAX or chunk.fd is not None
 
 
@@ -55,6 +60,18 @@ def checked_chunk(
     if size > TEXT_MAX:
         raise HandlerViolation(f"a partial output of {size} bytes is over the limit of {TEXT_MAX}")
     return HandedFile(chunk.n, chunk.fd, "chunk.json", "application/json", size)
+
+
+def check_save(save: worker_frames.Save, expected: int, chunks: range, *, storable: bool) -> None:
+    """`chunks`: how many it may cover. Raises BrokenProtocol or HandlerViolation."""
+    if save.n != expected:
+        raise BrokenProtocol(f"save {save.n} of job {save.key.job} came instead of {expected}")
+    if save.upto not in chunks:
+        raise BrokenProtocol(f"a save of job {save.key.job} covers {save.upto} chunks, not one of {chunks}")
+    if len(save.body) > SAVED_MAX:
+        raise HandlerViolation(f"a save of {len(save.body)} bytes is over the limit of {SAVE_MAX}")
+    if is_large(save) and not storable:
+        raise HandlerViolation("a save over 48 KiB needs an object store, and the job came with none")
 
 
 def checked_file(
@@ -78,9 +95,10 @@ def _checked(fd: int, check: Callable[[int], int]) -> int:
         raise HandlerViolation(str(refused)) from None
 
 
-def taken_frame(key: AttemptKey, n: int) -> Frame:
-    """Returns the answer to a large chunk: its sender may go on."""
-    return Frame("took", {"job": key.job, "attempt": key.attempt, "n": n})
+def taken_frame(key: AttemptKey, n: int, *, save: bool = False) -> Frame:
+    """Returns the answer to a large chunk or save: its sender may go on."""
+    fields: dict[str, object] = {"job": key.job, "attempt": key.attempt, "n": n}
+    return Frame("took", {**fields, "save": True} if save else fields)
 
 
 def discard(worker: Worker, message: worker_frames.JobMessage | worker_frames.Retire) -> None:
@@ -95,3 +113,5 @@ def discard(worker: Worker, message: worker_frames.JobMessage | worker_frames.Re
                 worker.send(taken_frame(message.key, message.n))
             if message.fd is not None:
                 os.close(message.fd)
+        case worker_frames.Save() if is_large(message):
+            worker.send(taken_frame(message.key, message.n, save=True))

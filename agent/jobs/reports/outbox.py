@@ -6,8 +6,8 @@ Pure: no clock, no disk, no stream. The shell is `agent.jobs.reports.reports`; t
 - Everything is kept until a cumulative acknowledgement covers it, and sent again after a reconnect.
 - Progress is a last value: while it waits it is replaced, and it gets a number when it leaves, at most once a
   second for each attempt. The last value waiting leaves ahead of the attempt's outcome.
-- Outcomes, chunks, usage and what was given back are worth the disk: the rest says nothing to control once
-  this agent has died.
+- Outcomes, chunks, saves, usage and what was given back are worth the disk: the rest says nothing to control
+  once this agent has died.
 - Usage that follows on from a span that was never sent makes that one longer: an outage of control costs few.
 - When it is full, the shell stops reading its workers; when it is half empty, it reads on.
 """
@@ -27,6 +27,7 @@ from stoker.wire.messages import (
     Released,
     Report,
     ReportBody,
+    Save,
     Uploading,
     Usage,
     VolumeUsed,
@@ -95,7 +96,7 @@ def key_of(body: ReportBody) -> AttemptKey | None:
 
 def durable(body: ReportBody) -> bool:
     """Returns whether the report means something to control after the agent has died."""
-    return isinstance(body, Outcome | Chunk | Usage | Refused)
+    return isinstance(body, Outcome | Chunk | Save | Usage | Refused)
 
 
 def reloaded(bodies: Sequence[ReportBody], at: float) -> Outbox:
@@ -120,7 +121,7 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
         box = _without_older(box, body.worker)
     size = _OVERHEAD
     match body:
-        case Progress(value=value) | Chunk(value=value):
+        case Progress(value=value) | Chunk(value=value) | Save(state=value):
             size += len(value)
         case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log):
             size += _OVERHEAD * (len(spans) + 2 * len(artifacts)) + len(output or b"")
@@ -251,6 +252,13 @@ def drop(box: Outbox, key: AttemptKey) -> Outbox:
     left = tuple(pending for pending in box.progress if pending.key != key)
     stays = tuple(item for item in box.items if key_of(item.body) != key)
     return _with(replace(box, progress=left), stays)
+
+
+def without_saves(box: Outbox) -> Outbox:
+    """Drops the saves, for a control that does not take any."""
+    if not any(isinstance(item.body, Save) for item in box.items):
+        return box
+    return _with(box, tuple(item for item in box.items if not isinstance(item.body, Save)))
 
 
 def _with(box: Outbox, items: tuple[Item, ...]) -> Outbox:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.agent.errors import OutboxUnusable
-from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, ReportBody, Span, Usage
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, ReportBody, Save, Span, Usage
 
 log = logging.getLogger(__name__)
 
@@ -114,13 +114,13 @@ def decode(data: bytes) -> list[ReportBody]:
 
 def _packed(body: ReportBody) -> dict[str, Any]:
     fields = dataclasses.asdict(body)
-    for name in ("output", "value"):
+    for name in ("output", "value", "state"):
         if isinstance(fields.get(name), bytes):
             fields[name] = base64.b64encode(fields[name]).decode()
     if isinstance(body, Usage):
         return {"kind": "usage", "span": fields}  # apart: it has a kind of its own
-    kind = "chunk" if isinstance(body, Chunk) else "refused" if isinstance(body, Refused) else "outcome"
-    return {"kind": kind, **fields}
+    kinds: dict[type[Any], str] = {Chunk: "chunk", Save: "save", Refused: "refused"}
+    return {"kind": kinds.get(type(body), "outcome"), **fields}
 
 
 def _unpacked(fields: dict[str, Any]) -> ReportBody:
@@ -131,6 +131,9 @@ def _unpacked(fields: dict[str, Any]) -> ReportBody:
     if kind == "chunk":
         ref = _ref(fields.get("ref"))
         return Chunk(**{**fields, "value": base64.b64decode(fields["value"]), "ref": ref})
+    if kind == "save":
+        ref = _ref(fields["ref"])
+        return Save(**{**fields, "state": base64.b64decode(fields["state"]), "ref": ref})
     if kind == "refused":
         return Refused(**fields)
     output = fields["output"]

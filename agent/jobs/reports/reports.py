@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 class Reports:
     """Calls `on_pressure(True)` when it is full, and `on_pressure(False)` when there is room again. `wake` is
-    shared with whatever else the session sends."""
+    shared with whatever else the session sends. `saves`: control takes saves."""
 
     def __init__(
         self, disk: OutboxDisk, on_pressure: Callable[[bool], None], wake: asyncio.Event | None = None
@@ -38,6 +38,7 @@ class Reports:
         self._save_alarm = Alarm(self._saves)
         self._send_alarm = Alarm(lambda _at: self.wake.set())
         self.wake = wake or asyncio.Event()
+        self.saves = True
 
     def load(self) -> None:
         """Loads what an earlier process of this agent could not deliver."""
@@ -94,6 +95,11 @@ class Reports:
         self._box = outbox.reconnected(self._box)
         self.wake.set()
         return outbox.first_unacked(self._box)
+
+    def welcomed(self, *, saves: bool) -> None:
+        self.saves = saves
+        if not saves:
+            self._box = outbox.without_saves(self._box)
 
     def take(self) -> tuple[Report, ...]:
         self._box, batch = outbox.take(self._box, self._time())

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from stoker.agent.worker_frames import require_json
+from stoker.agent.worker_frames import is_json, require_json
 from stoker.outbound.run_in_thread import run_in_thread
 from stoker.worker.frames import FDS_MAX, Frame, FrameError, FrameReader, MemfdBody, encode
 
@@ -179,25 +179,29 @@ class FrameSocket:
         """Hands on frames in their order; a body that is being read holds up what came behind it."""
         while self._received and not self._paused and self._body is None:
             frame = self._received[0]
-            if frame.outside is not None and not self._finishing and self._read_in_thread(frame.outside):
+            if (
+                frame.outside is not None
+                and not self._finishing
+                and self._read_in_thread(frame.kind, frame.outside)
+            ):
                 return
             self._received.popleft()
             if frame.outside is not None:
                 try:
-                    frame = replace(frame, body=_taken(frame.outside), outside=None)
+                    frame = replace(frame, body=_taken(frame.kind, frame.outside), outside=None)
                 except FrameError as error:
                     replace(frame, outside=None).close()
                     self._broke(str(error))
                     return
             self._on_frame(frame)
 
-    def _read_in_thread(self, outside: MemfdBody) -> bool:
+    def _read_in_thread(self, kind: str, outside: MemfdBody) -> bool:
         """Returns whether a thread reads the body now. The thread has a descriptor of its own: this socket
         may be closed meanwhile."""
         own: MemfdBody | None = None
         try:
             own = MemfdBody(os.dup(outside.fd), outside.size)
-            self._body = run_in_thread("a body from a worker", lambda: _taken(own))
+            self._body = run_in_thread("a body from a worker", lambda: _taken(kind, own))
         except (OSError, RuntimeError):  # no descriptor or no thread is left
             if own is not None:
                 own.close()
@@ -278,13 +282,14 @@ class FrameSocket:
             _close_all(self._outgoing.popleft().fds)
 
 
-def _taken(outside: MemfdBody) -> bytes:
-    """Returns the body, which is JSON; what it came in is closed. Raises FrameError."""
+def _taken(kind: str, outside: MemfdBody) -> bytes:
+    """Returns the body of a frame of this kind; what it came in is closed. Raises FrameError."""
     try:
         body = outside.read()
     finally:
         outside.close()
-    require_json(body)
+    if is_json(kind):
+        require_json(body)
     return body
 
 

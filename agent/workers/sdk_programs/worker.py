@@ -37,7 +37,7 @@ from stoker.agent.workers.sdk_programs.bodies import Post, job_text
 from stoker.agent.workers.sdk_programs.environment import protocol_environment
 from stoker.agent.workers.sdk_programs.state import ProtocolState
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
-from stoker.worker.frames import Frame, is_large_chunk
+from stoker.worker.frames import Frame, waits_for_took
 
 log = logging.getLogger(__name__)
 
@@ -299,7 +299,7 @@ class ProtocolProcess:
                 self._loop.call_later(wait_s, self._deliver)
                 return
             self._frames.popleft()
-            if is_large_chunk(frame):
+            if waits_for_took(frame):
                 self._untaken[_key(frame), int(frame.fields["n"])] = received
             else:
                 received.set_result(None)

@@ -21,6 +21,7 @@ from stoker.wire.messages import (
     PortMapping,
     Ref,
     Refused,
+    Save,
     Span,
     StartStage,
     Usage,
@@ -33,6 +34,9 @@ NUMBER_MAX = 2**63 - 1
 
 AMOUNT_MAX = 2**53
 """Of what a job took or made: sums of many are still numbers that a column holds."""
+
+CHUNKS_MAX = 2**31
+"""Of one job."""
 
 NANO_USD_MAX = 10**15
 """A million US dollars, for one span."""
@@ -66,6 +70,7 @@ ANY = Fields()
 
 FIELDS: Mapping[type[Any], Fields] = {
     Refused: Fields(texts={"reason": None}),
+    Save: Fields({"upto": CHUNKS_MAX}),
     Outcome: Fields(
         numbers={"wait_ms": AMOUNT_MAX, "execution_ms": AMOUNT_MAX, "log_first": AMOUNT_MAX},
         choices={"end": _ENDS},

@@ -34,6 +34,7 @@ from stoker.wire.messages import (
     Refused,
     Released,
     Report,
+    Save,
     Span,
     StartStage,
     Uploading,
@@ -47,6 +48,9 @@ T = TypeVar("T")
 
 INLINE_MAX = 1024 * 1024
 """Bytes of an output, a chunk or a progress value within a message; larger ones are in the object store."""
+
+SAVE_INLINE_MAX = 64 * 1024
+"""Bytes of a save within a message: what a runtime sends there, and room."""
 
 LISTED_MAX = 8192
 """Of each kind of thing that a Hello names. An agent's outbox holds half as many reports."""
@@ -136,6 +140,16 @@ def _chunk(report: Chunk, assigned: Assignments) -> Chunk:
         _ref("ref", report.ref, attempt)
         if report.value:
             raise InvalidReport(f"value must be empty where there is a ref, not {short_repr(report.value)}")
+    return report
+
+
+def _save(report: Save, assigned: Assignments) -> Save:
+    attempt = _attempt(report, assigned)
+    if report.ref is not None:
+        _ref("ref", report.ref, attempt)
+    most = 0 if report.ref is not None else SAVE_INLINE_MAX
+    if len(report.state) > most:
+        raise InvalidReport(f"state must have at most {most} bytes, not {len(report.state)}")
     return report
 
 
@@ -259,6 +273,7 @@ def paid(span: Usage, owner: AssignedWorker | None) -> None:
 _RULES: Mapping[type[Any], Callable[[Any, Assignments], Any]] = {
     Progress: _progress,
     Chunk: _chunk,
+    Save: _save,
     Uploading: _of_attempt,
     Released: _of_attempt,
     Refused: _of_attempt,

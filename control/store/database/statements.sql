@@ -28,7 +28,8 @@ WITH next AS MATERIALIZED (
 )
 UPDATE jobs
 SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect, suspect = 0, uploading = 0,
-    node = :node, worker = :worker, claimed_at = :now,
+    node = :node, worker = :worker, claimed_at = :now, stream_attempt = NULL, held_from = NULL,
+    began_anew = 0,
     delay_ms = {ms :now - created_at}
 WHERE seq IN (SELECT seq FROM next)
 RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms, api_key, traceparent
@@ -39,11 +40,11 @@ SELECT body, ref_key, ref_size, ref_sha256, s3 FROM inputs WHERE seq = :seq
 -- name: finish
 UPDATE jobs
 SET state = :state, ended_at = :now, node = NULL, suspect = 0, uploading = 0, worker = :worker, reason = NULL,
-    expires_at = {kept},
+    expires_at = {kept}, held_from = NULL,
     delay_ms = delay_ms + :wait_ms, execution_ms = :execution_ms
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 RETURNING seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first_attempt,
-    api_key, metered, claimed_at, traceparent
+    api_key, metered, stream_attempt, claimed_at, traceparent
 
 -- name: insert_result
 INSERT INTO results (seq, output, ref_key, ref_size, ref_sha256, error)
@@ -65,7 +66,7 @@ ON CONFLICT (account, endpoint, name) DO UPDATE SET value = counters.value + exc
 
 -- name: insert_chunk
 INSERT INTO chunks (seq, attempt, n, value, ref_key, ref_size, ref_sha256)
-SELECT seq, attempt, :n, :value, :ref_key, CAST(:ref_size AS BIGINT), :ref_sha256 FROM jobs
+SELECT seq, COALESCE(stream_attempt, attempt), :n, :value, :ref_key, CAST(:ref_size AS BIGINT), :ref_sha256 FROM jobs
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 ON CONFLICT DO NOTHING
 
@@ -110,7 +111,9 @@ RETURNING session
 -- name: view
 SELECT j.id, j.endpoint, j.state, j.created_at, j.sync, j.attempt, j.refused, j.worker, j.delay_ms,
        j.execution_ms, j.webhook, j.not_before,
-       CASE WHEN j.state = 'IN_PROGRESS' AND j.uploading = 0 THEN NULL ELSE j.reason END, r.output, r.ref_key, r.ref_size, r.ref_sha256, r.error, p.value
+       CASE WHEN j.state = 'IN_PROGRESS' AND j.uploading = 0 AND j.began_anew = 0 THEN NULL ELSE j.reason END,
+       r.output, r.ref_key, r.ref_size, r.ref_sha256, r.error, p.value,
+       COALESCE(j.stream_attempt, j.attempt)
 FROM jobs j
 LEFT JOIN results r ON r.seq = j.seq
 LEFT JOIN progress p ON p.seq = j.seq AND p.attempt = j.attempt
@@ -118,6 +121,6 @@ WHERE j.id = :job AND j.account = :account AND j.endpoint = :endpoint AND j.expi
 
 -- name: chunks
 SELECT c.attempt, c.n, c.value, c.ref_key, c.ref_size, c.ref_sha256
-FROM jobs j JOIN chunks c ON c.seq = j.seq AND c.attempt = j.attempt
-WHERE j.id = :job AND (c.attempt > :attempt OR (c.attempt = :attempt AND c.n > :n))
+FROM jobs j JOIN chunks c ON c.seq = j.seq AND c.attempt = COALESCE(j.stream_attempt, j.attempt)
+WHERE j.id = :job AND (j.held_from IS NULL OR c.n < j.held_from) AND (c.attempt > :attempt OR (c.attempt = :attempt AND c.n > :n))
 ORDER BY c.n LIMIT :limit

@@ -7,7 +7,7 @@ low priority last; it is guarded by the session of the node, so that a supersede
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stoker.control.rules.job_states import JobState
@@ -16,20 +16,12 @@ from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import Claimed, JobView, NewJob, Slot, Submitted
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.idempotency import first_use
-from stoker.control.store.jobs.reads import ref_of, view
-from stoker.wire.messages import Ref
+from stoker.control.store.jobs.reads import NO_REF, ref_columns, ref_of, view
+from stoker.control.store.jobs.saves import saved_for
 
 RANK = {(False, True): 0, (False, False): 1, (True, True): 2, (True, False): 3}
 """Where in its endpoint's queue a job stands, by whether it is of low priority and whether it is tried again:
 the lower, the earlier."""
-
-
-NO_REF: Mapping[str, Any] = {"ref_key": None, "ref_size": None, "ref_sha256": None}
-"""The columns of a payload that is in its row."""
-
-
-def ref_columns(ref: Ref) -> Mapping[str, Any]:
-    return {"ref_key": ref.key, "ref_size": ref.size, "ref_sha256": ref.sha256}
 
 
 # ---- submit and claim ---------------------------------------------------------------------------
@@ -131,6 +123,7 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
     seq, job, attempt, refused, account, created_at, expires_at, timeout_ms, api_key, traceparent = row
     if attempt > 1 and retries(attempt, refused):
         conn.run("count", {"account": account, "endpoint": slot.endpoint, "name": "retried", "by": 1})
+    saved = saved_for(conn, seq, job, slot) if attempt > 1 else None
     new = known.get(seq)
     if new is not None:
         body, ref, s3 = new.input, new.input_ref, new.s3
@@ -153,6 +146,7 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
         s3=s3,
         api_key=api_key,
         traceparent=traceparent,
+        saved=saved,
     )
 
 

@@ -14,9 +14,10 @@ from stoker.control.rules.job_states import PURGED, JobState
 from stoker.control.rules.types import Changed, JobView
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import NO_REF, RANK
+from stoker.control.store.jobs.jobs import RANK
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
-from stoker.control.store.jobs.reads import view, view_of_row
+from stoker.control.store.jobs.reads import NO_REF, view, view_of_row
+from stoker.control.store.jobs.saves import drop_save
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.wire.messages import AttemptKey
 
@@ -28,11 +29,11 @@ DELETED = "the endpoint was deleted"
 # `node` stays: what the attempt cost may still be reported.
 _END = """
 UPDATE jobs SET state = :state, ended_at = :now, suspect = 0, uploading = 0, reason = :reason,
-    delay_ms = COALESCE(delay_ms, {ms :now - created_at}), expires_at = {kept}
+    delay_ms = COALESCE(delay_ms, {ms :now - created_at}), expires_at = {kept}, held_from = NULL
 """
 _ENDED = """
 RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-    not_before, reason, node, seq, traceparent
+    not_before, reason, node, seq, traceparent, stream_attempt
 """
 
 _CANCEL = f"""{_END}
@@ -136,6 +137,8 @@ def newest(conn: Conn, endpoint: str) -> int:
 def _ended(conn: Conn, row: Any, now: float, error: str | None = None) -> Changed:
     ended = view_of_row(row, now, error=error, traceparent=row[15])
     node, seq = row[13], row[14]
+    if row[16] is not None:
+        drop_save(conn, seq)
     if ended.webhook is not None:
         note_end(conn, seq, ended, ended.webhook, now)
     stop = None if node is None else (node, AttemptKey(ended.id, ended.attempt))
@@ -149,7 +152,7 @@ UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
     rank = CASE WHEN low = 1 THEN {RANK[True, True]} ELSE {RANK[False, True]} END,
     failures = 0, handler_failures = 0, backoffs = 0, given_before = attempt - refused,
     first_attempt = attempt + 1, reason = NULL, claimed_at = NULL, ended_at = NULL, node = NULL,
-    worker = NULL, delay_ms = NULL, execution_ms = NULL
+    worker = NULL, delay_ms = NULL, execution_ms = NULL, stream_attempt = NULL, held_from = NULL
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
 RETURNING seq, attempt
 """

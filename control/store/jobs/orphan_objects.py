@@ -60,6 +60,18 @@ def release(conn: Conn, job: str, keys: Iterable[str | None]) -> None:
         note_orphans(conn, sorted(released - named))
 
 
+_READ_ON = """
+SELECT ref_key FROM chunks WHERE seq = :seq AND attempt = :stream AND ref_key IS NOT NULL
+"""
+
+
+def without_read(conn: Conn, seq: int, stream: int, found: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the prefixes below which there is no chunk of the job's stream, which is read on. `stream`: the
+    attempt that its chunks are stored with."""
+    named = [key for (key,) in conn.run(_READ_ON, {"seq": seq, "stream": stream}).fetchall()]
+    return tuple(prefix for prefix in found if not any(key.startswith(prefix) for key in named))
+
+
 _DELIVERED = "SELECT 1 FROM artifacts WHERE job = :job LIMIT 1"
 
 

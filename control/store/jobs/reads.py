@@ -7,6 +7,7 @@ stream's pollers. Outputs are read only for a single record.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +17,13 @@ from stoker.control.rules.streams import AttemptLog, Cursor, StoredChunk
 from stoker.control.rules.types import JobView, Listing, Page
 from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import Ref
+
+NO_REF: Mapping[str, Any] = {"ref_key": None, "ref_size": None, "ref_sha256": None}
+"""The columns of a payload that is in its row."""
+
+
+def ref_columns(ref: Ref) -> Mapping[str, Any]:
+    return {"ref_key": ref.key, "ref_size": ref.size, "ref_sha256": ref.sha256}
 
 
 def ref_of(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
@@ -38,6 +46,7 @@ def view(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobVi
         output_ref=ref_of(row[14], row[15], row[16]),
         error=row[17],
         progress=row[18] if row[2] == JobState.IN_PROGRESS else None,
+        stream=row[19],
     )
 
 
@@ -95,7 +104,8 @@ SELECT seq, created_at FROM jobs WHERE {_BELOW} AND (endpoint, seq) > (:endpoint
 """
 _LIST = f"""
 SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-       not_before, CASE WHEN state = 'IN_PROGRESS' AND uploading = 0 THEN NULL ELSE reason END, seq
+       not_before,
+       CASE WHEN state = 'IN_PROGRESS' AND uploading = 0 AND began_anew = 0 THEN NULL ELSE reason END, seq
 FROM jobs
 WHERE {_BELOW} AND (endpoint, seq) >= (:endpoint, :deepest)
   {{sqlite AND seq >= :deepest}} AND account = :account AND expires_at > :now
@@ -155,8 +165,8 @@ def _error(conn: Conn, row: Any) -> str | None:
 
 
 def chunks(conn: Conn, job: str, after: tuple[int, int], limit: int) -> tuple[StoredChunk, ...]:
-    """Returns the current attempt's chunks after `(attempt, n)`; the chunks of an earlier attempt are
-    void."""
+    """Returns the current attempt's chunks after `(attempt, n)`, and those that it goes on from; other chunks
+    of earlier attempts are void. Once the job has saved, those after the save are left out until it ends."""
     values = {"job": job, "attempt": after[0], "n": after[1], "limit": limit}
     return tuple(StoredChunk(row[0], row[1], row[2], ref_of(*row[3:])) for row in conn.run("chunks", values))
 

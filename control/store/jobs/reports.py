@@ -22,9 +22,11 @@ from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import NO_REF, RANK, ref_columns
-from stoker.control.store.jobs.orphan_objects import prefixes, release
+from stoker.control.store.jobs.jobs import RANK
+from stoker.control.store.jobs.orphan_objects import prefixes, release, without_read
 from stoker.control.store.jobs.quota_uses import add_gpu_time
+from stoker.control.store.jobs.reads import NO_REF, ref_columns
+from stoker.control.store.jobs.saves import drop_save, has_progressed, put_save
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
@@ -37,6 +39,7 @@ from stoker.wire.messages import (
     Progress,
     Refused,
     Report,
+    Save,
     Span,
     Uploading,
     Usage,
@@ -99,13 +102,13 @@ def apply_reports(
                 _outcome(conn, node, outcome, now, done)
             case Chunk() as chunk:
                 _chunk(conn, node, chunk, done)
+            case Save() as save:
+                _save(conn, node, save, done)
             case Progress(job, attempt, value):
                 values = {"job": job, "attempt": attempt, "node": node, "value": value}
                 _apply_streamed(conn, "set_progress", values, done)
-            case Uploading(job, attempt, why):
-                values = {"job": job, "attempt": attempt, "node": node, "why": why or None}
-                if conn.run("set_uploading", values).rowcount > 0 and why:
-                    done.delayed.append(AttemptKey(job, attempt))
+            case Uploading() as uploading:
+                _uploading(conn, node, uploading, done)
             case Refused() as refused:
                 _refused(conn, node, refused, now, done)
             case PodState() as state:
@@ -127,6 +130,19 @@ def apply_reports(
         costs=tuple(done.costs),
         delayed=tuple(done.delayed),
     )
+
+
+def _save(conn: Conn, node: str, save: Save, done: _Gathered) -> None:
+    """Stores the save; readers may have the chunks now that it covers."""
+    known = done.streamed if put_save(conn, node, save) else done.stale
+    known[AttemptKey(save.job, save.attempt)] = None
+
+
+def _uploading(conn: Conn, node: str, uploading: Uploading, done: _Gathered) -> None:
+    key = AttemptKey(uploading.job, uploading.attempt)
+    values = {"job": key.job, "attempt": key.attempt, "node": node, "why": uploading.why or None}
+    if conn.run("set_uploading", values).rowcount > 0 and uploading.why:
+        done.delayed.append(key)
 
 
 def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:
@@ -189,7 +205,9 @@ def _finish(
     if row is None:
         return False
     seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first, *more = row
-    payer, trace = _Payer(account, endpoint, *more[:2]), more[2:]
+    payer, stream, trace = _Payer(account, endpoint, *more[:2]), more[2], more[3:]
+    if stream is not None:
+        drop_save(conn, seq)
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
         where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
         conn.run("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
@@ -220,6 +238,8 @@ def _finish(
     if webhook is not None:
         note_end(conn, seq, view, webhook, now)
     losers = prefixes(endpoint, outcome.job, range(first, outcome.attempt)) if first < outcome.attempt else ()
+    if losers and stream is not None:
+        losers = without_read(conn, seq, stream, losers)
     traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
     done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers, traced=traced))
     return True
@@ -347,7 +367,10 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs, created_at, *trace = row[
         :12
     ]
-    again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*row[12:]), now)
+    counts, progressed = Counts(*row[12:]), has_progressed(conn, key.job)
+    again, counts = after_failure(
+        outcome.end, outcome.retryable, outcome.error, counts, now, progressed=progressed
+    )
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
     _requeue(conn, values, again, counts, refused, backoffs, low)

@@ -159,7 +159,8 @@ def _resume(conn: Conn, node: str, key: AttemptKey) -> list[Changed]:
 # ---- uploads --------------------------------------------------------------------------------------
 
 _HOLDS = """
-SELECT j.endpoint, i.ref_key FROM jobs j LEFT JOIN inputs i ON i.seq = j.seq
+SELECT j.endpoint, i.ref_key, s.ref_key
+FROM jobs j LEFT JOIN inputs i ON i.seq = j.seq LEFT JOIN saves s ON s.seq = j.seq
 WHERE j.id = :job AND j.attempt = :attempt AND j.node = :node
 """
 

@@ -17,9 +17,10 @@ from stoker.control.rules.retries import Counts, after_drop, after_loss, after_n
 from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import NO_REF, RANK
-from stoker.control.store.jobs.orphan_objects import prefixes
-from stoker.control.store.jobs.reads import view_of_row
+from stoker.control.store.jobs.jobs import RANK
+from stoker.control.store.jobs.orphan_objects import prefixes, without_read
+from stoker.control.store.jobs.reads import NO_REF, view_of_row
+from stoker.control.store.jobs.saves import drop_save, has_progressed
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.store.tables.jobs import jobs
 from stoker.control.store.tables.nodes import nodes
@@ -93,14 +94,11 @@ _LOSE = _BACK + guard("lose")
 
 _GIVE_UP = f"""
 UPDATE jobs SET state = 'FAILED', ended_at = :now, node = NULL, suspect = 0, uploading = 0, reason = NULL,
-    execution_ms = 0, expires_at = {{kept}}
+    execution_ms = 0, expires_at = {{kept}}, held_from = NULL
 WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("give_up")}
 RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-    not_before, reason, seq, account, first_attempt, traceparent
+    not_before, reason, seq, account, first_attempt, traceparent, stream_attempt
 """
-
-_SPILLED = "SELECT 1 FROM chunks WHERE seq = :seq AND attempt = :attempt AND ref_key IS NOT NULL LIMIT 1"
-
 
 _HAND_BACK = f"""
 UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, uploading = 0, reason = :reason, suspect = 0,
@@ -137,14 +135,15 @@ def put_back(
     if row is None:
         return []
     endpoint, low, assigned, *counted = row
+    uncounted = ahead or (lost is not None and has_progressed(conn, key.job))
     if lost is None:
         again = after_drop(node, assigned, now)
     else:
-        again = after_loss(node, lost, Counts(*counted), assigned, now, ahead=ahead)
+        again = after_loss(node, lost, Counts(*counted), assigned, now, uncounted=uncounted)
     if again.not_before is None:
         return _give_up(conn, values | {"now": now}, again.why)
     values |= {"not_before": again.not_before, "rank": RANK[bool(low), True], "reason": again.why}
-    values |= {"lost": int(lost is not None), "suspect": int(lost is not None and not ahead)}
+    values |= {"lost": int(lost is not None), "suspect": int(lost is not None and not uncounted)}
     found = conn.run(_DROP if lost is None else _LOSE, values)
     cause = "dropped" if lost is None else "node_lost"
     return [Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause)] if found.rowcount else []
@@ -161,6 +160,9 @@ def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
     if ended.webhook is not None:
         note_end(conn, seq, ended, ended.webhook, values["now"])
     # Its last attempt's stream can still be read: chunks of it that were spilled go with the record.
-    spilled = conn.run(_SPILLED, {"seq": seq, "attempt": ended.attempt}).fetchone() is not None
-    losers = prefixes(ended.endpoint, ended.id, range(first, ended.attempt + (0 if spilled else 1)))
+    stream = row[17]
+    if stream is not None:
+        drop_save(conn, seq)
+    losers = prefixes(ended.endpoint, ended.id, range(first, ended.attempt + 1))
+    losers = without_read(conn, seq, stream or ended.attempt, losers)
     return [Changed(ended.id, ended.endpoint, JobState.FAILED, view=ended, losers=losers)]

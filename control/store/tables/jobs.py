@@ -50,7 +50,7 @@ jobs = table(
     integer("handler_failures", 0),
     integer("refused", 0),
     integer("backoffs", 0),  # refusals after which it had to wait: others handed it back for another worker
-    integer("given_before", 0),  # its attempts before its caller's last retry
+    integer("given_before", 0),  # its attempts before its caller's last retry, or its last progress
     integer(
         "first_attempt", 1
     ),  # the first since then: objects of earlier ones were noted as orphans already
@@ -64,6 +64,9 @@ jobs = table(
     string("api_key", default=""),  # the id of the key that submitted it
     integer("metered", 0),  # it counts for the quota of its key or of its endpoint
     Column("traceparent", Text),  # the span that is its parent
+    Column("stream_attempt", INTEGER),  # that its chunks are stored with; null: the current one, and no save
+    Column("held_from", INTEGER),  # the first chunk that waits for a save; null: none does
+    integer("began_anew", 0),  # the running attempt did, in spite of a save; `reason` says why
 )
 Index(
     "jobs_queue",
@@ -108,6 +111,20 @@ Index(  # the end of a job need not read all of its chunks
     chunks.c.seq,
     chunks.c.ref_key,
     **where("ref_key IS NOT NULL"),
+)
+
+saves = table(  # of each job the last
+    "saves",
+    job(primary_key=True),
+    integer("attempt"),
+    integer("n"),
+    integer("upto"),
+    integer("stream_attempt"),
+    string("made_by"),  # the version of the endpoint, and the device
+    integer("progressed"),  # the last attempt that saved something new
+    string("sha256"),
+    Column("state", LargeBinary, nullable=False),
+    *reference(),
 )
 
 cursors = table(

@@ -72,14 +72,15 @@ class TalkMini:
         chunks = -(-len(poses) // FPS)
         notes = {"face": "assumed"} if face.assumed else {}
         with ThreadPoolExecutor(THREADS) as pool:
-            for first in range(0, len(poses), GROUP):
+            for first in range(parameters.begun, len(poses), GROUP):
                 if not go_on():
                     return
                 pixels = torch.stack(list(pool.map(portrait.draw, poses[first : first + GROUP])))
                 number = first % FPS // GROUP + 1
                 on_step(VideoStep(first // FPS + 1, chunks, number, FPS // GROUP))
                 last = number == FPS // GROUP or first + GROUP >= len(poses)
-                yield VideoFrames(first, pixels, ends_chunk=last, notes=notes)
+                state = b"" if last else None  # no frame depends on those before it
+                yield VideoFrames(first, pixels, ends_chunk=last, notes=notes, state=state)
 
     def _face(self, pixels: NDArray[np.uint8], *, assumed: bool) -> Face:
         from stoker.models.talking_video.portrait.geometry import measured

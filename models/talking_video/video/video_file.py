@@ -4,8 +4,10 @@
     finish() ──> the fragments remuxed into one file that begins with its index (faststart) ──> checked
 
 The video can be played from its first part on. A fragment has a fifth of a second, so that even the shortest
-chunk fills one. Nothing is encoded twice, and only one fragment is in memory. The audio is cut to the length
-of the video, to the sample; its time stamps are counted samples, not summed floats. The file declares the
+chunk fills one. Nothing is encoded twice. Each chunk is encoded by itself (`end_chunk`), so what comes after
+it does not depend on how it was encoded: a file that goes on from what another had `so_far`, with the same
+audio, has the same bytes as one that was made in one go. The audio is cut to the length of the video, to the
+sample; its time stamps are counted samples, not summed floats. The file declares the
 colours of BT.709, since players would otherwise choose by the size. The file's comment is JSON about how the
 video was made.
 """
@@ -16,7 +18,7 @@ import contextlib
 import functools
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -46,6 +48,11 @@ QUALITY: Final = {
 
 AUDIO_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 """Rates of AAC that every player knows; audio of another rate gets the next higher one, or the highest."""
+
+GLOBAL_HEADER: Final = av.codec.context.Flags.global_header
+
+SO_FAR_MAX: Final = 32_000_000
+"""Bytes of encoded video that are kept in memory for saves: some minutes."""
 
 PACKET: Final = 1024
 """Samples of a packet of AAC."""
@@ -85,6 +92,36 @@ def video_encoder(device: str) -> str:
     return HARDWARE
 
 
+def _encoder(width: int, height: int, device: str) -> Any:
+    name = video_encoder(device)
+    context = cast(Any, av.CodecContext.create(name, "w"))
+    context.options = dict(QUALITY[name])
+    context.framerate = FPS
+    context.flags |= GLOBAL_HEADER  # as the muxer has it set for its own
+    _set_up(context, width, height)
+    return context
+
+
+def _set_up(context: Any, width: int, height: int) -> None:
+    context.width, context.height, context.pix_fmt = width, height, "yuv420p"
+    context.time_base = Fraction(1, FPS)
+    context.gop_size = FPS
+    context.max_b_frames = 0
+    context.colorspace = Colorspace.ITU709
+    context.color_primaries = ColorPrimaries.BT709
+    context.color_trc = ColorTrc.BT709
+    context.color_range = ColorRange.MPEG
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """Frames that were added together: the bytes of each packet that they gave, its time, and whether a
+    player can start there."""
+
+    frames: int
+    packets: list[tuple[bytes, int, bool]]
+
+
 class VideoFile:
     """A video file, written below `folder`. `audio` is the caller's file, `frames` the number of frames that
     will be added, `about` the file's comment."""
@@ -100,6 +137,10 @@ class VideoFile:
         about: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._folder, self._frames, self._done = folder, frames, 0
+        self._new_encoder = functools.partial(_encoder, width, height, device)
+        self._encoder: Any = None  # of the chunk that has begun
+        self._added: list[_Added] = []
+        self._added_bytes = 0
         self._about = (
             {"comment": json.dumps(dict(about), sort_keys=True, separators=(",", ":"))} if about else {}
         )
@@ -117,33 +158,67 @@ class VideoFile:
     def _video_track(self, width: int, height: int, device: str) -> Any:
         encoder = video_encoder(device)
         track = cast(Any, self._container.add_stream(encoder, rate=FPS, options=dict(QUALITY[encoder])))
-        track.width, track.height, track.pix_fmt = width, height, "yuv420p"
-        track.codec_context.time_base = Fraction(1, FPS)
-        track.codec_context.gop_size = FPS
-        track.codec_context.max_b_frames = 0
-        track.codec_context.colorspace = Colorspace.ITU709
-        track.codec_context.color_primaries = ColorPrimaries.BT709
-        track.codec_context.color_trc = ColorTrc.BT709
-        track.codec_context.color_range = ColorRange.MPEG
+        _set_up(track.codec_context, width, height)
         return track
 
     def add(self, pixels: NDArray[np.uint8]) -> None:
         """Adds frames (n, H, W, 3), RGB, and the audio that belongs to them."""
-        for one in pixels:
+        packets: list[Any] = []
+        for n, one in enumerate(pixels, self._done):
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(one), format="rgb24")
             coded = frame.reformat(
                 format="yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
             )
-            coded.pts, coded.time_base = self._done, Fraction(1, FPS)
-            self._mux(self._video.encode(coded))
-            self._done += 1
-        self._audio.encode_until(self._done)
+            coded.pts, coded.time_base = n, Fraction(1, FPS)
+            self._encoder = self._encoder or self._new_encoder()
+            packets += self._encoder.encode(coded)
+        self._mux(len(pixels), packets)
 
-    def _mux(self, packets: Any) -> None:
-        """Sets each packet's duration: without it the last frame of a fragment would get another one."""
+    def end_chunk(self) -> None:
+        """Ends a chunk: the next frame has an encoder of its own."""
+        if self._encoder is not None:
+            self._mux(0, self._encoder.encode(None))
+            self._encoder = None
+
+    def so_far(self) -> bytes | None:
+        """Returns the encoded video until the end of the last chunk, for `go_on` of another; None once it
+        has over SO_FAR_MAX bytes, which are not kept."""
+        if self._added_bytes > SO_FAR_MAX:
+            return None
+        head = [
+            [one.frames, [[len(data), pts, key] for data, pts, key in one.packets]] for one in self._added
+        ]
+        bodies = [data for one in self._added for data, _, _ in one.packets]
+        return json.dumps(head).encode() + b"\n" + b"".join(bodies)
+
+    def go_on(self, before: bytes) -> None:
+        """Adds the chunks that another file had so far, to this one that has none, with their audio. `take`
+        then returns what that file has returned."""
+        head, _, rest = before.partition(b"\n")
+        at = 0
+        for frames, packets in json.loads(head):
+            made = []
+            for size, pts, key in packets:
+                packet = av.Packet(rest[at : at + size])
+                packet.pts = packet.dts = pts
+                packet.time_base, packet.is_keyframe = Fraction(1, FPS), key
+                made.append(packet)
+                at += size
+            self._mux(frames, made)
+
+    def _mux(self, frames: int, packets: Sequence[Any]) -> None:
+        """Writes the packets of these new frames, and their audio. Sets each packet's duration: without it
+        the last frame of a fragment would get another one."""
+        self._added_bytes += sum(one.size for one in packets)
+        if self._added_bytes > SO_FAR_MAX:
+            self._added.clear()
+        else:
+            self._added.append(_Added(frames, [(bytes(one), one.pts, one.is_keyframe) for one in packets]))
         for packet in packets:
-            packet.duration = 1
+            packet.duration, packet.stream = 1, self._video
             self._container.mux(packet)
+        self._done += frames
+        self._audio.encode_until(self._done)
 
     def take(self) -> bytes:
         """Returns the bytes since the last call: whole MP4 boxes, to be played one after the other."""
@@ -151,7 +226,7 @@ class VideoFile:
 
     def finish(self) -> tuple[Path, bytes]:
         """Returns the checked file, and the last part. Raises BrokenVideoFile."""
-        self._mux(self._video.encode(None))
+        self.end_chunk()
         self._audio.finish()
         self._open.close()
         last = self._written.take()

@@ -45,6 +45,7 @@ TABLES = (
     "results",
     "progress",
     "chunks",
+    "saves",
     "artifacts",
     "leftovers",
     "usage",

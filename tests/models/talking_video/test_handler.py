@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hashlib
 import io
+import json
 import os
 import tempfile
 import threading
@@ -23,6 +24,7 @@ import pytest
 from PIL import Image
 
 from stoker.models.interface import ImageDefaults
+from stoker.models.talking_video import parts
 from stoker.models.talking_video.handler import TalkingVideo, seed_of
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
@@ -33,7 +35,7 @@ from stoker.models.talking_video.video import video_file
 from stoker.models.weights import read_lock
 from stoker.worker import Device, Job
 from stoker.worker.errors import HandlerError
-from stoker.worker.testing import LocalJob
+from stoker.worker.testing import LocalJob, LocalSave
 from tests.media_files import Sound, lag, read_sound, tone, video_file_without_sound, write_sound
 from tests.open_files import open_files
 from training import safety_checker
@@ -617,3 +619,47 @@ def test_limits_that_are_none_end_the_set_up(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(ENVIRONMENT, "audio_hours=1")
     with pytest.raises(ValueError, match="STOKER_VIDEO_LIMITS has no limit 'audio_hours'"):
         TalkingVideo().setup(Device())
+
+
+# ---- an attempt that goes on from another ------------------------------------------------------------
+
+
+def gone_on(model: TalkingVideo, job_input: dict[str, Any], save: LocalSave) -> LocalJob:
+    return forgets(LocalJob(model.run, job_input, network=True, saved=save).run())
+
+
+def test_an_attempt_that_goes_on_makes_the_same_video(
+    model: TalkingVideo, request_: dict[str, Any], made: Result
+) -> None:
+    assert [json.loads(save.state.partition(b"\n")[0])["frame"] for save in made.job.saves] == [0, 17, 29]
+    whole = path_of(made.job).read_bytes()
+    for save in made.job.saves:
+        job = gone_on(model, request_, save)
+        assert job.error is None
+        assert job.chunks == made.job.chunks[save.upto :]
+        assert path_of(job).read_bytes() == whole
+        assert job.metrics == made.job.metrics, "it is paid for once"
+    steps = {event["chunk"] for event in job.progress}
+    assert steps == {CHUNKS}, "the last save leaves one chunk to make"
+
+
+def test_a_video_that_is_too_long_for_a_save_is_made_again_and_not_emitted_again(
+    model: TalkingVideo, request_: dict[str, Any], made: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "SAVE_MAX", 1_000)
+        first = run(model, request_)
+    save = first.job.saves[-1]
+    assert len(save.state) < 100
+    assert save.upto > 1
+    job = gone_on(model, request_, save)
+    assert job.chunks == made.job.chunks[save.upto :]
+    assert path_of(job).read_bytes() == path_of(made.job).read_bytes()
+
+
+def test_what_was_emitted_until_a_save_can_be_played(made: Result) -> None:
+    for save in made.job.saves[1:]:
+        shown = frames_of(io.BytesIO(b"".join(made.parts[: save.upto])))
+        assert len(shown) > 0
+        whole = frames_of(str(path_of(made.job)))[: len(shown)]
+        assert all(np.array_equal(one, other) for one, other in zip(shown, whole, strict=True))

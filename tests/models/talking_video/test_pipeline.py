@@ -93,7 +93,7 @@ def test_a_chunk_made_alone_equals_that_of_the_whole(
     made: dict[int, list[torch.Tensor]] = {}
 
     def noting(*arguments: Any) -> Iterator[Any]:
-        features[arguments[3].index] = arguments[4]
+        features[arguments[3].index] = arguments[10]
         for frames, shown in chunk_frames(*arguments):
             made.setdefault(arguments[3].index, []).append(frames)
             yield frames, shown
@@ -101,10 +101,26 @@ def test_a_chunk_made_alone_equals_that_of_the_whole(
     monkeypatch.setattr(pipeline, "chunk_frames", noting)
     shot(video_pipeline, scene, speech)
     before = None if index == 0 else torch.cat(made[index - 1])[-PROFILE.shape.motion :]
-    assert before is None or torch.equal(features[index], before)
+    if before is not None:
+        with torch.inference_mode():
+            assert torch.equal(features[index], pipeline._known(video_pipeline, scene, before))
     chunk = list(plan(LONG, PROFILE.shape))[index]
     alone = chunk_frames(video_pipeline, scene, speech, chunk, before, PROFILE, "480p", 1, lambda step: True)
     assert torch.equal(torch.cat([frames for frames, _ in alone]), torch.cat(made[index]))
+
+
+def test_a_video_that_goes_on_at_a_chunk_is_that_of_the_whole(
+    video_pipeline: Any, scene: Any, speech: Spoken, video: torch.Tensor
+) -> None:
+    def run(begun: int = 0, known: Any = None) -> list[Any]:
+        arguments = (speech, PROFILE, "480p", 1, lambda step: True, lambda: True, begun, known)
+        return list(generate(video_pipeline, scene, *arguments))
+
+    ends = [(group.first + len(group.pixels), group.known) for group in run() if group.known is not None]
+    assert [frame for frame, _ in ends] == [chunk.output.stop for chunk in plan(LONG, PROFILE.shape)][:-1]
+    for frame, known in ends:
+        rest = torch.cat([group.pixels for group in run(frame, known)])
+        assert torch.equal(rest, video[frame:])
 
 
 def test_later_audio_changes_nothing_earlier(

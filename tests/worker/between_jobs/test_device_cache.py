@@ -44,7 +44,7 @@ class Torch:
 
 class Link:
     def __init__(self, torch: Torch) -> None:
-        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}), self)
+        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}, b"{}"), self)
         self.sent: list[tuple[str, int]] = []
         self._torch = torch
 
@@ -57,7 +57,7 @@ class Link:
 
 def run(torch: Torch, handler: Callable[[Job], Any]) -> Link:
     link = Link(torch)
-    sync_loop.run_attempt(handler, link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(handler, link.attempt, aggregate=False)
     return link
 
 
@@ -71,7 +71,7 @@ def test_a_cancelled_job_gives_back_what_its_frames_held(monkeypatch: pytest.Mon
         print(activations)
 
     link = Link(torch)
-    sync_loop.run_attempt(handler, link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(handler, link.attempt, aggregate=False)
     assert torch.held == [0]
     assert link.sent == [("failed", 1)]
 
@@ -99,7 +99,7 @@ def test_what_the_frames_of_an_error_before_it_held_is_returned(
             job.raise_if_cancelled()
 
     link = Link(torch)
-    sync_loop.run_attempt(handler, link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(handler, link.attempt, aggregate=False)
     assert torch.held == [0]
 
 
@@ -112,7 +112,7 @@ async def test_an_asynchronous_one_does_too(monkeypatch: pytest.MonkeyPatch) -> 
         await asyncio.Event().wait()
         print(activations)
 
-    task = asyncio.create_task(async_loop.run_attempt(handler, link.attempt, b"{}", aggregate=False))
+    task = asyncio.create_task(async_loop.run_attempt(handler, link.attempt, aggregate=False))
     await asyncio.sleep(0)
     link.attempt.cancel("cancelled")
     task.cancel()
@@ -129,7 +129,7 @@ def test_a_job_that_completes_although_it_was_cancelled_does_too(monkeypatch: py
         return 1
 
     link = Link(torch)
-    sync_loop.run_attempt(handler, link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(handler, link.attempt, aggregate=False)
     assert link.sent == [("done", 1)]
 
 
@@ -147,7 +147,7 @@ def test_a_torch_that_has_not_started_cuda_is_left_alone(monkeypatch: pytest.Mon
     torch = Torch(monkeypatch, started=False)
     link = Link(torch)
     link.attempt.cancel("cancelled")
-    sync_loop.run_attempt(lambda job: 1, link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(lambda job: 1, link.attempt, aggregate=False)
     assert link.sent == [("failed", 0)]
 
 
@@ -158,6 +158,6 @@ def test_a_device_that_answers_no_more_does_not_keep_the_end(
     torch.broken = True
     link = Link(torch)
     link.attempt.cancel("cancelled")
-    sync_loop.run_attempt(lambda job: 1, link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(lambda job: 1, link.attempt, aggregate=False)
     assert link.sent == [("failed", 0)]
     assert "could not be given back" in capsys.readouterr().err

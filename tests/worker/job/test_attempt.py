@@ -23,7 +23,7 @@ class Recorder:
 
     def __init__(self, cancel_at: str = "", scratch: str = "/nowhere/j.1") -> None:
         self.sent: list[Frame] = []
-        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": scratch}), self)
+        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": scratch}, b"{}"), self)
         self._cancel_at = cancel_at
 
     def send(self, frame: Frame) -> None:
@@ -92,7 +92,7 @@ def test_a_cancelled_generator_is_closed_where_somebody_keeps_it() -> None:
             ended.append(True)
 
     kept, link = numbers(), Recorder(cancel_at="chunk")
-    sync_loop.run_attempt(lambda job: kept, link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(lambda job: kept, link.attempt, aggregate=False)
     assert (link.kinds, ended) == (["chunk", "failed"], [True])
 
 
@@ -107,7 +107,7 @@ async def test_an_async_generator_whose_chunk_is_refused_is_closed_where_somebod
             ended.append(True)
 
     kept, link = numbers(), Recorder()
-    await async_loop.run_attempt(lambda job: kept, link.attempt, b"{}", aggregate=False)
+    await async_loop.run_attempt(lambda job: kept, link.attempt, aggregate=False)
     assert (link.kinds, ended) == (["failed"], [True])
 
 
@@ -163,7 +163,7 @@ def test_a_handler_that_went_elsewhere_gets_the_same_folder(
 
 def test_a_folder_that_cannot_be_made_is_no_fault_of_the_handlers(tmp_path: Path) -> None:
     link = Recorder(scratch=str(tmp_path / "none" / "j.1"))
-    sync_loop.run_attempt(lambda job: str(job.scratch), link.attempt, b"{}", aggregate=False)
+    sync_loop.run_attempt(lambda job: str(job.scratch), link.attempt, aggregate=False)
     assert link.sent[0].fields["error"] == (
         "the job's scratch folder cannot be made: No such file or directory"
     )

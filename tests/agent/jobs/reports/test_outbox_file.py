@@ -14,11 +14,13 @@ from stoker.agent.jobs.reports.outbox_file import OutboxFile, decode, encode
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.cli.expected_errors import is_expected
 from stoker.testing.memory_disk import MemoryDisk
-from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, Span, Usage
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, Save, Span, Usage
 
 BODIES = [
     Chunk("j1", 1, 0, b'"\xc3\xa9\\n"'),
     Chunk("j1", 1, 1, b"", Ref("e/j1/1/chunk-1.json", 3_000_000, "abc")),
+    Save("j1", 1, 0, 2, b"\x00state"),
+    Save("j1", 1, 1, 2, b"", Ref("e/j1/1/save-1", 3_000_000, "abc")),
     Outcome("j1", 1, "w1", "completed", output=b"{}", wait_ms=3, execution_ms=4),
     Outcome(
         "j2",

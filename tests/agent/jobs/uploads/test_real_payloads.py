@@ -86,10 +86,10 @@ async def test_a_handler_waits_for_a_store_that_is_down_and_memory_is_bounded(re
     await real.control.assign(a_job("j1", json.dumps({"sizes": sizes}).encode()))
     await real.until(lambda: real.agent.attempts._attempts)
     (attempt,) = real.agent.attempts._attempts.values()
-    await real.until(lambda: attempt.stream is not None and len(attempt.stream._bodies) == 3)
+    await real.until(lambda: attempt.stream is not None and len(attempt.stream._pieces) == 3)
     await real.until(lambda: len(real.objects.calls) >= 2)  # tried again: there was time for more
-    assert sum(map(len, attempt.stream._bodies)) <= HOLD_MAX + LARGE + 100
-    assert len(attempt.stream._bodies) == 3
+    assert sum(len(one.body) for one in attempt.stream._pieces) <= HOLD_MAX + LARGE + 100
+    assert len(attempt.stream._pieces) == 3
     real.objects.down = False
     assert (await real.control.outcome("j1")).end == "completed"
     assert chunk_lengths(real, "j1") == list(enumerate(sizes))
@@ -101,7 +101,7 @@ async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
     await real.control.assign(a_job("j1", json.dumps({"sizes": [LARGE] * 10, "then": "wait"}).encode()))
     await real.until(lambda: real.agent.attempts._attempts)
     (attempt,) = real.agent.attempts._attempts.values()
-    await real.until(lambda: attempt.stream is not None and len(attempt.stream._bodies) == 3)
+    await real.until(lambda: attempt.stream is not None and len(attempt.stream._pieces) == 3)
     await real.control.cancel("j1")
     outcome = await real.control.outcome("j1")
     assert (outcome.end, chunk_lengths(real, "j1")) == ("cancelled", [])

@@ -1,0 +1,146 @@
+"""Saves of jobs: stored with the chunks that they cover, given to the next attempt, dropped at the job's end.
+
+    attempt 1: chunks 0 1 2, save upto 2  ── lost ──>  attempt 2 goes on: chunks 0 1 are kept, 2 is deleted
+
+The chunks of attempts that go on from one another have the number of the first of these, `stream_attempt`, so
+that a reader notices nothing. Chunks that no save covers yet are held back from readers (`held_from`): should
+the attempt be lost, its successor may make other ones. A save is good for the version of the endpoint and the
+kind of device that made it; for another one the job begins anew, and its record says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from stoker.control.rules.types import Slot
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.orphan_objects import note_orphans, release
+from stoker.control.store.jobs.reads import NO_REF, ref_columns, ref_of
+from stoker.wire.messages import Ref, Save, Saved
+
+# ---- what made it -------------------------------------------------------------------------------
+
+_GIVEN = """
+SELECT w.version, w.devices, n.devices FROM given_workers w JOIN nodes n ON n.id = w.node
+WHERE w.worker = :worker AND w.node = :node
+"""
+
+
+def maker(conn: Conn, worker: str | None, node: str) -> str:
+    """Returns the version of its endpoint and the devices that this worker has, as a save names them."""
+    row = conn.run(_GIVEN, {"worker": worker, "node": node}).fetchone()
+    if row is None:
+        return ""
+    version, uuids, known = row[0], json.loads(row[1]), json.loads(row[2])
+    names = {device["uuid"]: device["name"] for device in known}
+    return f"version {version} on {', '.join(names.get(uuid, uuid) for uuid in uuids) or 'no device'}"
+
+
+# ---- stored -------------------------------------------------------------------------------------
+
+_OPEN = f"""
+SELECT j.seq, j.worker, COALESCE(j.stream_attempt, j.attempt),
+       s.attempt, s.n, s.upto, s.sha256, s.ref_key, s.progressed
+FROM jobs j LEFT JOIN saves s ON s.seq = j.seq
+WHERE j.id = :job AND j.attempt = :attempt AND j.node = :node AND j.{guard("end")}
+"""
+_COVERS = "SELECT 1 FROM chunks WHERE seq = :seq AND attempt = :stream AND n = :upto - 1"
+_PUT = """
+INSERT INTO saves (seq, attempt, n, upto, stream_attempt, made_by, progressed, sha256, state,
+                   ref_key, ref_size, ref_sha256)
+VALUES (:seq, :attempt, :n, :upto, :stream, :made_by, :progressed, :sha256, :state,
+        :ref_key, :ref_size, :ref_sha256)
+ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, n = excluded.n, upto = excluded.upto,
+    stream_attempt = excluded.stream_attempt, made_by = excluded.made_by, progressed = excluded.progressed,
+    sha256 = excluded.sha256, state = excluded.state, ref_key = excluded.ref_key,
+    ref_size = excluded.ref_size, ref_sha256 = excluded.ref_sha256
+"""
+_COVERED = """
+UPDATE jobs SET held_from = :upto, stream_attempt = :stream,
+    given_before = CASE WHEN :progressed = attempt THEN attempt - refused ELSE given_before END
+WHERE seq = :seq
+"""
+
+
+def put_save(conn: Conn, node: str, save: Save) -> bool:
+    """Stores the save in place of the one before. Returns whether the attempt is open. A save that came
+    before, or covers a chunk which was refused, changes nothing. Objects that no save names are noted for
+    deletion."""
+    row = conn.run(_OPEN, {"job": save.job, "attempt": save.attempt, "node": node}).fetchone()
+    if row is None:
+        _orphan(conn, save.ref)
+        return False
+    seq, worker, stream, *last, old_key, progressed = row
+    attempt, n, upto, sha256 = last
+    values = {"seq": seq, "attempt": save.attempt, "stream": stream, "upto": save.upto}
+    known = attempt is not None and (attempt, n) >= (save.attempt, save.n)
+    if known or (save.upto and conn.run(_COVERS, values).fetchone() is None):
+        if save.ref is not None and save.ref.key != old_key:
+            _orphan(conn, save.ref)
+        return True
+    digest = hashlib.sha256(save.state).hexdigest() if save.ref is None else save.ref.sha256
+    is_new = (upto, sha256) != (save.upto, digest)
+    values |= {"progressed": save.attempt if is_new else progressed, "made_by": maker(conn, worker, node)}
+    where = NO_REF if save.ref is None else ref_columns(save.ref)
+    conn.run(_PUT, {**values, "n": save.n, "sha256": digest, "state": save.state, **where})
+    conn.run(_COVERED, values)
+    note_orphans(conn, [] if old_key is None else [old_key])
+    return True
+
+
+def _orphan(conn: Conn, ref: Ref | None) -> None:
+    if ref is not None:
+        note_orphans(conn, [ref.key])
+
+
+_PROGRESSED = """
+SELECT 1 FROM jobs JOIN saves ON saves.seq = jobs.seq
+WHERE jobs.id = :job AND saves.progressed = jobs.attempt
+"""
+
+
+def has_progressed(conn: Conn, job: str) -> bool:
+    """Returns whether the job's current attempt has saved something new."""
+    return conn.run(_PROGRESSED, {"job": job}).fetchone() is not None
+
+
+# ---- given to the next attempt ------------------------------------------------------------------
+
+_LAST = """
+SELECT upto, stream_attempt, made_by, state, ref_key, ref_size, ref_sha256 FROM saves WHERE seq = :seq
+"""
+_GO_ON = "UPDATE jobs SET stream_attempt = :stream, held_from = :upto WHERE seq = :seq"
+_VOID = "DELETE FROM chunks WHERE seq = :seq AND attempt = :stream AND n >= :upto RETURNING ref_key"
+_BEGIN_ANEW = "UPDATE jobs SET reason = :why, began_anew = 1 WHERE seq = :seq"
+
+
+def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
+    """Returns the save that the attempt which was just claimed for this slot goes on from. None: it begins
+    anew."""
+    row = conn.run(_LAST, {"seq": seq}).fetchone()
+    if row is None:
+        return None
+    upto, stream, made_by, state, *ref = row
+    here = maker(conn, slot.worker, slot.node)
+    if here != made_by:
+        drop_save(conn, seq)
+        why = f"the job begins anew: its save was made by {made_by}, and worker {slot.worker} is {here}"
+        conn.run(_BEGIN_ANEW, {"seq": seq, "why": why})
+        return None
+    values = {"seq": seq, "stream": stream, "upto": upto}
+    conn.run(_GO_ON, values)
+    release(conn, job, [key for (key,) in conn.run(_VOID, values).fetchall()])
+    return Saved(upto, state, ref_of(*ref))
+
+
+_DROP = "DELETE FROM saves WHERE seq = :seq RETURNING ref_key"
+
+
+def drop_save(conn: Conn, seq: int) -> None:
+    """Deletes the job's save, if it has one; the object is noted for deletion."""
+    row: Any = conn.run(_DROP, {"seq": seq}).fetchone()
+    if row is not None and row[0] is not None:
+        note_orphans(conn, [row[0]])

@@ -1,0 +1,122 @@
+"""Stories of handlers that save: a save follows its chunks, and a later attempt goes on from it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from stoker.outbound.errors import ObjectStoreRefused
+from stoker.wire.messages import Chunk, Outcome, Ref, Save, Saved
+from stoker.worker.job.saves import packed, unpacked
+
+
+def script(**steps):
+    return json.dumps(steps).encode()
+
+
+def told(host, name="j1"):
+    """The chunks and saves in the order in which control heard of them."""
+    return [
+        ("chunk", body.n) if isinstance(body, Chunk) else ("save", body.upto)
+        for body in (report.body for report in host.control.reports)
+        if isinstance(body, Chunk | Save) and body.job == name
+    ]
+
+
+SAVES = {"chunks": ["a", "b", "c", "d"], "saves": 2, "output": {}, "run_s": 1}
+
+
+@pytest.mark.parametrize("bytes_each", [0, 100_000])
+def test_a_save_follows_the_chunks_that_it_covers(play, a_worker, a_job, bytes_each):
+    async def story(host):
+        host.objects.delay = lambda: 0.7
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", script(**SAVES, save_bytes=bytes_each)))
+        assert (await host.control.outcome("j1")).end == "completed"
+        assert told(host) == [
+            ("chunk", 0),
+            ("chunk", 1),
+            ("save", 2),
+            ("chunk", 2),
+            ("chunk", 3),
+            ("save", 4),
+        ]
+        first, second = host.control.about(Save, "j1")
+        assert (first.n, second.n) == (0, 1)
+        state = first.state
+        if bytes_each:
+            assert first.ref.key == "e1/j1/1/save-0"
+            assert (first.state, second.state) == (b"", b"")
+            state = host.objects.blobs["bucket", first.ref.key]
+        assert json.loads(unpacked(state)[0]) == ["a", "b"]
+
+    play(story)
+
+
+def test_an_attempt_goes_on_from_a_save(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        state = packed(b'["a", "b"]', {})
+        assign = replace(a_job("j1", script(**SAVES)), attempt=2, saved=Saved(2, state))
+        await host.control.assign(assign)
+        outcome = await host.control.outcome("j1", 2)
+        assert json.loads(outcome.output) == {"made": ["a", "b", "c", "d"]}
+        assert told(host) == [("chunk", 2), ("chunk", 3), ("save", 4)]
+
+    play(story)
+
+
+def test_a_large_save_is_fetched_before_the_attempt_begins(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        body = packed(b'["a", "b"]' + b" " * 100_000, {})
+        host.objects.blobs["bucket", "e1/j1/1/save-0"] = body
+        ref = Ref("e1/j1/1/save-0", len(body), hashlib.sha256(body).hexdigest())
+        await host.control.assign(replace(a_job("j1", script(**SAVES)), attempt=2, saved=Saved(2, b"", ref)))
+        assert json.loads((await host.control.outcome("j1", 2)).output)["made"] == ["a", "b", "c", "d"]
+
+    play(story)
+
+
+def test_a_save_that_cannot_be_fetched_is_for_another_attempt(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.objects.fail(1, ObjectStoreRefused("no such object"))
+        ref = Ref("e1/j1/1/save-0", 100_000, "ab")
+        await host.control.assign(replace(a_job("j1", script(**SAVES)), attempt=2, saved=Saved(2, b"", ref)))
+        outcome = await host.control.outcome("j1", 2)
+        assert (outcome.end, outcome.retryable) == ("failed", True)
+        assert outcome.error.startswith("the save could not be fetched")
+
+    play(story)
+
+
+def test_a_save_is_delivered_though_its_worker_dies(play, a_worker, a_job):
+    async def story(host):
+        host.objects.delay = lambda: 0.5
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", script(**SAVES, save_bytes=100_000)))
+        await host.control.until(lambda: host.control.about(Chunk, "j1"))
+        await asyncio.sleep(0.45)  # the save is on its way to the store
+        host.spawner.processes[0].exit(-9)
+        outcome = await host.control.outcome("j1")
+        assert outcome.end == "lost"
+        assert [save.upto for save in host.control.about(Save, "j1")] == [2]
+        assert isinstance(host.control.reports[-1].body, Outcome)
+
+    play(story)
+
+
+def test_a_control_that_takes_no_saves_is_sent_none(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.agent.reports.welcomed(saves=False)
+        await host.control.assign(a_job("j1", script(**SAVES, save_bytes=100_000)))
+        assert (await host.control.outcome("j1")).end == "completed"
+        assert told(host) == [("chunk", n) for n in range(4)]
+
+    play(story)

@@ -1,0 +1,196 @@
+"""Saves in the store: a later attempt goes on from the last, readers notice nothing, no object is left."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stoker.control import store
+from stoker.control.rules.job_states import JobState
+from stoker.control.rules.nodes.validation import AssignedWorker
+from stoker.control.rules.retries import MAX_ASSIGNMENTS
+from stoker.wire.messages import Chunk, Ref, Save, Saved
+from tests.control.store.conftest import Bench
+
+START = (0, -1)
+
+
+def chunk(claimed: Any, n: int, text: str = "", ref: Ref | None = None) -> Chunk:
+    value = json.dumps(text or f"{n} of {claimed.attempt}").encode()
+    return Chunk(claimed.job, claimed.attempt, n, b"" if ref else value, ref)
+
+
+def save(claimed: Any, n: int, upto: int, state: bytes = b"state", ref: Ref | None = None) -> Save:
+    return Save(claimed.job, claimed.attempt, n, upto, b"" if ref else state, ref)
+
+
+def stored(claimed: Any, n: int) -> Ref:
+    return Ref(f"echo/{claimed.job}/{claimed.attempt}/save-{n}", 70_000, f"digest-{claimed.attempt}-{n}")
+
+
+def read(bench: Bench, job: str, after: tuple[int, int] = START) -> list[tuple[int, int, Any]]:
+    found = store.chunks(bench.store.writer, job, after, 100)
+    return [(one.attempt, one.n, one.value and json.loads(one.value)) for one in found]
+
+
+def again(bench: Bench, at: float, claimed: Any) -> Any:
+    """Loses the attempt's worker, and claims the job for the next."""
+    bench.report(at, bench.lost(claimed))
+    (following,) = bench.claim(at + 100, bench.slot())
+    return following
+
+
+def test_the_next_attempt_goes_on_from_the_last_save_and_keeps_its_chunks(bench: Bench) -> None:
+    first = bench.running(10.0)
+    bench.report(11.0, chunk(first, 0), save(first, 0, 1, b"one"), chunk(first, 1), save(first, 1, 2, b"two"))
+    bench.report(12.0, chunk(first, 2))
+    second = again(bench, 13.0, first)
+    assert (second.attempt, second.saved) == (2, Saved(2, b"two"))
+    assert read(bench, first.job) == [(1, 0, "0 of 1"), (1, 1, "1 of 1")]
+    bench.report(130.0, chunk(second, 2), chunk(second, 3), bench.done(second))
+    assert read(bench, first.job) == [
+        (1, 0, "0 of 1"),
+        (1, 1, "1 of 1"),
+        (1, 2, "2 of 2"),
+        (1, 3, "3 of 2"),
+    ], "numbered as the first attempt's, so that no reader starts again"
+    assert bench.rows("SELECT count(*) FROM saves") == [(0,)]
+
+
+def test_chunks_reach_readers_with_the_save_that_covers_them(bench: Bench) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, chunk(claimed, 0))
+    assert read(bench, claimed.job) == [(1, 0, "0 of 1")], "as long as the job has not saved"
+    bench.report(12.0, save(claimed, 0, 1), chunk(claimed, 1), chunk(claimed, 2))
+    assert read(bench, claimed.job) == [(1, 0, "0 of 1")]
+    applied = bench.report(13.0, save(claimed, 1, 2, b"more"))
+    assert applied.chunks == (bench.key(claimed),), "its readers are woken"
+    assert read(bench, claimed.job, (1, 0)) == [(1, 1, "1 of 1")]
+    bench.report(14.0, bench.done(claimed))
+    assert read(bench, claimed.job, (1, 1)) == [(1, 2, "2 of 1")], "and with the end"
+
+
+@pytest.mark.parametrize("end", ["cancel", "wait_over", "given_up"])
+def test_every_end_shows_all_chunks_and_drops_the_save(bench: Bench, end: str) -> None:
+    claimed = bench.running(10.0, max_attempts=1)
+    ref = stored(claimed, 0)
+    bench.report(11.0, save(claimed, 0, 0, ref=ref), chunk(claimed, 0))
+    if end == "cancel":
+        bench.cancel(12.0, claimed.job)
+    elif end == "wait_over":
+        bench.end_wait(12.0, claimed.job)
+    else:
+        bench.report(12.0, bench.done(claimed, end="failed", error="no"))
+    assert read(bench, claimed.job) == [(1, 0, "0 of 1")]
+    assert bench.rows("SELECT count(*) FROM saves") == [(0,)]
+    assert ref.key in bench.due_orphans()
+
+
+def test_an_attempt_that_saved_something_new_is_not_counted(bench: Bench) -> None:
+    claimed = bench.running(10.0, max_attempts=1)
+    for n in range(2 * MAX_ASSIGNMENTS):
+        bench.report(11.0 + 200 * n, save(claimed, 0, 0, b"step %d" % n))
+        claimed = again(bench, 12.0 + 200 * n, claimed)
+        assert claimed.saved == Saved(0, b"step %d" % n)
+    bench.report(9_000.0, save(claimed, 0, 0, b"step %d" % n), bench.lost(claimed))
+    view = bench.view(9_000.0, claimed.job)
+    assert view is not None
+    assert view.state is JobState.FAILED, "this one saved only what was there before"
+    assert view.error == "worker died: killed by SIGKILL; gave up after 1 attempt"
+
+
+def test_a_node_that_is_lost_after_progress_is_not_counted_either(bench: Bench) -> None:
+    claimed = bench.running(10.0, max_attempts=1)
+    for n in range(2 * MAX_ASSIGNMENTS):
+        bench.report(11.0 + 200 * n, save(claimed, 0, 0, b"step %d" % n))
+        bench.requeue(12.0 + 200 * n)
+        bench.node("n1", 13.0 + 200 * n)
+        (claimed,) = bench.claim(100.0 + 200 * n, bench.slot())
+    bench.requeue(9_000.0)
+    view = bench.view(9_000.0, claimed.job)
+    assert view is not None
+    assert view.state is JobState.FAILED
+
+
+def test_a_save_that_comes_again_or_late_changes_nothing(bench: Bench) -> None:
+    first = bench.running(10.0)
+    older, newer = stored(first, 0), stored(first, 1)
+    bench.report(11.0, save(first, 0, 0, ref=older), save(first, 1, 0, ref=newer))
+    assert bench.due_orphans() == (older.key,), "a save takes the place of the one before"
+    applied = bench.report(12.0, save(first, 1, 0, ref=newer))
+    assert (applied.stale, bench.due_orphans()) == ((), (older.key,))
+    second = again(bench, 13.0, first)
+    assert second.saved == Saved(0, b"", newer)
+    late = Ref(f"echo/{first.job}/1/save-2", 70_000, "late")
+    applied = bench.report(130.0, save(first, 2, 0, ref=late))
+    assert applied.stale == (bench.key(first),)
+    assert set(bench.due_orphans()) == {older.key, late.key}
+
+
+def test_a_save_that_covers_a_chunk_which_never_came_is_ignored(bench: Bench) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, chunk(claimed, 0), save(claimed, 0, 2))
+    assert again(bench, 12.0, claimed).saved is None
+
+
+def test_objects_of_kept_chunks_live_and_those_of_others_go(bench: Bench) -> None:
+    first = bench.running(10.0)
+    kept = Ref(f"echo/{first.job}/1/chunk-0.json", 3_000_000, "kept")
+    void = Ref(f"echo/{first.job}/1/chunk-1.json", 3_000_000, "void")
+    bench.report(11.0, chunk(first, 0, ref=kept), save(first, 0, 1), chunk(first, 1, ref=void))
+    second = again(bench, 12.0, first)
+    assert bench.due_orphans() == (void.key,)
+    (changed,) = bench.report(130.0, bench.done(second)).changed
+    assert changed.losers == (), "the first attempt's prefix has a chunk that is read on"
+    assert [one.ref for one in store.chunks(bench.store.writer, first.job, START, 9)] == [kept]
+    bench.expire(1e6)
+    assert kept.key in bench.due_orphans()
+
+
+def test_another_version_begins_anew_and_says_why(bench: Bench) -> None:
+    def given(worker: str, version: int, *devices: str) -> None:
+        made = {worker: ("n1", AssignedWorker("echo", version, 1, devices))}
+        bench.do(lambda conn: store.give_workers(conn, made))
+
+    given("w1", 3, "GPU-1")
+    given("w2", 4, "GPU-1")
+    first = bench.running(10.0)
+    ref = stored(first, 0)
+    bench.report(11.0, chunk(first, 0), save(first, 0, 1, ref=ref), bench.lost(first))
+    (second,) = bench.claim(100.0, bench.slot(worker="w2"))
+    assert second.saved is None
+    assert ref.key in bench.due_orphans()
+    view = bench.view(101.0, first.job)
+    assert view is not None
+    assert view.reason == (
+        "the job begins anew: its save was made by version 3 on GPU-1, and worker w2 is version 4 on GPU-1"
+    )
+    assert (view.stream, read(bench, first.job)) == (2, [])
+    bench.report(110.0, chunk(second, 0), bench.done(second))
+    assert read(bench, first.job, (1, 0)) == [(2, 0, "0 of 2")]
+
+
+def test_a_callers_retry_begins_anew(bench: Bench) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, chunk(claimed, 0), save(claimed, 0, 1), bench.done(claimed, end="failed", error="no"))
+    bench.retry(12.0, claimed.job)
+    (second,) = bench.claim(13.0, bench.slot())
+    assert (second.saved, read(bench, claimed.job)) == (None, [])
+    bench.report(14.0, chunk(second, 0))
+    assert read(bench, claimed.job) == [(2, 0, "0 of 2")]
+
+
+def test_only_the_node_that_holds_the_attempt_may_save_and_read_the_save(bench: Bench) -> None:
+    bench.node("n2", 0.0)
+    claimed = bench.running(10.0)
+    applied = bench.report(11.0, save(claimed, 0, 0, b"of a stranger"), node="n2")
+    assert applied.stale == (bench.key(claimed),)
+    ref = stored(claimed, 0)
+    bench.report(12.0, save(claimed, 0, 0, ref=ref))
+    second = again(bench, 13.0, claimed)
+    right = store.upload_right(bench.store.writer, "n1", second.job, second.attempt)
+    assert right is not None
+    assert right.save_key == ref.key
+    assert store.upload_right(bench.store.writer, "n2", second.job, second.attempt) is None
