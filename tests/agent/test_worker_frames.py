@@ -44,6 +44,7 @@ RIGHT: dict[str, Any] = {
     "ahead": 8,
     "stages_ms": {"import": 40},
     "n": 1,
+    "upto": 1,
     "error": "no such voice",
     "reason": "worn out",
     "lost": True,
