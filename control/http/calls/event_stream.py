@@ -42,10 +42,8 @@ _KEEPALIVE = b": still here\n\n"
 CLOSE_S = 1.0
 
 
-def parse_event_id(text: str | None) -> tuple[int, int] | None:
+def parse_event_id(text: str) -> tuple[int, int]:
     """Returns the attempt and chunk of an event's id: `2-14` as (2, 14). Raises BadRequest."""
-    if not text:
-        return None
     found = _EVENT_ID.fullmatch(text)
     if found is None:
         raise BadRequest(f"Last-Event-ID must be the id of an event, attempt-number; got {abbreviated(text)}")

@@ -149,7 +149,7 @@ async def stream(call: Call, wait: StreamWait = None, last: LastEvent = None) ->
     text/event-stream` the answer is a stream of events chunk, progress, reset and end; `Last-Event-ID` takes
     it up where it broke off."""
     await call.read(IGNORED_BODY_BYTES)  # so that the next message is the caller's leaving
-    after = parse_event_id(last)
+    after = parse_event_id(last) if last else None
     queries, settings = call.plane.queries, call.settings
     if call.accepts_events():
         # An unknown job is a 404, not a stream. Its output is not looked at: it may be large, and far away.
@@ -190,7 +190,7 @@ async def logs(call: Call, follow: Follow = False, last: LastEvent = None) -> Re
     each attempt, once it has ended. With `follow=true`, or with `Accept: text/event-stream`, the answer is a
     stream of events log, skipped, reset and end: what is still kept first, then lines as they are printed;
     `Last-Event-ID` takes it up where it broke off."""
-    after = parse_event_id(last)
+    after = parse_event_id(last) if last else None
     queries = call.plane.queries
     if not follow and not call.accepts_events():
         return call.answer(records.logs(call.job, await queries.logs(call.endpoint, call.job)))

@@ -197,7 +197,8 @@ async def get_worker_logs(
 
     if not may(by):
         raise Unauthorized(f"this key may not look at endpoint {endpoint.id}, nor at what its workers print")
-    after, lines = parse_event_id(last), await plane.worker_logs.last(endpoint, workerId)
+    after = parse_event_id(last) if last else None
+    lines = await plane.worker_logs.last(endpoint, workerId)
     if not follow and "text/event-stream" not in request.headers.get("accept", ""):
         return records.worker_log(workerId, lines)
     events = plane.worker_logs.follow(endpoint, workerId, after)

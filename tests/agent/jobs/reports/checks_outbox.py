@@ -272,7 +272,11 @@ def walk(m: Any, draw: Any, steps: int = 50) -> None:  # noqa: C901  # a script 
 RANDOM = [lambda m: by_random_walks(m, 40)]
 
 MUTANTS = [
-    ("given back in memory only", "Outcome | Chunk | Save | Usage | Refused)", "Outcome | Chunk | Save | Usage)"),
+    (
+        "given back in memory only",
+        "Outcome | Chunk | Save | Usage | Refused)",
+        "Outcome | Chunk | Save | Usage)",
+    ),
     (
         "sent and forgotten",
         "box.items, box.size, sent,",
@@ -294,7 +298,11 @@ MUTANTS = [
     ),
     ("the last progress is lost", "if pending.key == key and pending.value is not None:", "if False:"),
     ("the disk never empties", "return earliest if is_stale(box) else None", "return None"),
-    ("everything on disk", "return isinstance(body, Outcome | Chunk | Save | Usage | Refused)", "return True"),
+    (
+        "everything on disk",
+        "return isinstance(body, Outcome | Chunk | Save | Usage | Refused)",
+        "return True",
+    ),
     (
         "usage dies with the agent",
         "isinstance(body, Outcome | Chunk | Save | Usage | Refused)",

@@ -330,8 +330,6 @@ async def test_an_event_id_that_is_none_is_a_400(
 
 
 def test_event_ids() -> None:
-    assert parse_event_id(None) is None
-    assert parse_event_id("") is None
     with pytest.raises(BadRequest):
         parse_event_id("nothing")
 
