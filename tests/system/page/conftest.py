@@ -39,7 +39,7 @@ ENDPOINTS = (
 )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     made = Stack(tmp_path_factory.mktemp("stack"), *ENDPOINTS, hosted=("text-to-image", "talking-video"))
     made.pipelines = MODELS
@@ -77,13 +77,13 @@ def page_process(stack: Stack, folder: Path) -> Iterator[dict[str, str]]:
         assert process.wait(60) == 0, (folder / "page.log").read_text()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def facts(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     with page_process(stack, tmp_path_factory.mktemp("page")) as found:
         yield found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-dev-shm-usage", f"--host-resolver-rules={LOOPBACK_ONLY}"]
@@ -100,7 +100,7 @@ def visitor(browser: Browser, facts: dict[str, str], pictures: Path) -> Iterator
     context.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder for pictures of pages."""
     named = os.environ.get("STOKER_PAGE_PICTURES")
