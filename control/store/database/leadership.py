@@ -103,10 +103,11 @@ async def look(raw: psycopg.AsyncConnection[Any]) -> Lead:
     return read(row[0] if row else None)
 
 
-async def end_sessions(raw: psycopg.AsyncConnection[Any], lead: Lead) -> None:
-    """Ends the writing session of the control that has this term. One of an earlier version has none, and is
-    left alone: it does not count."""
-    await raw.execute(_END, (WRITER >> 32, WRITER & 0xFFFFFFFF, _TERMS, lead.term))
+async def end_session(raw: psycopg.AsyncConnection[Any], lead: Lead) -> bool:
+    """Ends the writing session of the control that has this term. Returns whether there was one: a control of
+    an earlier version does not count, holds no term, and is left alone."""
+    ended = await raw.execute(_END, (WRITER >> 32, WRITER & 0xFFFFFFFF, _TERMS, lead.term))
+    return bool(ended.rowcount)
 
 
 async def count(conninfo: str, term: int, lose: Callable[[], None]) -> None:
@@ -123,6 +124,6 @@ async def count(conninfo: str, term: int, lose: Callable[[], None]) -> None:
                     await asyncio.sleep(BEAT_S)
                 lose()
                 return
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             log.debug("the lead is not counted: %s", error)  # the store itself says that the server is away
         await asyncio.sleep(RETRY_S)

@@ -66,12 +66,11 @@ async def _wait_or_take_over(raw: psycopg.AsyncConnection[Any], name: str) -> No
     watch, clock = leadership.Watch(), asyncio.get_running_loop().time
     while not await _was_freed(raw):
         lead = await leadership.look(raw)
-        if watch.stands_still(lead, clock()):
+        if watch.stands_still(lead, clock()) and await leadership.end_session(raw, lead):
             log.warning(
                 "the control that works on the database %s has stood still for %.0f s; taking over",
                 *(name, leadership.STILL_S),
             )
-            await leadership.end_sessions(raw, lead)
 
 
 async def _is_free(raw: psycopg.AsyncConnection[Any]) -> bool:

@@ -96,6 +96,30 @@ async def test_a_control_that_stands_still_is_replaced_and_writes_nothing_more(
     assert "another control has taken over the database test_" in bench.store.database.lost()
 
 
+async def test_a_control_of_an_earlier_version_does_not_count_and_is_left_alone(
+    bench: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A control of this version had the database before, so there is a term, which nobody holds now."""
+    monkeypatch.setattr(leadership, "STILL_S", 0.0)
+    monkeypatch.setattr(writer_lock, "_ROUND", "SET lock_timeout = '1ms'")
+    old = bench.store.writer.raw
+    old.execute("SELECT pg_advisory_unlock(%s::int4, %s::int4)", (leadership._TERMS, term_of(bench.store)))
+    looks = asyncio.Event()
+    real = leadership.end_session
+
+    async def end_session(*lead: Any) -> bool:
+        looks.set()
+        return await real(*lead)
+
+    monkeypatch.setattr(leadership, "end_session", end_session)
+    waiting = asyncio.create_task(wait_until_free(url_of(bench, postgres)))
+    await looks.wait()
+    old.execute("SELECT 1")
+    assert "taking over" not in caplog.text
+    bench.store.close()
+    assert await waiting
+
+
 async def test_the_count_of_a_control_that_was_replaced_ends_its_lead(
     bench: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
