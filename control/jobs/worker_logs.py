@@ -22,7 +22,7 @@ from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import log_of_worker
 
 LINES_MOST = 100
-"""How many of a worker's last lines are answered at once."""
+"""How many of a worker's last lines /v1 answers at once."""
 
 ANSWER_S = 5.0
 """How long a node may take for what it remembers."""
@@ -37,12 +37,12 @@ class WorkerLogs:
         self._cluster, self._live, self._stops = cluster, live, stops
 
     async def last(self, endpoint: Endpoint, worker: str) -> Sequence[LogLine]:
-        """Returns the last lines. Raises NotFound where the endpoint has no such worker now, and Unavailable
-        where its node does not answer."""
+        """Returns the lines that its node remembers. Raises NotFound where the endpoint has no such worker,
+        and Unavailable where its node does not answer."""
         return await self._last("worker", worker, self._placed(endpoint, worker).node)
 
     async def last_of_pod(self, pod: str, node: str) -> Sequence[LogLine]:
-        """Returns the last lines of a pod's container. Raises Unavailable."""
+        """Returns the lines of a pod's container that its node remembers. Raises Unavailable."""
         return await self._last("pod", pod, node)
 
     async def _last(self, what: str, name: str, node: str) -> Sequence[LogLine]:
@@ -58,7 +58,7 @@ class WorkerLogs:
                     f"node {node} did not send the log of {what} {name} within {ANSWER_S:.0f} s: it"
                     " does not answer, or its agent is of an earlier version and must be updated"
                 ) from None
-            return ring.after(-1)[-LINES_MOST:]
+            return ring.after(-1)
 
     def follow(
         self, endpoint: Endpoint, worker: str, after: tuple[int, int] | None

@@ -125,10 +125,11 @@ class ManagedEndpoints:
         changes: Mapping[str, Any],
         by: Caller = NOBODY,
         *,
-        own: Mapping[str, Any] | None = None,
+        own: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     ) -> Endpoint:
         """Makes a new version, unless only fields in `blueprint.UNVERSIONED` change. With `own` it has a
-        template of its own of these fields from now on."""
+        template of its own from now on, with the fields that `own` makes of those that it has in this very
+        moment."""
         if own is None and self.get(account, endpoint).hosted:
             return await self._change_hosted(account, endpoint, changes, by)
         self._check(account, changes)
@@ -138,9 +139,9 @@ class ManagedEndpoints:
             before = await self._template(account, requested["templateId"])
             new = None
             if own is not None and own_templates.of_endpoint(old) == before.id:
-                new = own_templates.changed(before, own)
+                new = own_templates.changed(before, own(before.fields))
             elif own is not None:
-                new = self._own_template(account, requested["name"], own)
+                new = self._own_template(account, requested["name"], own(before.fields))
                 requested = {**requested, "templateId": new.id, own_templates.OWN: new.id}
             anew = {
                 name

@@ -1,4 +1,4 @@
-"""Keys, secrets, volumes, pods, templates, registries and the audit log, each as a table with its actions."""
+"""Keys, secrets, volumes, pods, templates and the audit log, each as a table with its actions."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from stoker.agent.host.logs.tail import LINE_MAX, WATCHED, Line
+from stoker.agent.host.logs.tail import LINE_MAX, WATCHED, Line, last_writing
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class Printed(NamedTuple):
 
 def parse(output: bytes, after_ns: int) -> list[Printed]:
     """Returns the lines of an engine's output with timestamps that came after a time. What has no time is
-    left out."""
+    left out; of a line that was overwritten, the last version counts."""
     found = []
-    for line in output.decode(errors="replace").splitlines():
-        stamp, _, text = line.partition(" ")
-        at_ns = _nanoseconds(stamp)
+    for line in output.split(b"\n"):
+        stamp, _, text = line.partition(b" ")
+        at_ns = _nanoseconds(stamp.decode(errors="replace"))
         if at_ns is not None and at_ns > after_ns:
-            found.append(Printed(at_ns, text[:LINE_MAX]))
+            found.append(Printed(at_ns, last_writing(text)[:LINE_MAX].decode(errors="replace")))
     return found
 
 

@@ -52,14 +52,14 @@ class LogTail:
         self._read_ms = int(self._wall() * 1000)
         *whole, rest = data.split(b"\n")
         if not whole:
-            self.open = _last_writing(self.open + rest)[:LINE_MAX]
+            self.open = last_writing(self.open + rest)[:LINE_MAX]
             return
         whole[0] = self.open + whole[0]
-        self.open = _last_writing(rest)[:LINE_MAX]
+        self.open = last_writing(rest)[:LINE_MAX]
         kept = whole[-WATCHED if self._watchers else -KEPT :]
         self.count += len(whole) - len(kept)
         for line in kept:
-            self._keep(_last_writing(line)[:LINE_MAX])
+            self._keep(last_writing(line)[:LINE_MAX])
         for on_lines in tuple(self._watchers):
             on_lines()
 
@@ -179,7 +179,7 @@ class LogPipe:
             self._fd = -1
 
 
-def _last_writing(line: bytes) -> bytes:
+def last_writing(line: bytes) -> bytes:
     """Returns what a terminal shows of the line. A carriage return at its end overwrites nothing yet."""
     end = len(line.rstrip(b"\r"))
     return line[line.rfind(b"\r", 0, end) + 1 :]

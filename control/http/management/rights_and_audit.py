@@ -1,7 +1,7 @@
 """The outermost layer of both management APIs: checks the key and its rights, and writes the audit log.
 
     documentation? ─yes─> inside    key? ─no─> 401    begins a line, if it changes or tells a secret
-    allowed? ─no─> 401              inside ──> ends the line ──> answer
+    allowed? ─no─> 401, v2 403      inside ──> ends the line ──> answer
 
 An answer is sent when its line is complete. If the end of the line cannot be stored, the begun line stays,
 and the rest is logged.

@@ -33,6 +33,7 @@ from stoker.control.http.management.operations.shapes import (
 )
 from stoker.control.jobs import records
 from stoker.control.jobs.records import Record
+from stoker.control.jobs.worker_logs import LINES_MOST
 from stoker.control.metrics.recent import Quantiles, Recent
 from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.access import Caller
@@ -198,7 +199,7 @@ async def get_worker_logs(
     if not may(by):
         raise Unauthorized(f"this key may not look at endpoint {endpoint.id}, nor at what its workers print")
     after = parse_event_id(last) if last else None
-    lines = await plane.worker_logs.last(endpoint, workerId)
+    lines = (await plane.worker_logs.last(endpoint, workerId))[-LINES_MOST:]
     if not follow and "text/event-stream" not in request.headers.get("accept", ""):
         return records.worker_log(workerId, lines)
     events = plane.worker_logs.follow(endpoint, workerId, after)

@@ -139,4 +139,4 @@ def _endpoint_of_name(request: Request) -> str:
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:
-    return problems.refused(ControlError(str(error)))
+    return problems.failed(error)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 from starlette.responses import Response
 
 from stoker.control.errors import BadRequest, Conflict, Forbidden
@@ -49,19 +49,21 @@ router = APIRouter(prefix="/pods", tags=["pods"])
 _PodEnv = Annotated[Env, Field(max_length=ENV_MOST)]
 _ACCEPTED = "Accepted: it decides nothing here."
 Count = Annotated[int, Field(ge=1, le=INT)]
-Vcpus = Annotated[int, Field(ge=2, le=1024, description="A power of two.")]
+
+
+def _power_of_two(count: int) -> int:
+    if count & (count - 1):
+        raise ValueError(f"vcpuCount must be a power of two; got {count}")
+    return count
+
+
+Vcpus = Annotated[int, Field(ge=2, le=512, description="A power of two."), AfterValidator(_power_of_two)]
 Flavor = Literal["cpu3c", "cpu3g", "cpu3m", "cpu5c", "cpu5g", "cpu5m"]
 
 
 class Cpu(Body):
     id: Flavor
     vcpuCount: Vcpus
-
-    @model_validator(mode="after")
-    def _of_a_power(self) -> Cpu:
-        if self.vcpuCount & (self.vcpuCount - 1):
-            raise ValueError(f"cpu.vcpuCount must be a power of two; got {self.vcpuCount}")
-        return self
 
 
 class CudaBounds(Body):

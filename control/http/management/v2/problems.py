@@ -28,10 +28,14 @@ def problem(status: int, errors: Sequence[str], headers: Mapping[str, str] | Non
     return Response(orjson.dumps(body), status, dict(headers or {}), media_type="application/problem+json")
 
 
+def failed(error: Exception) -> Response:
+    """Logs an error that nobody expected, and answers with the name of that entry of the log."""
+    return problem(500, [orjson.loads(unexpected(error).body)["detail"]])
+
+
 def refused(error: ControlError) -> Response:
     if error.status >= 500 and not isinstance(error, Unavailable | NotServed):
-        answer = orjson.loads(unexpected(error).body)
-        return problem(500, [answer["detail"]])
+        return failed(error)
     headers = {}
     if isinstance(error, Unavailable | TooMany):
         headers["retry-after"] = str(error.retry_after)

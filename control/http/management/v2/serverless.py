@@ -29,6 +29,7 @@ from stoker.control.http.management.v2.endpoint_records import (
     rollout,
     worker_record,
 )
+from stoker.control.http.management.v2.gpu_pools import pools_of
 from stoker.control.http.management.v2.shapes import (
     CHANGES,
     CREATES,
@@ -72,7 +73,12 @@ async def create_endpoint(request: Request, by: By, managed: Managed, body: Endp
     more = {name: fields.pop(name) for name in ("priorityFlashboot", "queueDelay") if name in fields}
     fields |= {"computeType": "CPU" if body.cpu else "GPU", "templateId": ""}
     requested = EndpointCreateInput.model_validate(fields).model_dump(exclude_none=True) | more
-    own = await _own(managed, by.account, given, None)
+    if given.get("templateId"):
+        own = await _copied(managed, by.account, given)
+    elif given.get("image"):
+        own = new_template({name: given[name] for name in ("name", *_CONTAINER) if name in given})
+    else:
+        raise BadRequest("image is required and missing: name an image, or a templateId that has one")
     made = await managed.endpoints.create(by.account, requested, by, own=own)
     return await _read(request, managed, made)
 
@@ -92,8 +98,10 @@ async def update_endpoint(
     check_together(given, old.type, body.scaling.type if body.scaling else old.scaler_type)
     _check_compute(given, on_cpus=managed.endpoints.on_cpus(old))
     changes = endpoint_fields(given, managed.catalog.gpu_types())
-    if set(changes.get("gpuTypeIds", ())) == set(old.run.needs.gpu_types):
-        changes.pop("gpuTypeIds", None)  # the order that /v1 gave stays
+    gpu, types = given.get("gpu") or {}, old.run.needs.gpu_types
+    same_order = gpu.get("pools") == pools_of(types)[0]
+    if same_order and set(changes["gpuTypeIds"]) == set(types):
+        del changes["gpuTypeIds"]  # the order that /v1 gave within a pool stays
     if changes.get("networkVolumeIds") == ([old.run.volume] if old.run.volume else []):
         del changes["networkVolumeIds"]  # it may be in the other field of the two
     if "instanceIds" in changes:
@@ -101,9 +109,12 @@ async def update_endpoint(
     if "scalerType" in changes and "queueDelay" in old.requested:
         changes.setdefault("queueDelay", None)
     own = None
-    if given.get("templateId") or any(name in given for name in _CONTAINER):
-        known = await managed.templates.of(old)
-        own = {} if known is None else await _own(managed, by.account, given, known)
+    if given.get("templateId"):
+        copied = await _copied(managed, by.account, given)
+        own = lambda _: copied  # noqa: E731
+    elif any(name in given for name in _CONTAINER):
+        fields = container_fields(given)
+        own = lambda before: {**before, **fields, "isPublic": False}  # noqa: E731
     return await _read(
         request, managed, await managed.endpoints.update(by.account, old.id, changes, by, own=own)
     )
@@ -143,22 +154,12 @@ def _workers(managed: ManagedResources, endpoint: Endpoint) -> list[WorkerRecord
     return found
 
 
-async def _own(
-    managed: ManagedResources, account: str, given: Mapping[str, Any], before: Template | None
-) -> dict[str, Any]:
-    """Returns the fields of the endpoint's own template: those of the template that the body names, or else
-    those that it has, and over them those of the body."""
-    fields = container_fields(given)
-    if template := given.get("templateId"):
-        of = await template_fields(managed, account, template, serverless=True)
-        fields["env"] = {**of["env"], **given.get("env", {})}
-    elif before is not None:
-        of = before.fields
-    elif given.get("image") and "name" in given:
-        return new_template({name: given[name] for name in ("name", *_CONTAINER) if name in given})
-    else:
-        raise BadRequest("image is required and missing: name an image, or a templateId that has one")
-    return {**of, **fields, "isPublic": False}
+async def _copied(managed: ManagedResources, account: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of an endpoint's own template: those of the template that the body names, and over
+    them those of the body."""
+    of = await template_fields(managed, account, given["templateId"], serverless=True)
+    env = {**of["env"], **given.get("env", {})}
+    return {**of, **container_fields(given), "env": env, "isPublic": False}
 
 
 def _check_compute(given: Mapping[str, Any], *, on_cpus: bool) -> None:

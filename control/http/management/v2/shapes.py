@@ -20,7 +20,7 @@ from stoker.control.http.management.v2.paging import MOST, page
 T = TypeVar("T")
 
 Name = Annotated[str, Field(min_length=1, max_length=191)]
-Text = Annotated[str, Field(max_length=255)]
+Text = Annotated[str, Field(max_length=191)]
 Image = Annotated[
     str,
     Field(
@@ -110,7 +110,6 @@ _REFUSALS = {
     404: "There is nothing under this id.",
     409: "The resource's state does not allow this.",
     422: "The body has an unknown, missing or wrong field, or names what is of another kind.",
-    501: "The field has this operation; it is not served here, and nothing was changed.",
     503: "The store is full or down: nothing was changed; try again.",
 }
 

@@ -40,6 +40,11 @@ def test_both_engines_times_are_read() -> None:
     ]
 
 
+def test_of_a_line_that_was_overwritten_the_last_version_counts() -> None:
+    output = "2025-11-28T01:14:34Z 10%\r20%\r30%\n2025-11-28T01:14:35Z a\x0bb\u2028c\n".encode()
+    assert [one.text for one in parse(output, 0)] == ["30%", "a\x0bb\u2028c"]
+
+
 class Engine:
     """An engine whose container has printed `output`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -172,6 +173,23 @@ async def test_an_endpoint_on_cpus(api: Managed) -> None:
     assert "runs on CPUs" in why
 
 
+async def test_two_changes_at_once_are_both_made(api: Managed) -> None:
+    made = await make(api, "/serverless", **BODY, env={"A": "1"})
+    changes = ({"image": f"{IMAGE}-b"}, {"env": {"B": "2"}})
+    await asyncio.gather(
+        *(call(api, "PATCH", f"/serverless/{made['id']}", 200, **change) for change in changes)
+    )
+    found = await get(api, f"/serverless/{made['id']}")
+    assert (found["image"], found["env"]) == (f"{IMAGE}-b", {"B": "2"})
+
+
+async def test_the_order_of_pools_may_be_changed(api: Managed) -> None:
+    made = await make(api, "/serverless", **BODY)
+    turned = BODY["gpu"]["pools"][::-1]
+    changed = await call(api, "PATCH", f"/serverless/{made['id']}", 200, gpu={"pools": turned})
+    assert changed["gpu"]["pools"] == turned
+
+
 async def test_all_pools_are_any_gpu(api: Managed) -> None:
     made = await make(api, "/serverless", **BODY)
     every = (await get(api, f"/serverless/{made['id']}"))["gpu"]["pools"]
@@ -213,6 +231,9 @@ LB = {"type": "LOAD_BALANCER"}
         (422, {"scaling": {"type": "QUEUE_DELAY"}}, "queueDelay is required"),
         (422, {"scaling": {"type": "QUEUE_DELAY", "queueDelay": 0.4}}, "queueDelay"),
         (422, {"gpu": {"pools": []}}, "gpu.pools"),
+        (422, {"gpu": None, "cpu": [{"id": "cpu3c", "vcpuCount": 1024}]}, "vcpuCount"),
+        (422, {"gpu": None, "cpu": [{"id": "cpu3c", "vcpuCount": 3}]}, "must be a power of two; got 3"),
+        (422, {"dataCenterIds": ["x" * 192]}, "dataCenterIds"),
         (422, {"workersMax": 3}, "workersMax is not a known field"),
         (
             422,
