@@ -163,12 +163,12 @@ def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
     """Returns the part of this device that a worker with these needs takes."""
     if device.kind != "cpu":
         return needs.share
-    vcpus = number(facts.get("vcpus", ""))
+    vcpus = _number(facts.get("vcpus", ""))
     return 1 / CPU_WORKERS if needs.vcpus is None or not vcpus else needs.vcpus / vcpus
 
 
 def _of_memory(needs: Needs, facts: Mapping[str, str]) -> float:
-    memory = number(facts.get("memory_bytes", ""))
+    memory = _number(facts.get("memory_bytes", ""))
     return 0.0 if needs.memory_bytes is None or not memory else needs.memory_bytes / memory
 
 
@@ -280,8 +280,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(map(str.isdecimal, parts)) else ()
 
 
-def number(text: str) -> float | None:
-    """Returns a node's fact as a positive number; None if it is none, as nodes are not trusted."""
+def _number(text: str) -> float | None:
     try:
         found = float(text)
     except ValueError:
@@ -407,7 +406,7 @@ def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
     if needs.compute == "CPU" and _memory_left(room) + _ROUNDING < _of_memory(needs, room.facts):
         return f"{_memory(room, max(_memory_left(room), 0.0))} of memory"
     left = max((1.0 - room.taken.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
-    vcpus = number(room.facts.get("vcpus", ""))
+    vcpus = _number(room.facts.get("vcpus", ""))
     if needs.compute == "CPU" and needs.vcpus is not None and vcpus:
         return f"{int(max(left, 0.0) * vcpus * 100) / 100:g}" if left * vcpus >= 0.01 else "none"
     if needs.share < 1.0 and needs.gpu_count == 1 and left >= 0.01:

@@ -27,6 +27,12 @@ from stoker.outbound.refused_addresses import forbidden, is_loopback
 from stoker.wire.messages import DeviceSample, DirectGateway, GatewayAddress, HeldWorker, Hello
 
 FACTS_MAX = 256
+_WHOLE = re.compile(r"[0-9]{1,18}")
+NUMBERS = {
+    "vcpus": re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"),
+    **dict.fromkeys(("memory_bytes", "disk_free", "disk_total"), _WHOLE),
+}
+"""Facts that control reads as numbers."""
 CERTIFICATE_MAX = 8 * 1024
 
 
@@ -85,7 +91,7 @@ def checked_hello(hello: Hello) -> Hello:
 
 
 def check_facts(facts: Mapping[str, str]) -> None:
-    """Raises InvalidReport."""
+    """Raises InvalidReport. Facts that are read as numbers are numbers."""
     few("facts", facts, FACTS_MAX)
     for fact, value in facts.items():
         if not NAME.fullmatch(fact):
@@ -94,6 +100,8 @@ def check_facts(facts: Mapping[str, str]) -> None:
             raise InvalidReport(
                 f"facts[{short_repr(fact)}] must be at most {FACT_MAX} characters without NUL"
             )
+        if fact in NUMBERS and not NUMBERS[fact].fullmatch(value):
+            raise InvalidReport(f"facts[{short_repr(fact)}] must be a number; got {short_repr(value)}")
 
 
 def _devices(hello: Hello) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stoker.control.rules.nodes import validation
 from stoker.control.rules.nodes.field_limits import AMOUNT_MAX
-from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, sampled
+from stoker.control.rules.nodes.hello import assigned_workers, check_facts, checked_hello, sampled
 from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorker, InvalidReport, json_flaw
 from stoker.wire import codec
 from stoker.wire.messages import (
@@ -433,3 +433,11 @@ def test_the_examples_hold_for_the_module_itself() -> None:
 @pytest.mark.parametrize(("old", "new"), MUTANTS)
 def test_each_mutant_is_noticed(old: str, new: str) -> None:
     assert _kills(mutant(validation, old, new))
+
+
+@pytest.mark.parametrize("fact", ["vcpus", "memory_bytes", "disk_free", "disk_total"])
+@pytest.mark.parametrize("value", ["x", "nan", "inf", "-3", "", "1e99", "9" * 19])
+def test_facts_that_are_read_as_numbers_are_numbers(fact: str, value: str) -> None:
+    with pytest.raises(InvalidReport, match="must be a number"):
+        check_facts({fact: value})
+    check_facts({fact: "8", "cuda": value})

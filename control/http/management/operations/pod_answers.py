@@ -13,7 +13,6 @@ from stoker.control.http.management.operations.volumes import NetworkVolumeRespo
 from stoker.control.resources import ManagedResources
 from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.resources.pods.pod_views import PodView
-from stoker.control.rules.placement import number
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.types import Endpoint
 from stoker.control.rules.volumes import GB
@@ -192,7 +191,7 @@ def _known(view: PodView) -> dict[str, Any]:
         "machineId": pod.node,
         "gpu": _gpu(pod.gpu_type, body.gpu_count, view.nano_usd),
         "cpuFlavorId": view.cpu_flavor,
-        "vcpuCount": body.vcpus if body.compute == "CPU" else vcpus_of(view.node),
+        "vcpuCount": body.vcpus if body.compute == "CPU" else _vcpus(view.node),
         "memoryInGb": _memory_gb(view.node),
         "lastStartedAt": rfc3339(pod.started_at),
         "costPerHr": _dollars(view.nano_usd),
@@ -242,7 +241,7 @@ def worker_response(managed: ManagedResources, worker: EndpointWorker, endpoint:
         "templateId": endpoint.template,
         "machineId": worker.node,
         "gpu": _gpu(worker.gpus[0] if worker.gpus else "", len(worker.gpus), nano_usd),
-        "vcpuCount": run.needs.vcpus or vcpus_of(node),
+        "vcpuCount": run.needs.vcpus or _vcpus(node),
         "memoryInGb": _memory_gb(node),
         "costPerHr": _dollars(nano_usd),
         "adjustedCostPerHr": _dollars(nano_usd),
@@ -294,7 +293,7 @@ def _machine(view: PodView) -> Machine | None:
     fields: dict[str, Any] = {
         "costPerHr": _dollars(view.nano_usd),
         "currentPricePerGpu": each if pod.gpu_type else None,
-        "cpuCount": vcpus_of(node),
+        "cpuCount": _vcpus(node),
         "cpuTypeId": cpu,
         "dataCenterId": node.facts.get("data_center"),
         "location": node.facts.get("label.location"),
@@ -306,10 +305,10 @@ def _machine(view: PodView) -> Machine | None:
     return Machine(**{name: value for name, value in fields.items() if value is not None})
 
 
-def vcpus_of(node: NodeState | None) -> int | None:
+def _vcpus(node: NodeState | None) -> int | None:
     """Returns the node's CPUs as a whole number, at least 1: a cgroup may give a node one and a half."""
-    vcpus = number(node.facts.get("vcpus", "")) if node else None
-    return None if vcpus is None else max(int(vcpus), 1)
+    vcpus = node.facts.get("vcpus") if node else None
+    return None if vcpus is None else max(int(float(vcpus)), 1)
 
 
 def _memory_gb(node: NodeState | None) -> int | None:

@@ -33,7 +33,7 @@ from stoker.control.resources.blueprint import FLAVOR_GB
 from stoker.control.resources.catalog import CUDA, DATA_CENTER
 from stoker.control.resources.templates import TemplateFilter
 from stoker.control.rules.billing import NANO
-from stoker.control.rules.placement import NodeRoom, number
+from stoker.control.rules.placement import NodeRoom
 from stoker.control.rules.volumes import GB
 
 router = APIRouter(prefix="/catalog", tags=["catalog"])
@@ -238,7 +238,7 @@ def _gpu(managed: ManagedResources, gpu_type: str, query: GpuQuery, rooms: Seque
 
 def _cpu(managed: ManagedResources, flavor: str, query: CpuQuery) -> CpuFlavor:
     rooms = managed.cluster.rooms()
-    vcpus = [int(number(room.facts.get("vcpus", "")) or 0) for room in rooms]
+    vcpus = [int(float(room.facts.get("vcpus", 0))) for room in rooms]
     record = CpuFlavor(
         id=flavor,
         name=flavor,

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from stoker.control.http.management.operations.pod_answers import vcpus_of
 from stoker.control.http.management.v2.container import container_record, mounts_record
 from stoker.control.http.management.v2.shapes import Pagination, Record
 from stoker.control.resources.pods.pod_views import PodView
@@ -179,6 +178,7 @@ def _device(found: PodView) -> dict[str, Any]:
         return {"cpu": PodCpu(id=found.cpu_flavor or None, vcpuCount=body.vcpus)}
     here = found.node.devices if found.node else ()
     memory = next((one.memory_total for one in here if one.uuid in pod.devices), None)
+    vcpus = found.node.facts.get("vcpus") if found.node else None
     gpu = PodGpu(
         id=pod.gpu_type or next(iter(body.gpu_types), None),
         count=body.gpu_count,
@@ -187,7 +187,7 @@ def _device(found: PodView) -> dict[str, Any]:
         minRamPerGpu=body.asked.get("minRAMPerGPU"),
         minVcpuCountPerGpu=body.asked.get("minVCPUPerGPU"),
         memory=None if memory is None else memory // GB,
-        vcpuCount=vcpus_of(found.node),
+        vcpuCount=None if vcpus is None else max(int(float(vcpus)), 1),
     )
     return {"gpu": gpu}
 

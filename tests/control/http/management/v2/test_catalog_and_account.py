@@ -156,14 +156,3 @@ def test_a_bucket_ends_where_the_next_begins(hour: int, size: str) -> None:
     assert begin <= hour < end
     assert bucket_start(end, size) == end  # type: ignore[arg-type]
     assert bucket_start(end - 1, size) == begin  # type: ignore[arg-type]
-
-
-@once
-async def test_a_wrong_fact_of_a_node_breaks_no_answer() -> None:
-    for wrong in ("x", "nan", "inf", "-3", ""):
-        async with joined("node-1", facts=FACTS | {"vcpus": wrong}) as (api, _, _):
-            found = await get(api, f"/catalog/cpus/cpu3c?{ASKED}&vcpuCount=2")
-            assert found["vcpu"] == {"min": 2, "max": 2}
-            pod = await make(api, "/pods", name="box", image=IMAGE, gpu={"id": RTX})
-            assert (await get(api, f"/pods/{pod['id']}"))["id"] == pod["id"]
-            assert (await api.http.get(f"/pods/{pod['id']}")).status_code == 200
