@@ -178,8 +178,11 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         if store is None:
             return
         stack.callback(store.close)
+        # Until its last commit: a control that does not count loses the lead to a standby.
+        counting = asyncio.create_task(store.database.keep_lead(), name="lead of the database")
+        stack.push_async_callback(_end, counting)
         if options.standby:  # it may have waited for weeks
-            declares = declared(options, variables)
+            declares = await asyncio.to_thread(declared, options, variables)
         renewals.append(renewal(options, declares))
         await _lead(stack, store, folder, declares, options, variables, stop, renewals[0])
 
@@ -385,17 +388,17 @@ async def _running(running: Coroutine[Any, Any, None], name: str, stop: asyncio.
 
 
 async def _watched(store: Store, plane: Plane) -> None:
-    """Measures the loop's lag, keeps the lead of the database and watches it: raises StoreError."""
-    beside = [
-        asyncio.create_task(plane.events.watch_lag(), name="lag of the loop"),
-        asyncio.create_task(store.database.keep_lead(), name="lead of the database"),
-    ]
+    """Measures the loop's lag, and watches the database: raises StoreError."""
+    lag = asyncio.create_task(plane.events.watch_lag(), name="lag of the loop")
     try:
         await _watch_database(store)
     finally:
-        for task in beside:
-            task.cancel()
-        await asyncio.wait(beside)
+        await _end(lag)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def _watch_database(store: Store) -> None:

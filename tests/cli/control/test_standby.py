@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cli import data_folder
-from stoker.cli.control import standby
+from stoker.cli.control import process, standby
 from stoker.cli.control.database import check_chosen
 from stoker.cli.control.standby import before_stop, listening, take_lead
 from stoker.cli.data_folder import DataFolder, locked
@@ -148,3 +148,30 @@ def test_a_standby_is_refused_beside_a_store_of_a_later_version(folder: DataFold
     store.close()
     with pytest.raises(StoreError, match=r"has schema version 99, and this Stoker works with version \d+"):
         check_chosen(folder, None, {})
+
+
+async def test_a_control_counts_its_lead_from_the_opening_of_the_store_to_its_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start and its end may take long: an object store that does not answer takes a minute."""
+    order: list[str] = []
+
+    async def keep_lead(_: object) -> None:
+        order.append("counts")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            order.append("counts no more")
+
+    async def lead(stack: AsyncExitStack, *_: object) -> None:
+        await asyncio.sleep(0)
+        order.append("starts")
+        stack.callback(order.append, "last commit")
+
+    real = Store.close
+    monkeypatch.setattr("stoker.control.store.database.sqlite.SqliteFile.keep_lead", keep_lead)
+    monkeypatch.setattr(process, "_lead", lead)
+    monkeypatch.setattr(Store, "close", lambda opened: (order.append("closed"), real(opened)))
+    options = process.ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0)
+    await process.run_control(options, {})
+    assert order == ["counts", "starts", "last commit", "counts no more", "closed"]
