@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from stoker import __version__
 from stoker.cli import extras
 from stoker.cli.doctor import probes
-from stoker.cli.doctor.facts import Certificate, Configuration, Facts, Objects
+from stoker.cli.doctor.facts import Certificate, Configuration, Door, Engine, Facts, Gpus, Objects, Service
 from stoker.outbound.run_in_thread import run_in_thread
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ async def gather_facts(asked: Asked) -> Facts:
     found, objects, services, doors = await asyncio.gather(
         _host(asked, agent=agent),
         _objects(config),
-        _all(asked.urls, lambda url: probes.service(url, key, ca)),
-        _all(asked.doors, lambda address: probes.door(address, asked.ca)),
+        _all(asked.urls, lambda url: probes.service(url, key, ca), Service),
+        _all(asked.doors, lambda address: probes.door(address, asked.ca), Door),
     )
     return replace(
         found,
@@ -69,18 +69,26 @@ async def _host(asked: Asked, *, agent: bool) -> Facts:
     if not agent:
         return found
     gpus, engine = await asyncio.gather(
-        _probe(probes.gpus), _probe(lambda: probes.engine(os.environ, os.getuid()))
+        _probe(probes.gpus, lambda why: Gpus(trouble=why)),
+        _probe(lambda: probes.engine(os.environ, os.getuid()), lambda why: Engine(trouble=why)),
     )
     return replace(found, gpus=gpus, engine=engine, cgroup=probes.cgroup())
 
 
-async def _probe(work: Callable[[], T]) -> T:
-    async with asyncio.timeout(PATIENCE_S):
-        return await run_in_thread("a probe", work)
+async def _probe(work: Callable[[], T], late: Callable[[str], T]) -> T:
+    """Returns what a probe finds, or what `late` makes of the sentence that it found nothing in time."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await run_in_thread("a probe", work)
+    except TimeoutError:
+        return late(f"it did not answer within {PATIENCE_S:.0f} s")
 
 
-async def _all(addresses: Sequence[str], ask: Callable[[str], T]) -> tuple[T, ...]:
-    return tuple(await asyncio.gather(*(_probe(partial(ask, one)) for one in addresses)))
+async def _all(
+    addresses: Sequence[str], ask: Callable[[str], T], late: Callable[[str, str], T]
+) -> tuple[T, ...]:
+    probing = (_probe(partial(ask, one), partial(late, one)) for one in addresses)
+    return tuple(await asyncio.gather(*probing))
 
 
 def _configuration(asked: Asked) -> tuple[Configuration | None, Config | None]:
@@ -99,7 +107,7 @@ def _key(asked: Asked) -> str | None:
     from stoker.cli.access import find_key
     from stoker.cli.errors import CliError
 
-    with suppress(CliError):
+    with suppress(CliError, OSError):  # others may not read the data folder
         return find_key(asked.data_dir)
     return None
 
@@ -121,6 +129,12 @@ async def _objects(config: Config | None) -> Objects | None:
     if config is None:
         return None
     from stoker.cli.control.s3_settings import from_config, from_environment
+    from stoker.cli.errors import CliError
 
-    store = from_config(config) or from_environment(os.environ)
-    return None if store is None else await _probe(lambda: probes.objects(store))
+    try:
+        store = from_config(config) or from_environment(os.environ)
+    except CliError as error:
+        return Objects("STOKER_S3_*", str(error))
+    if store is None:
+        return None
+    return await _probe(lambda: probes.objects(store), partial(Objects, store.endpoint_url))

@@ -45,11 +45,11 @@ def doctor(
     from stoker.cli.doctor.checkup import Asked, gather_facts
     from stoker.cli.doctor.findings import failed, findings
     from stoker.cli.tables import show
-    from stoker.client import dotenv
+    from stoker.client import dotenv, pasted
 
     doors = tuple(filter(None, (control or "").split(",")))
     named = url or dotenv.lookup("STOKER_URL", {}, Path.cwd())
-    urls = (named,) if named else () if doors else (URL,)
+    urls = pasted.addresses("the service's address", named) if named else () if doors else (URL,)
     asked = Asked(urls, doors, data_dir.absolute(), config_file(config), tls_ca, tls_cert, tls_key)
     found = findings(asyncio.run(gather_facts(asked)))
     records = [

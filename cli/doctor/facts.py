@@ -88,7 +88,7 @@ class Objects:
 @dataclass(frozen=True, slots=True)
 class Service:
     """Control over HTTP. `checks` and `warnings` are those of its `/ready`. `version` is empty where no key
-    of ours may read it, `ahead_s` is how far its clock is before ours."""
+    of ours may read it, `ahead_s` is how far its clock is before ours. `refused`: nothing listens there."""
 
     address: str
     trouble: str = ""
@@ -96,14 +96,17 @@ class Service:
     warnings: tuple[str, ...] = ()
     version: str = ""
     ahead_s: float | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """An address of control's gRPC server, as an agent of this host reaches it."""
+    """An address of control's gRPC server, as an agent of this host reaches it. `refused`: nothing listens
+    there."""
 
     address: str
     trouble: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

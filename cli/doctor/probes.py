@@ -162,11 +162,19 @@ def service(address: str, key: str | None, ca: str | None) -> Service:
             body = answer.json()
             version = _version_of_control(http, key) if key else ""
             checks = {str(name): str(said) for name, said in body["checks"].items()}
-            return Service(address, "", checks, tuple(body.get("warnings", ())), version, ahead_s)
+            warnings = tuple(body.get("warnings", ()))
+            return Service(address, "", checks, warnings, version, ahead_s)
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        return Service(address, str(error) or type(error).__name__)
+        return Service(address, str(error) or type(error).__name__, refused=_is_refusal(error))
     except (ValueError, KeyError, TypeError, AttributeError):
         return Service(address, "what answers there has no /ready of a control")
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Returns whether nothing listens at the address: the operating system's error may be the cause's."""
+    while error is not None and not isinstance(error, ConnectionRefusedError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _version_of_control(http: httpx2.Client, key: str) -> str:
@@ -200,7 +208,7 @@ def door(
     except ssl.SSLCertVerificationError as error:
         return Door(address, f"its certificate is not accepted: {error.verify_message}")
     except OSError as error:
-        return Door(address, error.strerror or str(error))
+        return Door(address, error.strerror or str(error), _is_refusal(error))
     except ValueError:
         return Door(address, "an address reads HOST:PORT")
     return Door(address)

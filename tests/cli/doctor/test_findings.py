@@ -183,3 +183,15 @@ def test_every_failure_says_what_to_do(facts: Facts) -> None:
 def test_the_limits_are_those_of_ready() -> None:
     assert (checkup.CONTROL_FREE, checkup.AGENT_FREE) == (FREE_LEAST, AGENT_FREE_LEAST)
     assert SOON.total_seconds() == SOON_S
+
+
+def test_an_address_that_refuses_is_a_standbys_only_beside_one_that_answers() -> None:
+    waits = Door("standby:8001", "Connection refused", refused=True)
+    wrong = Door("other:8001", "its certificate is not accepted: expired")
+    alone = replace(WELL, doors=(waits,))
+    assert failed(findings(alone))
+    assert not failed(findings(replace(WELL, doors=(*WELL.doors, waits))))
+    assert failed(findings(replace(WELL, doors=(*WELL.doors, wrong))))
+    down = Service("http://b", "Connection refused", refused=True)
+    assert failed(findings(replace(WELL, services=(down,))))
+    assert not failed(findings(replace(WELL, services=(*WELL.services, down))))

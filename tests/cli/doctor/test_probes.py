@@ -90,8 +90,11 @@ def test_a_clock_is_told_no_further_off_than_the_header_shows(
 def test_addresses_that_nobody_listens_at_say_so() -> None:
     with kept_port() as held:
         port = held.getsockname()[1]
-        assert probes.door(f"127.0.0.1:{port}", None).trouble == "Connection refused"
-        assert "refused" in probes.service(f"http://127.0.0.1:{port}", None, None).trouble
+        door = probes.door(f"127.0.0.1:{port}", None)
+        assert (door.trouble, door.refused) == ("Connection refused", True)
+        service = probes.service(f"http://127.0.0.1:{port}", None, None)
+        assert "refused" in service.trouble
+        assert service.refused
     assert probes.door("nowhere", None).trouble == "an address reads HOST:PORT"
 
 
