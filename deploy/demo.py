@@ -151,9 +151,9 @@ def main() -> None:
                 kind = "png" if job_input.get("image_format") == "png" else "jpg"
                 make_image(stoker, job_input, out / f"{number}.{kind}")
             video = talking_picture.make_video(stoker, out)
+            took = time.monotonic() - began
             if sys.stdin.isatty():
                 stay()
-    took = time.monotonic() - began
     print_line(f"\nThree images are in {out}/, and a talking video in {video}. It took {took:.0f} s.")
     if "STOKER_PIPELINE" not in os.environ:
         print_line(

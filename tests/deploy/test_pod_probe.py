@@ -59,7 +59,7 @@ def test_a_control_that_does_not_answer_is_not_well(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(probe, "WITHIN_S", 0.05)
     with kept_port() as held:
         held.listen()
-        assert probe.look(f"https://127.0.0.1:{held.getsockname()[1]}/ready") == ("waits", False)
+        assert probe.look(f"https://127.0.0.1:{held.getsockname()[1]}/ready") == ("", False)
 
 
 def test_the_label_is_written_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

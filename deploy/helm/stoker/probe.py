@@ -20,7 +20,7 @@ WITHIN_S = 6
 
 
 def look(url: str) -> tuple[str, bool]:
-    """Returns the role, and if all is well."""
+    """Returns the role, "" where control is there and does not answer in time, and if all is well."""
     context = ssl._create_unverified_context()  # its own certificate has no name for 127.0.0.1
     try:
         with urllib.request.urlopen(url, timeout=WITHIN_S, context=context) as answer:
@@ -28,9 +28,10 @@ def look(url: str) -> tuple[str, bool]:
     except urllib.error.HTTPError as error:
         print(error.read().decode(errors="replace"))
         return "serves", False
-    except urllib.error.URLError as error:
-        print(error.reason)
-        return "waits", isinstance(error.reason, ConnectionRefusedError)
+    except OSError as error:  # URLError is one, and so is a timeout in the answer
+        refused = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
+        print(error)
+        return ("waits", True) if refused else ("", False)
 
 
 def write_label(role: str, server: str, account: Path, written: Path) -> None:
@@ -54,7 +55,7 @@ def write_label(role: str, server: str, account: Path, written: Path) -> None:
 
 def main(path: str, *options: str) -> int:
     role, well = look(f"https://127.0.0.1:8000{path}")
-    if "--label" in options:
+    if role and "--label" in options:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         host = f"[{host}]" if ":" in host else host
         write_label(role, f"https://{host}:{port}", ACCOUNT, WRITTEN)
