@@ -380,6 +380,7 @@ class Agent:
             direct=self.settings.direct,
             tunnels=self._parts.tunnel is not None,
             jobs_ahead=WAITING_MOST,
+            saves=True,
         )
 
     def _next_beat(self) -> int:

@@ -27,7 +27,7 @@ class FromAgent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ..., source_asks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels")
+    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels", "saves")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class Hello(_message.Message):
     JOBS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     DIRECT_FIELD_NUMBER: _ClassVar[int]
     TUNNELS_FIELD_NUMBER: _ClassVar[int]
+    SAVES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     name: str
@@ -67,7 +68,8 @@ class Hello(_message.Message):
     jobs_ahead: int
     direct: DirectGateway
     tunnels: bool
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ...) -> None: ...
+    saves: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ..., saves: _Optional[bool] = ...) -> None: ...
 
 class GatewayAddress(_message.Message):
     __slots__ = ("port", "token", "namespace")

@@ -311,6 +311,7 @@ class ConnectedNodes:
             drained=drained,
             reach=reach,
             jobs_ahead=hello.jobs_ahead,
+            saves=hello.saves,
         )
         note_samples(opened, node, hello.samples)
         self._cluster.nodes[hello.node] = node

@@ -180,13 +180,15 @@ class NewJob:
 
 @record(frozen=True, slots=True)
 class Slot:
-    """Room for `free` more jobs of `endpoint` on one worker, held by one session of a node."""
+    """Room for `free` more jobs of `endpoint` on one worker, held by one session of a node. `saves`: its
+    agent can go on from a save."""
 
     endpoint: str
     node: str
     session: int
     worker: str
     free: int
+    saves: bool = True
 
 
 @record(frozen=True, slots=True)

@@ -54,7 +54,8 @@ def averaged(before: float | None, seconds: float) -> float:
 @dataclass(slots=True)
 class NodeState:
     """A connected node. `draining`: its agent announced that it is about to stop. `drained`: an operator
-    allows nothing new there. `reach`: how its http workers are reached. `jobs_ahead`: as its Hello says."""
+    allows nothing new there. `reach`: how its http workers are reached. `jobs_ahead` and `saves` are those of
+    its Hello."""
 
     node: str
     session: int
@@ -65,6 +66,7 @@ class NodeState:
     drained: bool = False
     reach: Reach = field(default_factory=Reach)
     jobs_ahead: int = 0
+    saves: bool = False
 
     @property
     def closed(self) -> str:
@@ -190,9 +192,13 @@ class ClusterState:
         if len(free) > 1:
             loads = {node: self.load(node) for node in {one.node for one in free}}
             offered = offer(free, loads, rooms, most, ahead.packed(run_s))
+        slots = []
         for worker, count in offered:
             worker.reserved += count
-        return [Slot(endpoint, one.node, one.session, one.worker, count) for one, count in offered]
+            node = self.nodes.get(worker.node)
+            saves = node is None or node.saves
+            slots.append(Slot(endpoint, worker.node, worker.session, worker.worker, count, saves))
+        return slots
 
     def load(self, node: str) -> NodeLoad:
         """Returns the load of a node. What is being claimed for the node is counted, too."""

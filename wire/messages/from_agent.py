@@ -81,7 +81,8 @@ class DirectGateway:
 @record(frozen=True, slots=True)
 class Hello:
     """`jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of an agent that does not know of
-    them none. `tunnels`: the agent opens a tunnel if Welcome asks for one."""
+    them none. `tunnels`: the agent opens a tunnel if Welcome asks for one. `saves`: an
+    attempt here can go on from a save."""
 
     protocol: int
     node: str
@@ -99,6 +100,7 @@ class Hello:
     jobs_ahead: int = 0
     direct: DirectGateway | None = None
     tunnels: bool = False
+    saves: bool = False
 
 
 @record(frozen=True, slots=True)

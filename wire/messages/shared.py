@@ -67,7 +67,7 @@ class AttemptKey:
 
 @record(frozen=True, slots=True)
 class Ref:
-    """The object that holds a payload over 1 MB."""
+    """The object that holds a payload over 1 MB, or a save over 48 KiB."""
 
     key: str
     size: int

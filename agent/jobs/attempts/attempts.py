@@ -93,7 +93,7 @@ class Attempts:
             return
         stored = assign.input_ref is not None or (assign.saved is not None and assign.saved.ref is not None)
         if stored and assign.grant is None:
-            self._refuse(assign, "the input is in an object store for which there is no grant")
+            self._refuse(assign, "the input, or the save, is in an object store for which there is no grant")
             return
         if (why := worker.occupy(key, now)) is not None:
             self._refuse(assign, why, at_once=not worker.ready)  # control received its state

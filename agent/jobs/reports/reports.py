@@ -100,6 +100,7 @@ class Reports:
         self.saves = saves
         if not saves:
             self._box = outbox.without_saves(self._box)
+            self._relieve()  # there may be nothing left that control acknowledges
 
     def take(self) -> tuple[Report, ...]:
         self._box, batch = outbox.take(self._box, self._time())

@@ -125,9 +125,11 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
         return None
     upto, stream, made_by, state, *ref = row
     here = maker(conn, slot.worker, slot.node)
-    if here != made_by:
+    if here != made_by or not slot.saves:
         drop_save(conn, seq)
         why = f"the job begins anew: its save was made by {made_by}, and worker {slot.worker} is {here}"
+        if not slot.saves:
+            why = f"the job begins anew: the agent of node {slot.node} is of an earlier version without saves"
         conn.run(_BEGIN_ANEW, {"seq": seq, "why": why})
         return None
     values = {"seq": seq, "stream": stream, "upto": upto}

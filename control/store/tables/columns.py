@@ -56,7 +56,7 @@ def job(**options: Any) -> Column[int]:
 
 
 def reference() -> tuple[Column[Any], ...]:
-    """Returns the columns of the object that holds a payload over 1 MB."""
+    """Returns the columns of the object that holds a large payload or save."""
     return Column("ref_key", Text), Column("ref_size", INTEGER), Column("ref_sha256", Text)
 
 

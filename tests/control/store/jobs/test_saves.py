@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,6 +169,19 @@ def test_another_version_begins_anew_and_says_why(bench: Bench) -> None:
         "the job begins anew: its save was made by version 3 on GPU-1, and worker w2 is version 4 on GPU-1"
     )
     assert (view.stream, read(bench, first.job)) == (2, [])
+    bench.report(110.0, chunk(second, 0), bench.done(second))
+    assert read(bench, first.job, (1, 0)) == [(2, 0, "0 of 2")]
+
+
+def test_an_agent_of_an_earlier_version_begins_anew(bench: Bench) -> None:
+    """It would number its chunks from 0, behind those that are kept."""
+    first = bench.running(10.0)
+    bench.report(11.0, chunk(first, 0), save(first, 0, 1), bench.lost(first))
+    (second,) = bench.claim(100.0, replace(bench.slot(), saves=False))
+    assert second.saved is None
+    view = bench.view(101.0, first.job)
+    assert view is not None
+    assert view.reason == "the job begins anew: the agent of node n1 is of an earlier version without saves"
     bench.report(110.0, chunk(second, 0), bench.done(second))
     assert read(bench, first.job, (1, 0)) == [(2, 0, "0 of 2")]
 
