@@ -179,5 +179,6 @@ def descriptors() -> set[str]:
 def no_leaks() -> Iterator[None]:
     before, servers = descriptors(), children()
     yield
-    assert descriptors() <= before
+    left = descriptors() - before
+    assert not left, f"descriptors left open: {sorted(left)}"
     assert children() <= servers  # of other folders' tests, kept for the session

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from stoker.models.talking_video.audio.recording import recorded, resampled
 from stoker.models.talking_video.sampling.chunks import FPS
+from stoker.models.talking_video.video.packets import KeptPackets, unpacked
 
 FRAGMENTED: Final = {
     "movflags": "frag_keyframe+delay_moov+default_base_moof",
@@ -50,9 +51,6 @@ AUDIO_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 """Rates of AAC that every player knows; audio of another rate gets the next higher one, or the highest."""
 
 GLOBAL_HEADER: Final = av.codec.context.Flags.global_header
-
-SO_FAR_MAX: Final = 32_000_000
-"""Bytes of encoded video that are kept in memory for saves: some minutes."""
 
 PACKET: Final = 1024
 """Samples of a packet of AAC."""
@@ -113,15 +111,6 @@ def _set_up(context: Any, width: int, height: int) -> None:
     context.color_range = ColorRange.MPEG
 
 
-@dataclass(frozen=True, slots=True)
-class _Added:
-    """Frames that were added together: the bytes of each packet that they gave, its time, and whether a
-    player can start there."""
-
-    frames: int
-    packets: list[tuple[bytes, int, bool]]
-
-
 class VideoFile:
     """A video file, written below `folder`. `audio` is the caller's file, `frames` the number of frames that
     will be added, `about` the file's comment."""
@@ -139,14 +128,14 @@ class VideoFile:
         self._folder, self._frames, self._done = folder, frames, 0
         self._new_encoder = functools.partial(_encoder, width, height, device)
         self._encoder: Any = None  # of the chunk that has begun
-        self._added: list[_Added] = []
-        self._added_bytes = 0
         self._about = (
             {"comment": json.dumps(dict(about), sort_keys=True, separators=(",", ":"))} if about else {}
         )
         with contextlib.ExitStack() as opening:
             self._written = _WrittenFile(folder / "fragments.mp4")
             opening.callback(self._written.close)
+            self._kept = KeptPackets(folder / "packets")
+            opening.callback(self._kept.close)
             self._container = av.open(self._written, "w", format="mp4", options=dict(FRAGMENTED))
             opening.callback(self._container.close)
             self._container.metadata.update(self._about)
@@ -182,38 +171,19 @@ class VideoFile:
 
     def so_far(self) -> bytes | None:
         """Returns the encoded video until the end of the last chunk, for `go_on` of another; None once it
-        has over SO_FAR_MAX bytes, which are not kept."""
-        if self._added_bytes > SO_FAR_MAX:
-            return None
-        head = [
-            [one.frames, [[len(data), pts, key] for data, pts, key in one.packets]] for one in self._added
-        ]
-        bodies = [data for one in self._added for data, _, _ in one.packets]
-        return json.dumps(head).encode() + b"\n" + b"".join(bodies)
+        has over packets.KEPT_MAX bytes, which are not kept."""
+        return self._kept.read()
 
     def go_on(self, before: bytes) -> None:
         """Adds the chunks that another file had so far, to this one that has none, with their audio. `take`
         then returns what that file has returned."""
-        head, _, rest = before.partition(b"\n")
-        at = 0
-        for frames, packets in json.loads(head):
-            made = []
-            for size, pts, key in packets:
-                packet = av.Packet(rest[at : at + size])
-                packet.pts = packet.dts = pts
-                packet.time_base, packet.is_keyframe = Fraction(1, FPS), key
-                made.append(packet)
-                at += size
-            self._mux(frames, made)
+        for frames, packets in unpacked(before):
+            self._mux(frames, packets)
 
     def _mux(self, frames: int, packets: Sequence[Any]) -> None:
         """Writes the packets of these new frames, and their audio. Sets each packet's duration: without it
         the last frame of a fragment would get another one."""
-        self._added_bytes += sum(one.size for one in packets)
-        if self._added_bytes > SO_FAR_MAX:
-            self._added.clear()
-        else:
-            self._added.append(_Added(frames, [(bytes(one), one.pts, one.is_keyframe) for one in packets]))
+        self._kept.add(frames, packets)
         for packet in packets:
             packet.duration, packet.stream = 1, self._video
             self._container.mux(packet)

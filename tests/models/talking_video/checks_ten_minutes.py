@@ -74,6 +74,7 @@ def main(folder: Path) -> None:
         looks.at_chunk(chunk)
         job.chunks.clear()
         job.progress.clear()
+        job.saves.clear()
 
     job = LocalJob(model.run, JOB_INPUT, on_chunk=on_chunk)
     job.run()
