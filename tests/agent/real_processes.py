@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import select
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 from tests.children import children
 
+BODY_READER = "a body from a worker"
 HANDLERS = Path(__file__).parents[1] / "handlers"
 
 PROLOGUE = """
@@ -177,8 +179,12 @@ def descriptors() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def no_leaks() -> Iterator[None]:
+    """A worker's death does not wait for the thread that still reads a body of it: this does."""
     before, servers = descriptors(), children()
     yield
+    for thread in threading.enumerate():
+        if thread.name == BODY_READER:
+            thread.join(60)
     left = descriptors() - before
     assert not left, f"descriptors left open: {sorted(left)}"
     assert children() <= servers  # of other folders' tests, kept for the session
