@@ -1,8 +1,8 @@
 """A FastAPI app as people write it for a load-balancing endpoint: /ping, 204 while it loads, and its own
 paths.
 
-What it shall do meanwhile it reads from the folder $STATE: `loading` and `ill` are how /ping answers, `go`
-lets /events and /waits end, and `told` is made once the caller of /held has left.
+What it shall do meanwhile it reads from the folder $STATE: `loading`, `ill` and `ill-<worker>` are how /ping
+answers, `go` lets /events and /waits end, and `told` is made once the caller of /held has left.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ app = FastAPI()
 
 @app.get("/ping")
 async def ping():
-    if (STATE / "ill").exists():
+    if (STATE / "ill").exists() or (STATE / f"ill-{os.environ['RUNPOD_POD_ID']}").exists():
         return Response(status_code=500)
     return Response(status_code=204 if (STATE / "loading").exists() else 200)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.nvml_stand_in import on_a_host
-from tests.system.stack import Stack, queue_endpoint, running, until
+from tests.system.stack import SERVERS, Stack, queue_endpoint, running, until
 
 
 def nodes(stack: Stack) -> dict[str, dict[str, object]]:
@@ -41,6 +43,39 @@ def test_its_job_runs_on_the_host_where_it_starts(
             assert "the driver of this host is missing" in avoided[0]["reason"]
             assert not any("avoidedFor" in nodes(stack)[name] for name in OTHERS)
             assert "is withdrawn from node" in stack.log("control")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpus", [False, True], ids=["CPU", "GPU"])
+def test_callers_do_not_wait_for_a_server_that_became_ill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: bool
+) -> None:
+    """The endpoint may have three workers, and has one: it is ill from then on, and does not count."""
+    if gpus:
+        on_a_host(tmp_path, monkeypatch, "two")
+    served = queue_endpoint(
+        "app",
+        "",
+        imageName=f"local:{SERVERS}",
+        dockerStartCmd=[sys.executable, "app.py"],
+        type="LOAD_BALANCER",
+        computeType="GPU" if gpus else "CPU",
+        workersMax=3,
+    )
+    with (
+        running(tmp_path, served + f"[endpoints.env]\nSTATE = {json.dumps(str(tmp_path))}\n") as stack,
+        stack.another_agent("second"),
+    ):
+        first = stack.http.get("/app/echo/first").json()["worker"]
+        (tmp_path / f"ill-{first}").touch()
+
+        def another_answers() -> bool:
+            answer = stack.http.get("/app/echo/again")
+            assert answer.status_code == 200, answer.text
+            return bool(answer.json()["worker"] != first)
+
+        until(another_answers, 60, "an answer of another worker")
+        assert "is withdrawn from node" in stack.log("control")
 
 
 OTHERS = ("second", "third")
