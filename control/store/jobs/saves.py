@@ -5,8 +5,8 @@
 The chunks of attempts that go on from one another have the number of the first of these, `stream_attempt`, so
 that a reader notices nothing. Chunks that no save covers yet are held back from readers (`held_from`): should
 the attempt be lost, its successor may make other ones. A save is good for the program
-(`control.rules.programs`) and the kind of device that made it; for another one the job begins anew, and its
-record says why.
+(`control.store.jobs.programs`) and the kind of device that made it; for another one the job begins anew, and
+its record says why.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.control.rules.programs import program
 from stoker.control.rules.types import Slot
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.orphan_objects import note_orphans, release
+from stoker.control.store.jobs.programs import program
 from stoker.control.store.jobs.reads import NO_REF, ref_columns, ref_of
 from stoker.control.store.resources.endpoints import run_of
 from stoker.wire.messages import Save, Saved
@@ -142,7 +142,7 @@ SELECT upto, stream_attempt, made_by, state, ref_key, ref_size, ref_sha256 FROM 
 """
 _GO_ON = "UPDATE jobs SET stream_attempt = :stream, held_from = :upto WHERE seq = :seq"
 _VOID = "DELETE FROM chunks WHERE seq = :seq AND attempt = :stream AND n >= :upto RETURNING ref_key"
-_BEGIN_ANEW = "UPDATE jobs SET reason = :why, began_anew = 1 WHERE seq = :seq"
+_BEGIN_ANEW = "UPDATE jobs SET reason = COALESCE(:why, reason), began_anew = 1 WHERE seq = :seq"
 
 
 def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
@@ -152,6 +152,10 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
     if row is None:
         return None
     upto, stream, made_by, state, *ref = row
+    if made_by == _GONE:
+        drop_save(conn, seq)
+        conn.run(_BEGIN_ANEW, {"seq": seq, "why": None})
+        return None
     here = maker(conn, slot.worker, slot.node)
     if not (here.goes_on(made_by) and slot.saves):
         drop_save(conn, seq)
@@ -165,6 +169,17 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
     conn.run(_GO_ON, values)
     release(conn, job, [key for (key,) in conn.run(_VOID, values).fetchall()])
     return Saved(upto, state, ref_of(*ref))
+
+
+_GONE = "gone"
+"""Stands for the maker of a save that cannot be had any more: the reason of its job says why."""
+
+_VOID_SAVE = "UPDATE saves SET made_by = :gone WHERE seq = :seq"
+
+
+def void_save(conn: Conn, seq: int) -> bool:
+    """Notes that nothing can go on from the job's save. Returns whether it has one."""
+    return conn.run(_VOID_SAVE, {"seq": seq, "gone": _GONE}).rowcount > 0
 
 
 _DROP = "DELETE FROM saves WHERE seq = :seq RETURNING ref_key"

@@ -13,7 +13,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.retries import MAX_ASSIGNMENTS
 from stoker.control.rules.types import EndpointVersion
-from stoker.wire.messages import Chunk, Ref, Save, Saved
+from stoker.wire.messages import Chunk, Ref, Save, Saved, Span
 from tests.control.store.conftest import Bench
 
 START = (0, -1)
@@ -258,3 +258,44 @@ def test_a_callers_retry_leaves_no_file_beside_the_kept_chunks(bench: Bench) -> 
     assert f"echo/{first.job}/1/" not in bench.due_orphans(), "a chunk there is still read"
     bench.retry(140.0, first.job)
     assert f"echo/{first.job}/1/" in bench.due_orphans()
+
+
+def test_a_job_that_yielded_goes_back_uncounted_with_its_reason_and_is_billed_once(bench: Bench) -> None:
+    ran = Span("execution", "device_ms", 7, 70)
+    claimed = bench.running(10.0, max_attempts=1)
+    bench.submit(11.0)
+    for n in range(2 * MAX_ASSIGNMENTS):
+        at = 12.0 + n
+        outcome = bench.done(claimed, end="yielded", error="node n1 is drained", retryable=True, spans=(ran,))
+        bench.report(at, save(claimed, 0, 0, b"step %d" % n), outcome, outcome)
+        view = bench.view(at, claimed.job)
+        assert view is not None
+        assert (view.state, view.reason, view.retries) == (
+            JobState.IN_QUEUE,
+            "yielded: node n1 is drained",
+            0,
+        )
+        (claimed,) = bench.claim(at, bench.slot())
+        assert (claimed.job, claimed.saved) == (view.id, Saved(0, b"step %d" % n)), "before new work"
+    billed = bench.rows(f"SELECT count(*), sum(quantity) FROM spans WHERE job = '{claimed.job}'")
+    assert [tuple(map(int, row)) for row in billed] == [(2 * MAX_ASSIGNMENTS, 14 * MAX_ASSIGNMENTS)]
+
+
+def test_a_job_whose_save_is_gone_begins_anew_uncounted_and_says_why(bench: Bench) -> None:
+    first = bench.running(10.0, max_attempts=2)
+    ref = stored(first, 0)
+    bench.report(11.0, chunk(first, 0), save(first, 0, 1, ref=ref))
+    second = again(bench, 12.0, first)
+    why = "the save could not be fetched: there is no such object"
+    gone = bench.done(second, end="failed", error=why, retryable=True, save_gone=True)
+    bench.report(120.0, gone, gone)
+    (third,) = bench.claim(120.0, bench.slot())
+    assert (third.attempt, third.saved) == (3, None)
+    view = bench.view(121.0, first.job)
+    assert view is not None
+    assert (view.reason, view.stream) == (f"the job begins anew: {why}", 3)
+    assert read(bench, first.job) == []
+    assert ref.key in bench.due_orphans()
+    bench.report(130.0, chunk(third, 0), save(third, 0, 1), bench.lost(third))
+    (fourth,) = bench.claim(200.0, bench.slot())
+    assert fourth.saved == Saved(1, b"state"), "what it saves from now on is good"

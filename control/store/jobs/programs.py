@@ -2,7 +2,7 @@
 
 It is what may change the bytes of a save or their meaning: the handler and its command, the image, the
 variables (a model's pipeline and profile are among them) and the contents of the weights. Prices, limits,
-needs and the number of workers are no part of it, so a job goes on after these were changed.
+needs and the number of workers do not belong to it, so a job goes on after these were changed.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stoker.control.rules.needs import Needs
-from stoker.control.rules.programs import program
 from stoker.control.rules.types import EndpointVersion
+from stoker.control.store.jobs.programs import program
 from stoker.wire.messages import LockedWeights, Price, WeightsFile, WorkerLimits
 
 RUN = EndpointVersion("h.py:handler", env={"A": "1", "B": "2"}, weights=(LockedWeights("one", "folder"),))
