@@ -3,8 +3,8 @@
     run ── load the outbox ── connect ── session ── (broken: wait, jittered) ── connect ── …   until stop()
                                  │                                              └─ refused: AgentRefused
                                  └─ joined: keep the credential, and connect with it at once
-    stop ── drains: reports it, takes nothing new ── waits for what runs ── gives the rest back, uncounted
-             ── stops the workers ── delivers what it can ── saves
+    stop ── drains: reports it, takes nothing new ── asks what runs to yield, and waits for it
+             ── gives the rest back, uncounted ── stops the workers ── delivers what it can ── saves
 
 Everything that it starts is a task of `run`'s group or a timer that `run` stops: nothing outlives `run`. An
 agent that is killed loses what runs, and nothing that was acknowledged or saved; control learns from the next
@@ -296,6 +296,7 @@ class Agent:
         self.attempts.closed = why
         self.reports.save()
         self.workers.drain_all(why)
+        self.attempts.ask_all_to_yield(f"node {settings.name} is about to leave")
         await self._settled(lambda: not self.attempts.holds_exit(), settings.grace_s)
         await self._settled(lambda: not self.attempts.held(), min(settings.grace_s, OTHERS_S))
         self.attempts.stop_all(why)
@@ -381,6 +382,7 @@ class Agent:
             tunnels=self._parts.tunnel is not None,
             jobs_ahead=WAITING_MOST,
             saves=True,
+            yields=True,
         )
 
     def _next_beat(self) -> int:
