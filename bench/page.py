@@ -2,9 +2,10 @@
 
     python bench/page.py [--jobs 1000000] [--nodes 125] [--seconds 40] [--json bench/results/page.json]
 
-Control is a process with SQLite; its store is filled with jobs of one endpoint, half of them waiting, before
-it starts. Simulated nodes (fleet.py), 8 workers each, connect over real gRPC. Each list is asked for over one
-connection, and the median and the slowest answer are kept: a limit of 200 ms.
+Control is a process with SQLite; its store is filled with jobs of one endpoint before it starts, over twelve
+hours: the first half has FAILED, the second waits. Simulated nodes (fleet.py), 8 workers each, connect over
+real gRPC. Each list is asked for over one connection, and the median and the slowest answer are kept: a limit
+of 200 ms.
 
 Then `stoker page` runs beside it, and Chromium opens one page after the other. For each, control's CPU time
 is counted while the page is open, and before and after that while it is not, since the nodes cost some, too:
@@ -37,6 +38,7 @@ from measured_on import machine
 from playwright.async_api import async_playwright
 
 LIMIT_MS, LIMIT_CORES = 200.0, 0.01
+HOURS = 12
 ENDPOINTS = """
 [[endpoints]]
 id = "busy"
@@ -55,7 +57,11 @@ LISTS = {
     "jobs, first page": "/v2/long/requests?limit=50",
     "jobs, in the middle": "/v2/long/requests?limit=50&cursor={middle}",
     "jobs, in progress (none)": "/v2/long/requests?limit=50&status=IN_PROGRESS",
-    "jobs, completed": "/v2/long/requests?limit=50&status=COMPLETED",
+    "jobs, failed": "/v2/long/requests?limit=50&status=FAILED",
+    "jobs, by error (none)": "/v2/long/requests?limit=50&error=out%20of%20memory&cursor={middle}",
+    "jobs, by worker (none)": "/v2/long/requests?limit=50&worker=w-none",
+    "jobs, by node (none)": "/v2/long/requests?limit=50&node=n-none",
+    "jobs, until 6 hours before": "/v2/long/requests?limit=50&until={before}",
     "health of the queue": "/v1/endpoints/long/health",
     "statistics of the queue": "/v1/endpoints/long/statistics",
     "statistics of the workers": "/v1/endpoints/busy/statistics",
@@ -73,9 +79,9 @@ PAGES = ("/", "/jobs?endpoint=long", "/endpoints", "/endpoints/busy", "/fleet", 
 
 
 def fill(data: Path, jobs: int) -> None:
-    """Puts jobs into the store of a control that ended: the first half has ended, the second waits."""
+    """Puts jobs into the store of a control that ended: the first half has failed, the second waits."""
     with closing(sqlite3.connect(data / "stoker.db")) as conn, conn:
-        for half, state in enumerate(("COMPLETED", "IN_QUEUE")):
+        for half, state in enumerate(("FAILED", "IN_QUEUE")):
             _insert(conn, jobs // 2, f"{half}", state, time.time())
 
 
@@ -84,14 +90,18 @@ def _insert(conn: sqlite3.Connection, number: int, name: str, state: str, now: f
     conn.execute(
         f"""INSERT INTO jobs ({columns}, sync, low, execution_timeout_ms, delay_ms, execution_ms)
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :number)
-        SELECT '{name}-' || i, 'default', 'long', '{state}', 1, 0, {now}, {now + 86400}, {now + 86400}, 86400,
-               0, 0, 600000, 12, 345 FROM n""",
+        SELECT '{name}-' || i, 'default', 'long', '{state}', 1, 0,
+               {now} - {HOURS * 1800} * (2 - {name} - 1.0 * i / :number),
+               {now + 86400}, {now + 86400}, 86400, 0, 0, 600000, 12, 345 FROM n""",
         {"number": number},
     )
     conn.execute(
         "INSERT INTO inputs (seq, body) SELECT seq, CAST('{}' AS BLOB) FROM jobs WHERE state = :s",
         {"s": state},
     )
+    failed = "SELECT seq, 'ValueError: the width of ' || id || ' is wrong' FROM jobs WHERE state = 'FAILED'"
+    if state == "FAILED":
+        conn.execute(f"INSERT INTO results (seq, error) {failed}")
 
 
 async def ask(url: str, jobs: int, rounds: int = 20) -> dict[str, Any]:
@@ -100,7 +110,8 @@ async def ask(url: str, jobs: int, rounds: int = 20) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {KEY}"}
     async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
         workers = (await client.get("/v1/endpoints/busy/workers")).json()
-        places = {"middle": jobs // 2, "worker": workers[-10]["id"]}
+        before = round(1000 * (time.time() - 3600 * HOURS / 2))
+        places = {"middle": jobs // 2, "worker": workers[-10]["id"], "before": before}
         for name, path in LISTS.items():
             took = []
             for _ in range(rounds):

@@ -23,7 +23,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 import httpx2
 
 from stoker.client import calls, httpx2_adapter, steps
-from stoker.client.calls import Call, Options
+from stoker.client.calls import Call, Options, Search
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
@@ -123,24 +123,24 @@ class Client:
         self,
         endpoint: str,
         *,
-        status: str | None = None,
-        since: int | None = None,
         limit: int | None = None,
         cursor: str | None = None,
+        **search: Unpack[Search],
     ) -> JobPage:
-        """Returns a page of the endpoint's jobs, newest first. `since` is in milliseconds since the epoch.
+        """Returns a page of the endpoint's jobs that are looked for, newest first.
 
         A page may have fewer jobs than `limit`, even none, and still have a next page.
         """
-        return self._call(calls.requests(endpoint, status, since, limit, cursor))
+        return self._call(calls.requests(endpoint, limit, cursor, search))
 
     def all_requests(
-        self, endpoint: str, *, status: str | None = None, since: int | None = None, page: int | None = None
+        self, endpoint: str, *, page: int | None = None, **search: Unpack[Search]
     ) -> Iterator[JobRecord]:
-        """Yields every job of the endpoint, newest first. Pages are requested as the iteration goes on."""
+        """Yields every job of the endpoint that is looked for, newest first. Pages are requested as the
+        iteration goes on."""
         cursor = None
         while True:
-            found = self._call(calls.requests(endpoint, status, since, page, cursor))
+            found = self._call(calls.requests(endpoint, page, cursor, search))
             yield from found.jobs
             cursor = found.cursor
             if cursor is None:
@@ -187,6 +187,12 @@ class Client:
         if follow:
             return self._follow(Following(endpoint, worker, after, self._resends, calls.worker_log_events))
         return self._call(calls.worker_log(endpoint, worker))
+
+    def pod_log(self, pod: str, *, after: str | None = None) -> Iterator[Event]:
+        """Yields the lines that a pod's container printed last, and then those that it prints, as events of
+        the kind log: `{"line", "ts"}`, with the time as RFC 3339. Does not end by itself: a pod prints again
+        once it was started again."""
+        return self._follow(Following("pods", pod, after, self._resends, calls.pod_log_events))
 
     def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
         """Uploads a file and returns a URL for job inputs, valid for 24 hours."""

@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 import httpx2
 
 from stoker.client import calls, httpx2_adapter, steps
-from stoker.client.calls import Call, Options
+from stoker.client.calls import Call, Options, Search
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
@@ -101,19 +101,18 @@ class AsyncClient:
         self,
         endpoint: str,
         *,
-        status: str | None = None,
-        since: int | None = None,
         limit: int | None = None,
         cursor: str | None = None,
+        **search: Unpack[Search],
     ) -> JobPage:
-        return await self._call(calls.requests(endpoint, status, since, limit, cursor))
+        return await self._call(calls.requests(endpoint, limit, cursor, search))
 
     async def all_requests(
-        self, endpoint: str, *, status: str | None = None, since: int | None = None, page: int | None = None
+        self, endpoint: str, *, page: int | None = None, **search: Unpack[Search]
     ) -> AsyncGenerator[JobRecord, None]:
         cursor = None
         while True:
-            found = await self._call(calls.requests(endpoint, status, since, page, cursor))
+            found = await self._call(calls.requests(endpoint, page, cursor, search))
             for job in found.jobs:
                 yield job
             cursor = found.cursor
@@ -155,6 +154,9 @@ class AsyncClient:
         if follow:
             return self._follow(Following(endpoint, worker, after, self._resends, calls.worker_log_events))
         return self._call(calls.worker_log(endpoint, worker))
+
+    def pod_log(self, pod: str, *, after: str | None = None) -> AsyncGenerator[Event, None]:
+        return self._follow(Following("pods", pod, after, self._resends, calls.pod_log_events))
 
     async def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
         data = await asyncio.to_thread(path.read_bytes)

@@ -107,10 +107,21 @@ def purge_queue(endpoint: str) -> Call[int]:
     return Call("POST", _path(endpoint, "purge-queue"), lambda body: int(body["removed"]))
 
 
-def requests(
-    endpoint: str, status: str | None, since: int | None, limit: int | None, cursor: str | None
-) -> Call[JobPage]:
-    params = _params(status=status, since=since, limit=limit, cursor=cursor)
+class Search(TypedDict, total=False):
+    """The jobs that are looked for; None is the same as left out. `since` and `until`: when they were
+    submitted, in milliseconds since the epoch. `worker` and `node`: the ids of the last ones that ran them.
+    `error`: a text in the error or the reason of those that did not complete; case does not matter."""
+
+    status: str | None
+    since: int | None
+    until: int | None
+    worker: str | None
+    node: str | None
+    error: str | None
+
+
+def requests(endpoint: str, limit: int | None, cursor: str | None, search: Search) -> Call[JobPage]:
+    params = _params(**search, limit=limit, cursor=cursor)
     return Call("GET", _path(endpoint, "requests"), _page, params=params, idempotent=True)
 
 
@@ -128,6 +139,11 @@ def worker_log(endpoint: str, worker: str) -> Call[WorkerLog]:
 
 def worker_log_events(endpoint: str, worker: str, after: str | None) -> Call[None]:
     return _event_stream(_path_of_log(endpoint, worker), after, under="v1")
+
+
+def pod_log_events(pods: str, pod: str, after: str | None) -> Call[None]:
+    """Returns the call whose path is `/v2/pods/{pod}/logs`."""
+    return _event_stream(_path(pods, pod, "logs"), after)
 
 
 def upload(endpoint: str, name: str, data: bytes, media_type: str) -> Call[str]:

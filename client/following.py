@@ -25,12 +25,15 @@ SILENCE_S = 60.0
 STEADY_S = 10.0
 """After a connection that lasted this long, the count of breaks starts again."""
 
-_ID = re.compile(r"(\d+)-(-?\d+)", re.ASCII)
+UNNAMED = "message"
+"""The kind of the events of a pod's log, whose stream names none."""
+
+_ID = re.compile(r"(?:(\d+)-|[\d:TZ.-]+/)(-?\d+)", re.ASCII)
 
 
 class Following:
-    """The state of following one job, or the log of a worker, whose name is the `job` then. `make_call` makes
-    a call of `calls` that is answered with events."""
+    """The state of following one job, or the log of a worker or a pod, whose name is the `job` then.
+    `make_call` makes a call of `calls` that is answered with events."""
 
     def __init__(
         self,
@@ -63,7 +66,8 @@ class Following:
             if self._known(raw):
                 continue
             self.done = self.done or raw.kind == "end"
-            yield Event(raw.kind, raw.id, calls.read_json(raw.data))
+            kind = "log" if raw.kind == UNNAMED else raw.kind
+            yield Event(kind, raw.id, calls.read_json(raw.data))
 
     def broken(self, error: ClientError | None, now: float) -> Pause:
         """Returns the pause before the next connection. Raises the error if the client must not connect
@@ -84,7 +88,7 @@ class Following:
         if raw.kind == "progress":
             known, self._progress = raw.data == self._progress, raw.data
             return known
-        if raw.kind not in ("chunk", "log", "skipped", "reset"):
+        if raw.kind not in ("chunk", "log", UNNAMED, "skipped", "reset"):
             return False
         if _order(raw.id) <= _order(self._after or ""):
             return True
@@ -95,10 +99,11 @@ class Following:
 
 
 def _order(event: str) -> tuple[int, int]:
-    """Returns `2-14` as (2, 14). Attempts count from 1; the number -1 is the reset that begins an attempt."""
+    """Returns `2-14` as (2, 14), and `2026-11-22T08:00:00.123000000Z/17`, as of a pod's log, as (0, 17).
+    Attempts count from 1; the number -1 is the reset that begins an attempt."""
     found = _ID.fullmatch(event)
     if found is None:
         if event:
             raise ClientError(f"the id of an event must be attempt-number; got {event!r}")
         return (0, -1)
-    return int(found[1]), int(found[2])
+    return int(found[1] or 0), int(found[2])

@@ -99,7 +99,7 @@ class Poll:
 @dataclass(frozen=True, slots=True)
 class Event:
     """A server-sent event. Its `kind` is chunk, progress, reset or end for a job, and log, skipped, reset or
-    end for the log of a job or a worker. `value` is its JSON value.
+    end for the log of a job, a worker or a pod. `value` is its JSON value.
 
     A reset means that an attempt was lost: discard the chunks before it.
     """

@@ -353,12 +353,18 @@ class Counted:
 
 @record(frozen=True, slots=True)
 class Listing:
-    """The records of an endpoint that are wanted, newest first. `before`: the cursor of an earlier page."""
+    """The records of an endpoint that are wanted, newest first. `before`: the cursor of an earlier page.
+    `since` and `until`: when they were submitted, in seconds since the epoch. `error`: a part of why they
+    ended."""
 
     state: JobState | None = None
     since: float | None = None
     limit: int = 100
     before: int | None = None
+    until: float | None = None
+    worker: str | None = None
+    node: str | None = None
+    error: str | None = None
 
 
 @record(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from stoker.control.store.database.opening import (
 )
 from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
+from stoker.control.store.jobs.lists import list_jobs, number_of
 from stoker.control.store.jobs.orders import (
     cancel,
     cancel_all,
@@ -41,8 +42,6 @@ from stoker.control.store.jobs.reads import (
     chunks,
     job_logs,
     last_lines,
-    list_jobs,
-    number_of,
     stream_cursor,
     view,
 )

@@ -1,6 +1,7 @@
 """The same call as code that can be copied: curl, Python, JavaScript, and the OpenAI client. Pure.
 
-No sample contains a key: each reads `STOKER_API_KEY` from the environment.
+No sample contains a key: each reads `STOKER_API_KEY` from the environment. Of several addresses Stoker's own
+client takes all, and goes from one that is gone to the next; the others get the first.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from stoker.client import pasted
+
 
 def samples(url: str, endpoint: str, job_input: Mapping[str, Any]) -> dict[str, str]:
     """Returns the call in each language, by the language's name. OpenAI clients have one base URL for all
-    endpoints, with the endpoint as the model."""
+    endpoints, with the endpoint as the model. `url`: control's address, or several with commas."""
+    addresses = [one.removesuffix("/").removesuffix("/v2") for one in pasted.addresses("the address", url)]
+    url = addresses[0]
     found = {
         "curl": _curl(url, endpoint, job_input),
-        "Python": _python(url, endpoint, job_input),
+        "Python": _python(",".join(addresses), endpoint, job_input),
         "JavaScript": _javascript(url, endpoint, job_input),
     }
     if "prompt" in job_input and "audio" in job_input:

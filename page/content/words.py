@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,9 +55,31 @@ def moment(milliseconds: int | None) -> str:
         return "–"
 
 
+def typed_moment(text: str) -> int | None:
+    """Returns a typed time in UTC in milliseconds since the epoch; None for an empty text. A minute or a day
+    is taken with its end. Raises ValueError."""
+    text = text.strip()
+    if not text:
+        return None
+    for form, length in (("%Y-%m-%d %H:%M:%S", 1), ("%Y-%m-%d %H:%M", 60), ("%Y-%m-%d", 86_400)):
+        with suppress(ValueError):
+            began = datetime.strptime(text, form).replace(tzinfo=UTC)
+            return max(0, round(1000 * (began.timestamp() + length)) - 1)
+    raise ValueError(
+        f"a time must be like 2026-11-28, 2026-11-28 14:30 or 2026-11-28 14:30:05; got {text[:50]!r}"
+    )
+
+
 def log_line(line: str, printed_at: int | None = None) -> str:
     """Returns a line of a log after its time, in UTC to the second, if that is known."""
     return line if printed_at is None else f"{moment(printed_at).rpartition(' ')[2]} {line}"
+
+
+def log_line_of(event: Mapping[str, Any]) -> str:
+    """Returns the line of a log's event after its time: `printedAt` of a job or a worker, `ts` of a pod."""
+    if "ts" in event:
+        return f"{str(event['ts'])[11:19]} {event['line']}"
+    return log_line(str(event["line"]), event.get("printedAt"))
 
 
 def cost_of(output: Any) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from typing import Any
 
 from nicegui import events, ui
 
-from stoker.client.errors import ClientError
 from stoker.page.access.connections import Connection
 from stoker.page.content import words
 from stoker.page.content.rollout import rollout
 from stoker.page.views.endpoints import Endpoint, facts_of
 from stoker.page.views.frame import attempt, empty, frame, keep_live, titled_dialog
+from stoker.page.views.logs import follow_log
 from stoker.page.views.paging import Pager, next_of
 from stoker.page.views.style import QUIET, SMALL, STATE_CELL, column, fact, heading
 
@@ -126,19 +125,8 @@ class EndpointView:
 
     async def _show_log(self, event: events.GenericEventArguments) -> None:
         worker = str(event.args)
-        with titled_dialog(f"Log of worker {worker}", "!max-w-4xl") as dialog:
-            log = ui.log(max_lines=1000).classes("w-full h-96").props('role=log aria-label="Log" tabindex=0')
-            ui.button("Close", on_click=dialog.close).props("flat")
-        try:
-            lines = self._connection.client.worker_log(self._id, worker, follow=True)
-            async with aclosing(lines) as happened:
-                async for one in happened:
-                    if not dialog.value:
-                        return
-                    if one.kind == "log":
-                        log.push(words.log_line(str(one.value["line"]), one.value.get("printedAt")))
-        except ClientError as error:
-            log.push(f"the log cannot be followed: {error}")
+        lines = self._connection.client.worker_log(self._id, worker, follow=True)
+        await follow_log(f"Log of worker {worker}", lines)
 
     async def _edit(self) -> None:
         with titled_dialog(f"Edit {self._record['name']}") as dialog:

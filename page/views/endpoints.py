@@ -43,6 +43,7 @@ class EndpointList:
     async def _load(self) -> None:
         found = await attempt(lambda: self._connection.endpoints_with_health(PAGE, self._pager.cursor))
         if found is None:
+            self._pager.begin()  # the endpoint behind which the page began is gone
             return
         self._pager.shown(next_of(found, PAGE))
         if [one["id"] for one in found] != list(self._cards) or not found:

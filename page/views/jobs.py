@@ -11,6 +11,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from stoker.client import JobPage, JobRecord
+from stoker.client.calls import Search
 from stoker.client.errors import ClientError
 from stoker.page.access.connections import Connection
 from stoker.page.content import media, words
@@ -18,7 +19,7 @@ from stoker.page.content.timeline import timeline
 from stoker.page.views.frame import attempt, empty, frame, keep_live
 from stoker.page.views.outputs import show_output, show_text
 from stoker.page.views.paging import Pager
-from stoker.page.views.style import LINK_CELL, STATE_CELL, column, heading
+from stoker.page.views.style import LINK_CELL, QUIET, STATE_CELL, column, heading
 
 SINCE = {None: "at any time", 1: "in the last hour", 24: "in the last day", 168: "in the last week"}
 STATES = ("any", "IN_QUEUE", "IN_PROGRESS", "COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED")
@@ -64,16 +65,26 @@ class JobList:
             self._status.classes("w-40").props('aria-label="Status"')
             self._since = ui.select(SINCE, value=None, label="Submitted", on_change=self._begin)
             self._since.classes("w-40").props('aria-label="Submitted"')
-            self._search = ui.input("Job id").props("clearable").on("keydown.enter", self._open_typed)
+            self._job = ui.input("Job id").props("clearable").on("keydown.enter", self._open_typed)
             ui.button("Open", on_click=self._open_typed).props("flat")
+        with ui.row().classes("w-full items-center gap-3"):
+            self._error = self._searched("Error has")
+            self._worker = self._searched("Worker")
+            self._node = self._searched("Node")
+            self._until = self._searched("Until (UTC)").props('placeholder="2026-11-28 14:30"')
         self._table = ui.table(rows=[], columns=COLUMNS, row_key="id")
         self._table.add_slot("body-cell-id", LINK_CELL)
         self._table.add_slot("body-cell-status", STATE_CELL)
         with ui.column().classes("w-full") as self._nothing:
-            empty("No job here yet. The Playground runs one.", "list_alt")
+            empty("No such job here. The Playground runs one.", "list_alt")
+        self._looked = ui.label("None among the jobs looked through: Older looks through those before.")
+        self._looked.classes(QUIET)
         self._pager.draw()
         await self._load()
         keep_live(self._look)
+
+    def _searched(self, label: str) -> ui.input:
+        return ui.input(label, on_change=self._begin).props("clearable debounce=400").classes("w-44")
 
     async def _look(self) -> None:
         """Reads the newest page again; older pages stand still."""
@@ -85,25 +96,36 @@ class JobList:
         await self._load()
 
     async def _load(self) -> None:
-        status = None if self._status.value == "any" else self._status.value
-        hours, endpoint, cursor = self._since.value, self._endpoint.value, self._pager.cursor
-        since = None if hours is None else round(1000 * (time.time() - 3600 * hours))
-        found = await attempt(
-            lambda: self._connection.client.requests(
-                endpoint, status=status, since=since, limit=PAGE, cursor=cursor
+        async def find() -> JobPage:
+            return await self._connection.client.requests(
+                self._endpoint.value, limit=PAGE, cursor=self._pager.cursor, **self._wanted()
             )
-        )
+
+        found = await attempt(find)
         if found is not None:
             self._show(found)
+
+    def _wanted(self) -> Search:
+        """Returns what is looked for. Raises ValueError for a time that cannot be read."""
+        hours = self._since.value
+        return {
+            "status": None if self._status.value == "any" else self._status.value,
+            "since": None if hours is None else round(1000 * (time.time() - 3600 * hours)),
+            "until": words.typed_moment(self._until.value or ""),
+            "worker": (self._worker.value or "").strip() or None,
+            "node": (self._node.value or "").strip() or None,
+            "error": self._error.value or None,
+        }
 
     def _show(self, found: JobPage) -> None:
         self._table.rows = [row_of(self._endpoint.value, job) for job in found.jobs]
         self._table.set_visibility(bool(found.jobs))
-        self._nothing.set_visibility(not found.jobs)
+        self._nothing.set_visibility(not found.jobs and found.cursor is None)
+        self._looked.set_visibility(not found.jobs and found.cursor is not None)
         self._pager.shown(found.cursor)
 
     def _open_typed(self) -> None:
-        if typed := (self._search.value or "").strip():
+        if typed := (self._job.value or "").strip():
             ui.navigate.to(address_of(self._endpoint.value, typed))
 
 
@@ -235,8 +257,7 @@ class JobView:
             async with aclosing(lines) as happened:
                 async for event in happened:
                     if event.kind == "log":
-                        line = words.log_line(str(event.value["line"]), event.value.get("printedAt"))
-                        self._log.push(line)
+                        self._log.push(words.log_line_of(event.value))
         except ClientError as error:
             self._log.push(f"the log cannot be followed: {error}")
 

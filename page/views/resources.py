@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nicegui import ui
 
+from stoker.client import AsyncClient, Event
 from stoker.client.errors import ClientError
 from stoker.client.management import Management
 from stoker.page.access.connections import Connection
 from stoker.page.views.frame import attempt, frame, titled_dialog
+from stoker.page.views.logs import follow_log
 from stoker.page.views.style import QUIET, column
 
 Row = Mapping[str, Any]
@@ -21,7 +23,8 @@ Row = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of resource: how it is listed, which columns are shown, what may be done with a row, and how one
-    is created from typed fields. `once`: the field of the answer that is shown this once."""
+    is created from typed fields. `log`: the log of one, to be followed. `once`: the field of the answer that
+    is shown this once."""
 
     title: str
     columns: tuple[str, ...]
@@ -29,6 +32,7 @@ class Kind:
     actions: Mapping[str, Callable[[Management, str], Awaitable[Any]]]
     nothing: str
     key: str = "id"
+    log: Callable[[AsyncClient, str], AsyncGenerator[Event, None]] | None = None
     create: Callable[[Management, Row], Awaitable[Any]] | None = None
     fields: tuple[str, ...] = ()
     once: str = ""
@@ -46,6 +50,7 @@ KINDS = (
             "Delete": lambda manage, member: manage.pods.delete(member),
         },
         "No pod yet. A pod is a container of your own on a node's docker or podman: create one.",
+        log=lambda client, member: client.pod_log(member),
         create=lambda manage, fields: manage.pods.create(fields),
         fields=("name", "imageName"),
     ),
@@ -128,6 +133,8 @@ class ResourceTable:
             if self._connection.rights.manages and self._kind.create is not None:
                 ui.button("Create", icon="add", on_click=self._create)
             with ui.row().classes("gap-2") as self._actions:
+                if self._kind.log is not None:
+                    ui.button("Log", on_click=self._show_log).props("outline")
                 if self._connection.rights.manages:
                     for name in self._kind.actions:
                         ui.button(name, on_click=lambda event, name=name: self._do(name)).props("outline")
@@ -146,14 +153,23 @@ class ResourceTable:
         self._nothing.set_text("" if shown else self._kind.nothing)
 
     async def _do(self, name: str) -> None:
-        if not self._table.selected:
-            ui.notify("Choose a row first.", type="warning")
+        if (member := self._chosen()) is None:
             return
-        member = str(self._table.selected[0][self._kind.key])
         action, manage = self._kind.actions[name], self._connection.client.manage
         await attempt(lambda: action(manage, member), f"{name}: done")
         self._table.selected = []
         await self._load()
+
+    async def _show_log(self) -> None:
+        if self._kind.log is not None and (member := self._chosen()) is not None:
+            await follow_log(f"Log of {member}", self._kind.log(self._connection.client, member))
+
+    def _chosen(self) -> str | None:
+        """Returns the id of the chosen row, or asks for one."""
+        if not self._table.selected:
+            ui.notify("Choose a row first.", type="warning")
+            return None
+        return str(self._table.selected[0][self._kind.key])
 
     def _create(self) -> None:
         kind, manage = self._kind, self._connection.client.manage

@@ -207,11 +207,13 @@ def test_the_last_lines_of_a_worker(connect: Connect) -> None:
 
 def test_one_page_of_requests(connect: Connect) -> None:
     client, service = connect(ok({"requests": [QUEUED | {"createdAt": 1_700}], "cursor": "9"}))
-    page = client.requests("echo", status="IN_QUEUE", since=5, limit=10, cursor="20")
+    page = client.requests("echo", status="IN_QUEUE", since=5, limit=10, cursor="20", error="a b", node=None)
     assert isinstance(page, JobPage)
     assert page.cursor == "9"
     assert [(job.id, job.created_at) for job in page.jobs] == [("j-u1", 1_700)]
-    assert service.request_lines() == ["GET /v2/echo/requests?status=IN_QUEUE&since=5&limit=10&cursor=20"]
+    assert service.request_lines() == [
+        "GET /v2/echo/requests?status=IN_QUEUE&since=5&error=a+b&limit=10&cursor=20"
+    ]
 
 
 def test_all_requests_goes_on_over_an_empty_page_and_a_limit(connect: Connect) -> None:

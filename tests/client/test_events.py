@@ -201,6 +201,23 @@ def test_the_log_of_a_worker_is_followed_over_a_break_too(connect: Connect) -> N
     assert [request.url.path for request in service.requests] == ["/v1/endpoints/echo/workers/w/logs"] * 2
 
 
+def test_the_log_of_a_pod_is_followed_over_a_break_too(connect: Connect) -> None:
+    """Its events have no name, and ids of a time and a number; it has no end but that of the service."""
+
+    def printed(number: int, text: str) -> str:
+        ts = f"2026-11-22T08:00:00.{number:03}000000Z"
+        return f'id: {ts}/{number}\ndata: {{"line": "{text}", "ts": "{ts}"}}\n\n'
+
+    client, service = connect(
+        says(printed(9, "a"), error=CUT), says(printed(9, "a"), printed(10, "b"), printed(11, "c"))
+    )
+    lines = client.pod_log("p/1")
+    assert values_of([next(lines) for _ in range(3)]) == [("log", "a"), ("log", "b"), ("log", "c")]
+    lines.close()
+    assert last_ids(service) == [None, "2026-11-22T08:00:00.009000000Z/9"]
+    assert service.request_lines() == ["GET /v2/pods/p%2F1/logs"] * 2
+
+
 def test_logs_are_followed_over_a_break_to_their_end(connect: Connect) -> None:
     skipped = 'event: skipped\nid: 1-6\ndata: {"lines": 5}\n\n'
     client, service = connect(

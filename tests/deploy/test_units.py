@@ -26,7 +26,7 @@ needs_systemd = pytest.mark.skipif(
 
 
 def parsed(unit: Path) -> dict[str, dict[str, str]]:
-    parser = configparser.RawConfigParser(strict=True)
+    parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(unit, encoding="utf-8")
     return {name: dict(parser[name]) for name in parser.sections()}
@@ -79,3 +79,12 @@ def test_workers_end_by_their_agent_and_have_cgroups_below_its_own() -> None:
     assert (service["KillMode"], service["Delegate"], service["OOMPolicy"]) == ("mixed", "yes", "continue")
     grace_s = next(one.default for one in COMMANDS["agent"].params if one.name == "grace")
     assert int(service["TimeoutStopSec"]) > grace_s + 30
+
+
+def test_the_page_is_handed_its_certificate_and_its_key() -> None:
+    """Its user, who is made at each start, may read neither. Named without a path, they may be missing."""
+    unit = FOLDER / "stoker-page.service"
+    handed = re.findall(r"^LoadCredential=(\S+)$", unit.read_text(), re.MULTILINE)
+    assert handed == ["stoker-page.cert", "stoker-page.key"]
+    named = re.findall(r"--tls-\w+ /run/credentials/stoker-page\.service/(\S+?)\.?\s", unit.read_text())
+    assert named == handed

@@ -56,6 +56,17 @@ def test_the_openai_client_makes_a_film_of_an_image_and_a_sound() -> None:
     assert "OpenAI" not in samples(URL, "e", {"audio": "y"})
 
 
+def test_one_of_several_addresses_is_called_and_the_client_knows_all_of_them() -> None:
+    first, second = "https://a.example.com", "https://b.example.com"
+    found = samples(f"{first}/v2/, {second}/", "text-to-image", {"prompt": "x"})
+    assert f"with Client('{first},{second}') as stoker:" in found["Python"]
+    for language in ("curl", "JavaScript", "OpenAI"):
+        assert first in found[language]
+        assert second not in found[language]
+        assert "/v2/," not in found[language]
+    assert f"curl {first}/v2/text-to-image/runsync" in found["curl"]
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
 def test_the_javascript_can_be_parsed(tmp_path: Path) -> None:
     file = tmp_path / "sample.mjs"

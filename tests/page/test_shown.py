@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import AsyncGenerator
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client import AttemptLog, JobRecord
+from stoker.client import AttemptLog, Event, JobRecord
 from stoker.page.access.connections import Rights
 from stoker.page.content import words
 from stoker.page.content.rollout import rollout
@@ -54,6 +56,20 @@ def test_sizes_costs_and_counts() -> None:
     assert words.log_line("loading") == "loading"
     assert words.log_line("loading", 1_764_292_471_207) == "01:14:31 loading"
     assert words.log_line("loading", 1 << 70) == "– loading"
+
+
+def test_lines_of_logs_have_their_time() -> None:
+    assert words.log_line_of({"line": "a", "printedAt": 1_764_292_471_207}) == "01:14:31 a"
+    assert words.log_line_of({"line": "a"}) == "a"
+    assert words.log_line_of({"line": "a", "ts": "2026-11-22T08:00:01.123000000Z"}) == "08:00:01 a"
+
+
+def test_typed_times_go_to_their_end() -> None:
+    assert words.typed_moment(" ") is None
+    day, minute = words.typed_moment("1970-01-02"), words.typed_moment("1970-01-01 00:01")
+    assert (day, minute, words.typed_moment("1970-01-01 00:00:00")) == (2 * 86_400_000 - 1, 119_999, 999)
+    with pytest.raises(ValueError, match=r"a time must be like 2026-11-28, .*; got 'noon'"):
+        words.typed_moment("noon")
 
 
 def test_a_timeline_tells_lost_attempts_before_the_last_one() -> None:
@@ -145,6 +161,17 @@ def test_rows_of_resources_are_text() -> None:
     keys = next(kind for kind in KINDS if kind.title == "Keys")
     row = row_of({"id": "k", "name": "<b>", "access": {"scope": "all"}}, keys.columns, 4)
     assert (row["row"], row["name"], row["access"], row["expiresAt"]) == (4, "<b>", '{"scope": "all"}', "")
+
+
+def test_the_log_of_a_pod_is_followed() -> None:
+    async def printed() -> AsyncGenerator[Event, None]:
+        yield Event("log", "", {"line": "a", "ts": ""})
+
+    client, lines = Mock(), printed()
+    client.pod_log.return_value = lines
+    logs = {kind.title: kind.log(client, "p") for kind in KINDS if kind.log is not None}
+    assert logs == {"Pods": lines}
+    client.pod_log.assert_called_once_with("p")
 
 
 def test_rights_say_what_is_shown() -> None:

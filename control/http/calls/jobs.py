@@ -25,15 +25,19 @@ from stoker.control.http.calls.forms import declared_media_type
 from stoker.control.http.calls.parameters import (
     MILLISECONDS,
     Cursor,
+    ErrorText,
     FileName,
     Follow,
     LastEvent,
+    NodeId,
     PageSize,
     Since,
     State,
     StreamWait,
     Ttl,
+    Until,
     Wait,
+    WorkerId,
     once_of,
     whole_number,
 )
@@ -215,11 +219,20 @@ async def requests(
     status: State = None,
     limit: PageSize = DEFAULT_PAGE_SIZE,
     cursor: Cursor = None,
+    until: Until = None,
+    worker: WorkerId = None,
+    node: NodeId = None,
+    error: ErrorText = None,
 ) -> Answer:
     """Returns the endpoint's jobs, newest first. The records have no output. A page may hold fewer than
-    `limit` records: it is the last when `cursor` is null."""
-    listing = Listing(status, None if since is None else since / 1000, limit, cursor)
+    `limit` records, even none, as one looks through 10,000 jobs at most: it is the last when `cursor` is
+    null."""
+    listing = Listing(status, _seconds(since), limit, cursor, _seconds(until), worker, node, error)
     return call.answer(records.page(await call.plane.queries.requests(call.endpoint, listing)))
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 @reading.get("/health", response_model=shapes.Health)

@@ -30,6 +30,7 @@ from stoker.control.rules.submissions import Once, abbreviated, wrong
 
 SINCE_MS = (0, 253_402_300_799_999)
 CURSOR = (1, 2**63 - 1)
+TEXT_MOST = 200
 MILLISECONDS = " (milliseconds)"
 
 
@@ -92,6 +93,17 @@ def number(name: str, about: str, bounds: tuple[int, int], unit: str = "", **mor
     return Parameter(lambda text: whole_number(name, text, bounds, unit), about, schema)
 
 
+def text(name: str, about: str) -> Parameter:
+    """Returns a parameter of 1 to TEXT_MOST characters."""
+
+    def read(typed: str) -> str:
+        if not 0 < len(typed) <= TEXT_MOST or "\0" in typed:
+            raise wrong(name, typed, f"1 to {TEXT_MOST} characters")
+        return typed
+
+    return Parameter(read, about, {"type": "string", "minLength": 1, "maxLength": TEXT_MOST})
+
+
 def wait(default_ms: int) -> Parameter:
     held = "How long the answer may be held, in milliseconds."
     return number("wait", held, WAIT_MS, MILLISECONDS, default=default_ms)
@@ -99,6 +111,10 @@ def wait(default_ms: int) -> Parameter:
 
 _LESS = "The record and the job end this many milliseconds from now, if that is earlier than before."
 _SINCE = "Only jobs submitted at or after this time."
+_UNTIL = "Only jobs submitted at or before this time."
+_ERROR = "Only jobs that did not complete, and whose error or reason has this text; case does not matter."
+_WORKER = "Only jobs that this worker ran last."
+_NODE = "Only jobs whose last worker was on the node of this id."
 _STATES = {"type": "string", "enum": sorted(JobState)}
 _ID = {"type": "string", "pattern": "^([0-9]{1,9}-(-1|[0-9]{1,9}))?$", "examples": ["1-0"]}
 
@@ -106,6 +122,10 @@ Wait = Annotated[int | None, wait(DEFAULT_WAIT_MS)]
 StreamWait = Annotated[int | None, wait(STREAM_WAIT_MS)]
 Ttl = Annotated[int | None, number("ttl", _LESS, STATUS_TTL_MS, MILLISECONDS)]
 Since = Annotated[int | None, number("since", _SINCE, SINCE_MS, " (milliseconds since the epoch)")]
+Until = Annotated[int | None, number("until", _UNTIL, SINCE_MS, " (milliseconds since the epoch)")]
+ErrorText = Annotated[str | None, text("error", _ERROR)]
+WorkerId = Annotated[str | None, text("worker", _WORKER)]
+NodeId = Annotated[str | None, text("node", _NODE)]
 State = Annotated[JobState | None, Parameter(_state, "Only jobs in this state.", _STATES)]
 PageSize = Annotated[
     int, number("limit", "How many records a page may hold.", PAGE_SIZE, default=DEFAULT_PAGE_SIZE)

@@ -1,4 +1,4 @@
-"""Jobs in the store as their callers may see them: records, lists, streams, logs.
+"""Jobs in the store as their callers may see them: records, streams, logs; `lists` has many of them.
 
 A job whose time has passed is not shown, whether or not it was swept. Nothing is changed but the cursor of a
 stream's pollers. Outputs are read only for a single record.
@@ -14,7 +14,7 @@ from typing import Any
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.retries import YIELDED, retries
 from stoker.control.rules.streams import AttemptLog, Cursor, StoredChunk
-from stoker.control.rules.types import JobView, Listing, Page
+from stoker.control.rules.types import JobView
 from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import Ref
 
@@ -81,84 +81,6 @@ def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -
     until = datetime.fromtimestamp(math.ceil(not_before), UTC)
     text = f"backing off until {until:%H:%M:%S} UTC after attempt {attempt}"
     return text if why is None else f"{text}: {why}"
-
-
-# ---- lists --------------------------------------------------------------------------------------
-
-SCANNED = 10_000
-"""Rows that one page reads at most, so that a rare state in a long list does not delay others."""
-
-LATE_S = 3_600.0
-"""A job is stored soon after it was created: below one that is older by this, no younger one is expected."""
-
-_FIRST = 1 << 62
-_ALWAYS = -1e300
-
-# Compared and ordered by both columns, as the list's index is: it leaves PostgreSQL no other index, whatever
-# it believes about other endpoints. SQLite wants them apart.
-_BELOW = "(endpoint, seq) < (:endpoint, :before) {sqlite AND endpoint = :endpoint AND seq < :before}"
-_NEWEST_FIRST = "ORDER BY endpoint DESC, seq DESC"
-_DEEPEST = f"""
-SELECT seq, created_at FROM jobs WHERE {_BELOW} AND (endpoint, seq) > (:endpoint, 0)
-{_NEWEST_FIRST} LIMIT 1 OFFSET :scanned
-"""
-_LIST = f"""
-SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-       not_before,
-       CASE WHEN state = 'IN_PROGRESS' AND uploading = 0 AND began_anew = 0 THEN NULL ELSE reason END, seq
-FROM jobs
-WHERE {_BELOW} AND (endpoint, seq) >= (:endpoint, :deepest)
-  {{sqlite AND seq >= :deepest}} AND account = :account AND expires_at > :now
-  AND (state = COALESCE(:state, state) OR state = :besides) AND created_at >= :since
-{_NEWEST_FIRST} LIMIT :limit
-"""
-_ERROR = "SELECT error FROM results WHERE seq = :seq"
-
-
-def list_jobs(
-    conn: Conn, account: str, endpoint: str, wanted: Listing, now: float, *, besides: JobState | None = None
-) -> Page:
-    """Returns records without their outputs, newest first. The cursor goes on where a page ended before its
-    end. `besides`: those in this state, too."""
-    values = {
-        "account": account,
-        "endpoint": endpoint,
-        "before": _FIRST if wanted.before is None else wanted.before,
-        "state": wanted.state,
-        "besides": besides,
-        "since": _ALWAYS if wanted.since is None else wanted.since,
-        "limit": wanted.limit + 1,
-        "scanned": SCANNED - 1,
-        "now": now,
-    }
-    deepest, created_at = conn.run(_DEEPEST, values).fetchone() or (None, 0.0)
-    rows = conn.run(_LIST, values | {"deepest": deepest or 0}).fetchall()
-    views = tuple(view_of_row(row, now, error=_error(conn, row)) for row in rows[: wanted.limit])
-    if len(rows) > wanted.limit:
-        return Page(views, rows[wanted.limit - 1][13])
-    late = wanted.since is not None and created_at < wanted.since - LATE_S
-    return Page(views, None if late else deepest)
-
-
-_NUMBER = """
-SELECT seq FROM jobs WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now
-"""
-
-
-def number_of(conn: Conn, account: str, endpoint: str, job: str, now: float) -> int | None:
-    """Returns the cursor of a page that ends with this job; None when there is no such job."""
-    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
-    row = conn.run(_NUMBER, values).fetchone()
-    return None if row is None else int(row[0])
-
-
-def _error(conn: Conn, row: Any) -> str | None:
-    """Reads the error of a failed job. Not joined: the error lies behind the output, which may be long and is
-    not wanted."""
-    if row[2] in (JobState.IN_QUEUE, JobState.IN_PROGRESS, JobState.COMPLETED):
-        return None
-    found = conn.run(_ERROR, {"seq": row[13]}).fetchone()
-    return None if found is None else found[0]
 
 
 # ---- streams ------------------------------------------------------------------------------------

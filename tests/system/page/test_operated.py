@@ -38,6 +38,24 @@ def test_a_worker_that_crashes_is_shown_with_its_reason(visitor: Visitor, stack:
     expect(page.get_by_role("log").get_by_text("no licence found").first).to_be_visible()
 
 
+def test_jobs_are_searched_by_their_error_and_their_worker(visitor: Visitor, stack: Stack) -> None:
+    stack.end_of("dies", job := stack.run("dies", {}))
+    visitor.signs_in(stack.key)
+    page = visitor.opens("/jobs?endpoint=dies")
+    page.get_by_label("Error has").fill("no such error")
+    expect(page.get_by_text("No such job here.")).to_be_visible()
+    page.get_by_label("Error has").fill("LIKELY out of memory")
+    expect(page.get_by_role("cell", name=job)).to_be_visible()
+    page.get_by_label("Worker", exact=True).fill("w-none")
+    expect(page.get_by_text("No such job here.")).to_be_visible()
+    page.get_by_label("Worker", exact=True).fill("")
+    page.get_by_label("Until (UTC)").fill("2020-01-01")
+    expect(page.get_by_text("No such job here.")).to_be_visible()
+    page.get_by_label("Until (UTC)").fill("noon")
+    expect(page.get_by_text("a time must be like 2026-11-28")).to_be_visible()
+    assert visitor.errors == []
+
+
 def test_a_node_is_drained_resumed_killed_and_seen_again(visitor: Visitor, stack: Stack) -> None:
     visitor.signs_in(stack.key)
     page = visitor.opens("/fleet")

@@ -317,6 +317,12 @@ async def test_a_ttl_out_of_bounds_is_a_400(
             for value in ["253402300800000", *NUMBERS]
         ),
         *(
+            ("until", value, "an integer from 0 to 253402300799999")
+            for value in ["253402300800000", *NUMBERS]
+        ),
+        *((name, "", "1 to 200 characters") for name in ("worker", "node", "error")),
+        *(("error", value, "1 to 200 characters") for value in ["x" * 201, "\0"]),
+        *(
             ("cursor", value, "an integer from 1 to 9223372036854775807")
             for value in ["0", str(2**63), *NUMBERS]
         ),

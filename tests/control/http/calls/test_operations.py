@@ -202,6 +202,8 @@ async def test_requests_are_listed_newest_first_a_page_at_a_time(
         ("?status=IN_QUEUE", Listing(state=JobState.IN_QUEUE)),
         ("?since=1700000000123&limit=1000", Listing(since=1700000000.123, limit=1000)),
         ("?since=0&cursor=17&unknown=x", Listing(since=0.0, before=17)),
+        ("?until=1500&worker=w&node=n", Listing(until=1.5, worker="w", node="n")),
+        ("?error=out%20of%20memory", Listing(error="out of memory")),
     ],
 )
 async def test_what_a_listing_asks_for(

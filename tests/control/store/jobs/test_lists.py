@@ -6,14 +6,17 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.streams import AttemptLog
 from stoker.control.rules.types import Counted, Listing, Page
 from stoker.control.store.billing import samples as store_samples
+from stoker.control.store.jobs import lists as store_lists
 from stoker.control.store.jobs import orders as store_orders
-from stoker.control.store.jobs import reads as store_views
 from stoker.wire.messages import Ref
 
 
@@ -95,7 +98,7 @@ def test_a_page_follows_a_job_by_its_id(bench: Any) -> None:
 
 
 def test_a_page_reads_so_many_rows_and_no_more(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_views, "SCANNED", 4)
+    monkeypatch.setattr(store_lists, "SCANNED", 4)
     for at in range(10, 20):
         bench.submit(float(at))
     bench.cancel(20.0, "job-2")
@@ -110,13 +113,83 @@ def test_a_page_reads_so_many_rows_and_no_more(bench: Any, monkeypatch: pytest.M
 
 def test_a_page_stops_far_below_the_wanted_time(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.submit(10.0)
-    bench.submit(10.0 + store_views.LATE_S)
-    bench.submit(9.0 + store_views.LATE_S)  # it was stored late, as its input was long
+    bench.submit(10.0 + store_lists.LATE_S)
+    bench.submit(9.0 + store_lists.LATE_S)  # it was stored late, as its input was long
     bench.submit(5_000.0)
-    monkeypatch.setattr(store_views, "SCANNED", 3)
-    first = page(bench, 6_000.0, since=10.0 + store_views.LATE_S)
+    monkeypatch.setattr(store_lists, "SCANNED", 3)
+    first = page(bench, 6_000.0, since=10.0 + store_lists.LATE_S)
     assert (ids(first), first.cursor) == (["job-4", "job-2"], 2)
-    assert page(bench, 6_000.0, since=4_000.0 + store_views.LATE_S).cursor is None
+    assert page(bench, 6_000.0, since=4_000.0 + store_lists.LATE_S).cursor is None
+
+
+# ---- searches ---------------------------------------------------------------------------------------
+
+
+def test_jobs_are_found_by_a_text_of_their_error_or_reason(bench: Any) -> None:
+    for error in ("CUDA out of memory", "100% of the disk", "no"):
+        bench.report(11.0, bench.done(bench.running(10.0), end="failed", error=error))
+    done = bench.running(12.0)
+    bench.report(13.0, bench.done(done, output=b'"out of memory"'))
+    bench.submit(14.0)
+    bench.cancel(15.0, "job-5")
+    assert ids(page(bench, error="Out of Memory")) == ["job-1"]
+    assert ids(page(bench, error="100%")) == ["job-2"]
+    assert ids(page(bench, error="1%k")) == []
+    assert ids(page(bench, error="o")) == ["job-3", "job-2", "job-1"]
+    assert ids(page(bench, error="o", state=JobState.FAILED, since=10.0, limit=1)) == ["job-3"]
+
+
+ASSIGNED = AssignedWorker("echo", 1, 1, ())
+
+
+def test_jobs_are_found_by_their_worker_and_by_its_node_once_it_is_gone(bench: Any) -> None:
+    bench.node("n2", 1.0)
+    bench.report(11.0, bench.done(bench.running(10.0)))
+    bench.submit(12.0)
+    bench.claim(12.0, bench.slot("n2", worker="w2"))
+    bench.submit(13.0)
+    assert ids(page(bench, worker="w1")) == ["job-1"]
+    assert ids(page(bench, worker="w2")) == ["job-2"]
+    assert ids(page(bench, worker="w")) == []
+    assert ids(page(bench, node="n2")) == ["job-2"]
+    assert ids(page(bench, node="n1")) == []
+    bench.do(lambda conn: store.give_workers(conn, {"w1": ("n1", ASSIGNED)}))
+    bench.do(lambda conn: store.take_workers(conn, ["w1"], 20.0))
+    assert ids(page(bench, node="n1")) == ["job-1"]
+
+
+def test_a_page_that_begins_in_the_past_does_not_read_what_came_later(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_lists, "SCANNED", 2)
+    for at in range(10):
+        bench.submit(10.0 + at * store_lists.STORED_S)
+    until = 10.0 + 3 * store_lists.STORED_S
+    found = page(bench, 4_000.0, until=until)
+    assert (ids(found), found.cursor) == (["job-4"], 4)
+    assert ids(page(bench, 4_000.0, until=until, before=found.cursor)) == ["job-3", "job-2"]
+    assert ids(page(bench, 4_000.0, until=9.0)) == []
+
+
+LATE = st.floats(0, store_lists.STORED_S)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5e3), LATE, st.integers(1, 9)), max_size=30), st.floats(0, 5e3))
+def test_nothing_that_is_old_enough_is_skipped(jobs: list[tuple[float, float, int]], until: float) -> None:
+    """Jobs are numbered as they are stored, at most STORED_S after they were created, with gaps."""
+    number, rows = 0, list[tuple[int, float]]()
+    for stored, late, gap in sorted(jobs):
+        rows.append((number := number + gap, stored - late))
+    looks = 0
+
+    def newest_below(before: int) -> tuple[int, float] | None:
+        nonlocal looks
+        looks += 1
+        return max((row for row in rows if row[0] < before), default=None)
+
+    begins = store_lists.skipped(newest_below, 1 << 62, until + store_lists.STORED_S)
+    assert all(created > until for seq, created in rows if seq >= begins)
+    assert looks <= 2 + (9 * 30).bit_length()
 
 
 # ---- counts -----------------------------------------------------------------------------------------
@@ -172,8 +245,10 @@ PLANS = {
     "sample": (store_samples._SAMPLE, ["jobs_queue (endpoint=? AND rank>? AND rank<?)"]),
     "count": (store_samples._COUNT, ["jobs_queue (endpoint=? AND rank>? AND rank<?)", "jobs_held (node>?)"]),
     "running": (store_samples._RUNNING, ["jobs_held (node>?)"]),
-    "list": (store_views._LIST, [LISTED]),
-    "deepest": (store_views._DEEPEST, ["jobs_listed (endpoint=? AND seq<?)"]),
+    "list": (store_lists._listing(()), [LISTED]),
+    **{f"by {name}": (store_lists._listing((name,)), [LISTED]) for name in store_lists._SEARCHES},
+    "next": (store_lists._NEXT, ["jobs_listed (endpoint=? AND seq<?)"]),
+    "deepest": (store_lists._DEEPEST, ["jobs_listed (endpoint=? AND seq<?)"]),
     "newest": (store_orders._NEWEST, ["jobs_listed (endpoint>? AND endpoint<?)"]),
     "purge": (store_orders._PURGE, ["INTEGER PRIMARY KEY (rowid=?)", "jobs_queue (endpoint=?)"]),
 }

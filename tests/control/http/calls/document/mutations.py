@@ -40,7 +40,7 @@ OPERATIONS = (
 TAKE_JOB = ("status", "status-sync", "stream", "cancel", "retry", "logs")
 ENDPOINTS = ("echo", "other-echo", "sized", "text-to-image", "nobody")
 NUMBERS = ["0", "1", "-1", "1000", "300000", "604800000", "99999999999999999999", "1e3", "١", "", " 1", "1_0"]
-QUERIES = ["wait", "ttl", "status", "since", "limit", "cursor", "unknown"]
+QUERIES = ["wait", "ttl", "status", "since", "limit", "cursor", "until", "worker", "error", "unknown"]
 CHARACTERS = "/?%&=#;.. \\\x00\u00e9~"
 
 
