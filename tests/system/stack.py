@@ -343,9 +343,11 @@ def running(
     database: str | None = None,
     options: Sequence[str] = (),
     executed: bool = False,
+    pipelines: str = TINY,
 ) -> Iterator[Stack]:
     """`options` are its agent's."""
     stack = Stack(folder, *endpoints, hosted=hosted, database=database)
+    stack.pipelines = pipelines
     stack.executed = stack.executed or executed
     stack.agent_options += options
     try:
