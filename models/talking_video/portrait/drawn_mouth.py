@@ -2,8 +2,8 @@
 
     image ──> small and grey ──> dark lines that lie ──> the strongest that ends at both sides of it
 
-A line is dark where the rows above and below are brighter. A horizon, the edge of a table or the outline of a
-face goes on beyond any window, and is not a mouth. Pure.
+A line is dark where the rows above and below are brighter; it is straight, or bends as a smile does. A
+horizon, the edge of a table or the outline of a face goes on beyond any window, and is not a mouth. Pure.
 """
 
 from __future__ import annotations
@@ -24,10 +24,16 @@ THICK: Final = (2, 4, 6)
 DARK: Final = 20.0
 """The least difference of brightness, of 255, between a line and what is above and below."""
 
-BEND: Final = 4
-"""How far a line may bend up or down, in pixels of it."""
+NEAR: Final = 4
+"""How far a line may be above or below its parabola, in pixels of it."""
 
-WIDTHS: Final = (0.1, 0.14, 0.19, 0.25, 0.33)
+BENDS: Final = (0.0, 0.2, 0.4, -0.2)
+"""The depths of parabolas that are tried, in widths of the mouth: how far the middle is below the ends."""
+
+STRAIGHTER: Final = 0.3
+"""How much a bend costs: a line may lie near several parabolas."""
+
+WIDTHS: Final = (0.1, 0.14, 0.19, 0.25, 0.33, 0.42)
 """The widths that are tried, in shorter sides of the image."""
 
 COVERED, FREE = 0.85, 0.35
@@ -39,11 +45,24 @@ ROWS: Final = (0.3, 0.92)
 
 @dataclass(frozen=True, slots=True)
 class DrawnMouth:
-    """A line in pixels of the image: its middle, and its width."""
+    """A line in pixels of the image: its mean column and row, its width, and how far its middle is below its
+    ends."""
 
     column: float
     row: float
     width: float
+    bend: float
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Found:
+    """A line in pixels of the small image, of which `row` has the ends."""
+
+    score: float
+    row: int
+    first: int
+    width: int
+    bend: int
 
 
 def drawn_mouth(pixels: NDArray[np.uint8]) -> DrawnMouth | None:
@@ -52,16 +71,40 @@ def drawn_mouth(pixels: NDArray[np.uint8]) -> DrawnMouth | None:
     scale = min(height, width) / SIDE
     small = Image.fromarray(pixels).convert("L").resize((round(width / scale), round(height / scale)))
     lines = _lines(np.asarray(small, np.float32))
-    bent, around = _highest(lines, BEND), _highest(lines, 3 * BEND)
-    found = [one for part in WIDTHS if (one := _best(bent, around, round(part * SIDE))) is not None]
+    near, around = _highest(lines, NEAR), _highest(lines, 3 * NEAR)
+    tried = [(round(part * SIDE), round(bend * part * SIDE)) for part in WIDTHS for bend in BENDS]
+    found = [one for wide, bend in tried if (one := _best(near, around, wide, bend)) is not None]
     if not found:
         return None
-    _, row, first, wide = max(found)
-    at = slice(first, first + wide)
-    near = lines[max(row - BEND, 0) : row + BEND + 1, at]
-    rows = np.arange(max(row - BEND, 0), max(row - BEND, 0) + len(near), dtype=np.float32)
-    middle = float((near.sum(axis=1) @ rows) / max(float(near.sum()), 1e-6))
-    return DrawnMouth((first + wide / 2) * scale, (middle + 0.5) * scale, wide * scale)
+    best = max(found)
+    row, bend = _fitted(lines, best)
+    return DrawnMouth(
+        (best.first + best.width / 2) * scale, (row + 0.5) * scale, best.width * scale, bend * scale
+    )
+
+
+def _fitted(lines: NDArray[np.float32], found: _Found) -> tuple[float, float]:
+    """Returns the mean row and the bend of the parabola through the line's own rows, near the one found."""
+    below = np.arange(-NEAR, NEAR + 1)
+    rows = found.row + _parabola(found.width, found.bend) + below[:, None]
+    dark = lines[np.clip(rows, 0, len(lines) - 1), found.first + np.arange(found.width)]
+    weight = np.maximum(dark.sum(axis=0), 1e-6)
+    middles = (rows * dark).sum(axis=0) / weight
+    terms = np.stack([np.ones(found.width), 1 - _across(found.width) ** 2])
+    seen = np.minimum(weight, 4 * DARK)
+    end, bend = np.linalg.lstsq((terms * seen).T, middles * seen, rcond=None)[0]
+    return float(end + bend * terms[1].mean()), float(bend)
+
+
+def _across(wide: int) -> NDArray[np.float64]:
+    """Returns where each column is, from -1 at the left end to 1 at the right one."""
+    return (np.arange(wide) + 0.5) * 2 / wide - 1
+
+
+def _parabola(wide: int, bend: int) -> NDArray[np.int64]:
+    """Returns how far each column is below the ends."""
+    found: NDArray[np.int64] = np.rint(bend * (1 - _across(wide) ** 2)).astype(np.int64)
+    return found
 
 
 def _lines(grey: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -85,29 +128,32 @@ def _highest(lines: NDArray[np.float32], far: int) -> NDArray[np.float32]:
     return found
 
 
-def _best(
-    bent: NDArray[np.float32], around: NDArray[np.float32], wide: int
-) -> tuple[float, int, int, int] | None:
-    """Returns the strongest line of this width that does not go on at its sides, also not upwards or
-    downwards (`around`): its score, row, first column and width."""
+def _best(near: NDArray[np.float32], around: NDArray[np.float32], wide: int, bend: int) -> _Found | None:
+    """Returns the strongest line of this width and bend that does not go on at its sides, also not upwards
+    or downwards (`around`)."""
     margin = max(wide // 4, 3)
-    if wide + 2 * margin >= bent.shape[1]:
+    if wide + 2 * margin >= near.shape[1]:
         return None
-    covered = _means((bent > 0).astype(np.float32), wide)
-    beside = _means((around > 0).astype(np.float32), margin)
-    strength = _means(np.minimum(bent, 4 * DARK), wide)
-    inner = slice(margin, bent.shape[1] - wide - margin + 1)
+    covered = _along((near > 0).astype(np.float32), wide, bend)
+    strength = _along(np.minimum(near, 4 * DARK), wide, bend)
+    beside = _along((around > 0).astype(np.float32), margin, 0)
+    inner = slice(margin, near.shape[1] - wide - margin + 1)
     left = beside[:, : inner.stop - inner.start]
     right = beside[:, margin + wide :][:, : inner.stop - inner.start]
     ends = (left <= FREE) & (right <= FREE)
     scores = np.where(ends & (covered[:, inner] >= COVERED), strength[:, inner] * np.sqrt(wide), 0)
     row, column = np.unravel_index(int(scores.argmax()), scores.shape)
-    best = float(scores[row, column])
-    return (best, int(row), int(column) + margin, wide) if best > 0 else None
+    best = float(scores[row, column]) * (1 - STRAIGHTER * abs(bend) / wide)
+    return _Found(best, int(row), int(column) + margin, wide, bend) if best > 0 else None
 
 
-def _means(values: NDArray[np.float32], wide: int) -> NDArray[np.float32]:
-    """Returns the mean of each window of so many columns, by its first."""
-    sums = np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
-    found: NDArray[np.float32] = ((sums[:, wide:] - sums[:, :-wide]) / wide).astype(np.float32)
+def _along(values: NDArray[np.float32], wide: int, bend: int) -> NDArray[np.float32]:
+    """Returns the mean along each parabola, by the row of its ends and its first column; 0 where it leaves
+    the image."""
+    found = np.zeros((values.shape[0], values.shape[1] - wide + 1), np.float32)
+    padded = np.pad(values, ((abs(bend), abs(bend)), (0, 0)))
+    for column, below in enumerate(_parabola(wide, bend)):
+        first = abs(bend) + below
+        found += padded[first : first + len(values), column : column + found.shape[1]]
+    found /= wide
     return found

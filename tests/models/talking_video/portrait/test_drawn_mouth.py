@@ -48,6 +48,30 @@ def test_the_mouth_is_on_the_drawings_own_line(
     assert lips.mean(axis=0) == pytest.approx([mouth.column, mouth.row], abs=2)
 
 
+@pytest.mark.parametrize("depth", [-0.5, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("half", [80, 108, 132])
+def test_the_mouth_bends_as_a_deep_smile_does(depth: float, half: int) -> None:
+    """Half an ellipse, whose middle is `depth` halves of its width below its ends."""
+    image = Image.fromarray(smiley(640, 640, (320, 320), 240, bent=False))
+    pen = ImageDraw.Draw(image)
+    pen.rectangle((220, 380, 420, 420), fill=WHITE)
+    deep = round(abs(depth) * half)
+    ends = 380 if depth > 0 else 400 + deep
+    box = (320 - half, ends - deep, 320 + half, ends + deep)
+    pen.arc(box, *((0, 180) if depth > 0 else (180, 360)), fill=INK, width=7)
+    pixels = np.asarray(image)
+    mouth = drawn_mouth(pixels)
+    assert mouth is not None
+    below = deep if depth > 0 else -deep
+    assert mouth.column == pytest.approx(320, abs=8)
+    assert mouth.row == pytest.approx(ends + np.pi / 4 * below, abs=12)
+    assert mouth.bend == pytest.approx(below, abs=0.45 * deep)
+    lips = assumed_face(pixels).points[[*UPPER_LIP, *LOWER_LIP]]
+    drawn = ends + below * np.sqrt(np.clip(1 - ((lips[:, 0] - 320) / half) ** 2, 0, 1))
+    inner = np.abs(lips[:, 0] - 320) < 0.8 * half
+    assert np.abs(lips[:, 1] - drawn)[inner].max() < 14
+
+
 @pytest.mark.parametrize("kind", ["flat", "horizon", "noise", "gradient"])
 def test_where_there_is_no_such_line_none_is_found(kind: str) -> None:
     pixels = np.full((480, 640, 3), 150, np.uint8)
