@@ -11,7 +11,7 @@ EXPECTED = frozenset(
         "stoker.agent.errors.AgentRefused",
         "stoker.agent.errors.OutboxUnusable",
         "stoker.client.errors.ClientError",
-        "stoker.control.http.server.server.CannotListen",
+        "stoker.control.http.server.listener.CannotListen",
         "stoker.control.config.config.ConfigError",
         "stoker.control.errors.ControlError",
         "stoker.control.nodes.grpc_stream.CannotListen",

@@ -57,6 +57,7 @@ from stoker.cli.options import (
     GrpcPort,
     Host,
     Hosted,
+    HttpFd,
     Insecure,
     Port,
     ReadyFd,
@@ -71,6 +72,7 @@ from stoker.cli.options import (
 )
 from stoker.cli.pasted import clean_environment
 from stoker.cli.predict.command import predict
+from stoker.cli.processes.handed_over import listener_of_manager
 from stoker.cli.processes.imports import uncollected
 from stoker.cli.processes.parents import end_with_parent
 from stoker.cli.processes.readiness import MANAGER
@@ -237,12 +239,14 @@ def control(
     log_format: LogFormat = Format.TEXT,
     log_level: LogLevel = Level.INFO,
     ready_fd: ReadyFd = None,
+    http_fd: HttpFd = None,
 ) -> None:
     """Runs the control plane: HTTP for callers, gRPC for agents."""
     variables = _prepare_process(log_format, log_level)
     with uncollected():
         from stoker.cli.control.process import ControlOptions, run
 
+    handed_over = listener_of_manager(os.environ, os.getpid())
     options = ControlOptions(
         data_dir=data_dir,
         config=config_file(config),
@@ -260,6 +264,7 @@ def control(
         standby=standby,
         reload=reload,
         ready_fd=ready_fd,
+        http_fd=handed_over if http_fd is None else http_fd,
     )
     run(options, variables)
 

@@ -164,6 +164,7 @@ VolumeRoot = Annotated[
     typer.Option(help="Folder of this host's network volumes; or STOKER_VOLUME_ROOT."),
 ]
 ReadyFd = Annotated[int | None, typer.Option(hidden=True)]
+HttpFd = Annotated[int | None, typer.Option(hidden=True)]
 Database = Annotated[
     str | None,
     typer.Option(

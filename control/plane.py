@@ -260,11 +260,16 @@ class Plane:
             tasks.create_task(self.management.billing.run(), name="bills")
             tasks.create_task(self.management.temporary.run(), name="temporary endpoints")
 
-    def close(self) -> None:
-        """This process is about to end: no new jobs, no claims, no held polls. Requests to http workers go
-        on, and reads are answered until the end."""
-        self.commands.closed = self.dispatch.closed = True
+    def end_waits(self) -> None:
+        """Answers all who wait for a job with what there is, now and from now on: this process is about to
+        end, and they ask the next one. All else is served as before."""
         self._waiters.close()
+
+    def close(self) -> None:
+        """This process ends: no new jobs, no claims, no held polls. Requests to http workers go on, and reads
+        are answered until the end."""
+        self.commands.closed = self.queries.closed = self.dispatch.closed = True
+        self.end_waits()
 
     async def stop(self) -> None:
         """Closes it, if it is not; what is being committed ends. Agents are informed, work on, and connect to

@@ -2,10 +2,12 @@
 
     open the store ─> adopt the tokens ─> object store ─> plane ─> gRPC, HTTP ─> ready ─> ... ─> signal
                                                                                                │
-    store <── object store <── plane <── gRPC ends <── sessions end <── HTTP drains <── no new jobs; held
-                                                                                       polls are answered
+    no new jobs <── DRAIN_S, or no connection is left <── held polls are answered; each connection ends
+         │                                                with its next answer, and none is accepted
+         └─> HTTP ends ─> sessions end ─> gRPC ends ─> plane ─> object store ─> store
 
-HTTP drains before the agents' sessions end: the tunnels to their http workers end with them.
+Connections that arrive from then on wait in the listener's queue for the next control, where both hold the
+listener. HTTP ends before the agents' sessions: the tunnels to their http workers end with them.
 
 Without a configured object store, it starts the embedded one.
 """
@@ -59,6 +61,7 @@ from stoker.control.http.health.checks import EMBEDDED_BEYOND, Readiness, checks
 from stoker.control.http.health.probes import probes
 from stoker.control.http.server.forwarded import Proxies
 from stoker.control.http.server.lazily import Lazily
+from stoker.control.http.server.listener import adopted
 from stoker.control.http.server.server import HttpServer, serve_http
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
@@ -72,12 +75,17 @@ from stoker.control.store.resources import keys
 from stoker.outbound.guard import Guard
 from stoker.outbound.refused_addresses import is_loopback
 from stoker.outbound.s3.buckets import ObjectStoreConfig
+from stoker.outbound.s3.client import load
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
 from stoker.wire.tls_files import PemFile, warnings_now
 
 log = logging.getLogger(__name__)
+
+DRAIN_S = 0.25
+"""How long a caller with an idle connection has to come back for an answer that closes the connection. For
+this time others wait."""
 
 DATABASE_LOOK_S = 1.0
 """How often control looks whether the database file is still the one that it opened."""
@@ -102,6 +110,8 @@ class ControlOptions:
     standby: bool = False
     reload: bool = False
     ready_fd: int | None = None
+    http_fd: int | None = None
+    """A listener that was handed over, in the place of `host` and `port`."""
 
     def tls(self, config: Config) -> TlsFiles | None:
         """Returns the TLS files of the options, else of the configuration, for HTTP and gRPC."""
@@ -173,8 +183,11 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         url = chosen_url(declares.config, variables, options.database)
         if options.standby:
             check_chosen(folder, url, variables)
+            await asyncio.to_thread(load)
         opened = partial(open_chosen, folder, declares.config, variables, options.database, alone=True)
-        store = await before_stop(take_lead(stack, folder, url, opened, standby=options.standby), stop)
+        store = await before_stop(
+            take_lead(stack, folder, url, opened, options.ready_fd, standby=options.standby), stop
+        )
         if store is None:
             return
         stack.callback(store.close)
@@ -252,6 +265,7 @@ async def _lead(
             tls=None if behind_proxy else tls,
             proxies=proxies,
             upgrade=Upgrades(gateways[0], proxies).protocol,
+            listener=None if options.http_fd is None else adopted(options.http_fd),
         ),
         standby=options.standby,
     )
@@ -262,6 +276,9 @@ async def _lead(
     announce(facts, options.ready_fd)
     await stop.wait()
     log.info("control stops; a second signal ends it at once")
+    http.drain()
+    plane.end_waits()
+    await http.drained(DRAIN_S)
     plane.close()
 
 

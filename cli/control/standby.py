@@ -17,8 +17,8 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from stoker.cli.data_folder import PATIENCE_S, RETRY_S, DataFolder, locked_after_wait
-from stoker.cli.processes.readiness import MANAGER
-from stoker.control.http.server import server
+from stoker.cli.processes.readiness import announce_wait
+from stoker.control.http.server import listener
 from stoker.control.nodes import grpc_stream
 from stoker.control.store.database.opening import Store, StoreInUse
 
@@ -32,15 +32,17 @@ async def take_lead(
     folder: DataFolder,
     url: str | None,
     opened: Callable[[], Store],
+    ready_fd: int | None = None,
     *,
     standby: bool,
 ) -> Store:
     """Returns the open store, once no other control works on it; the data folder's lock is held until the
-    stack ends. `url` is PostgreSQL's. Raises CliError and StoreError."""
+    stack ends. `url` is PostgreSQL's. A standby announces its wait at `ready_fd`. Raises CliError and
+    StoreError."""
     otherwise = f"another control is running on {folder.root}"
     patience_s = math.inf if standby else PATIENCE_S
     if standby:  # loaded and checked: for the service manager its start is over
-        MANAGER.ready("waits for the control before it")
+        announce_wait(ready_fd)
     waited = await stack.enter_async_context(locked_after_wait(folder.control_lock, otherwise, patience_s))
     if not standby:
         return opened()
@@ -79,7 +81,7 @@ async def listening(serve: Callable[[], Awaitable[T]], *, standby: bool) -> T:
     while True:
         try:
             return await serve()
-        except (server.CannotListen, grpc_stream.CannotListen):
+        except (listener.CannotListen, grpc_stream.CannotListen):
             if loop.time() >= until:
                 raise
         await asyncio.sleep(RETRY_S)

@@ -4,6 +4,7 @@ To the parent, control and agent announce that they are ready by one line of JSO
 
     {"ready": true, "http": "http://127.0.0.1:8000", "grpc": "127.0.0.1:8001"}
 
+A standby writes the line `{"waits": true}` before: it is loaded, and waits for the control before it.
 The line is written to the descriptor from the parent process (`--ready-fd`), else to standard output. The
 reader waits for the line, or for the end of the pipe, which means that the process has ended; nothing polls.
 An agent keeps the descriptor and reports state changes of its workers there, one line each (`send_line`).
@@ -93,12 +94,25 @@ def announce(facts: Facts, fd: int | None, *, more: bool = False) -> None:
         os.set_blocking(fd, False)
 
 
+def announce_wait(fd: int | None) -> None:
+    """Says that this process is loaded and waits for the one before it: to the service manager, and on a line
+    to the parent process."""
+    MANAGER.ready("waits for the control before it")
+    if fd is not None:
+        os.write(fd, b'{"waits": true}\n')
+
+
 def send_line(report: Mapping[str, Any], fd: int) -> None:
     """Writes a line without blocking: it is lost if the pipe is full or closed."""
     line = json.dumps(dict(report)).encode() + b"\n"
     if len(line) <= LINE_BYTES:
         with suppress(OSError):
             os.write(fd, line)
+
+
+def parse_waits(line: bytes) -> bool:
+    """Returns whether the line says that its process waits for the one before it."""
+    return line.endswith(b"\n") and "waits" in json.loads(line)
 
 
 def parse_ready(line: bytes) -> Facts | None:

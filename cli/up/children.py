@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from stoker.agent.workers.processes.exit_reasons import signal_name
 from stoker.cli.processes.parents import VARIABLE as PARENT
-from stoker.cli.processes.readiness import Facts, parse_ready
+from stoker.cli.processes.readiness import Facts, parse_ready, parse_waits
 from stoker.cli.up import supervisor as sv
 
 AllFacts = Mapping[str, Facts]
@@ -27,21 +27,23 @@ AllFacts = Mapping[str, Facts]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The command of a child; `--ready-fd N` is appended to `argv`."""
+    """The command of a child; `--ready-fd N` is appended to `argv`. It inherits the descriptors `fds`."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     log: Path
+    fds: tuple[int, ...] = ()
 
 
 class Children:
-    """The running children. `launch` makes the command of a child from the facts of all children so far.
+    """The running children. `launch` makes the command of a child from the facts of all children so far, or
+    of a successor, which waits for the end of the child's process before it.
     `on_report` is called with the lines that a child sends after it was ready."""
 
     def __init__(
         self,
         names: tuple[str, ...],
-        launch: Callable[[str, AllFacts], Launch],
+        launch: Callable[[str, AllFacts, bool], Launch],
         print_line: Callable[[str], None],
         all_ready: Callable[[AllFacts], None],
         on_report: Callable[[Mapping[str, Any]], None] = lambda report: None,
@@ -53,6 +55,7 @@ class Children:
         self._on_report = on_report
         self._facts: dict[str, Facts] = {}
         self._running: dict[str, _Running] = {}
+        self._successors: dict[str, _Running] = {}
         self._events: asyncio.Queue[sv.Event] = asyncio.Queue()
         self._code: int | None = None
 
@@ -71,7 +74,7 @@ class Children:
         self._events.put_nowait(sv.StopRequested(_now()))
 
     def restart(self, name: str) -> None:
-        """Stops this child and starts it again; the others keep running."""
+        """Starts this child's successor, and stops the child once that is loaded; the others keep running."""
         self._events.put_nowait(sv.RestartRequested(_now(), name))
 
     def pid(self, name: str) -> int | None:
@@ -98,6 +101,14 @@ class Children:
                 self._running[name].terminate()
             case sv.Kill(name) if name in self._running:
                 self._running[name].kill()
+            case sv.StartSuccessor(name):
+                self._start_successor(name)
+            case sv.Promote(name) if name in self._successors:
+                self._running[name] = self._successors.pop(name)
+            case sv.Promote(name):
+                self._events.put_nowait(sv.Exited(_now(), name, "its successor ended with it"))
+            case sv.KillSuccessor(name) if name in self._successors:
+                self._successors[name].kill()
             case sv.Print(text):
                 self._print_line(text)
             case sv.AllReady():
@@ -108,21 +119,40 @@ class Children:
                 pass  # the child has just ended: its exit event follows
 
     def _start(self, name: str) -> None:
-        launch = self._launch(name, self._facts)
+        self._running[name] = self._spawn(name, successor=False)
+
+    def _start_successor(self, name: str) -> None:
+        try:
+            self._successors[name] = self._spawn(name, successor=True)
+        except OSError as error:
+            self._events.put_nowait(sv.SuccessorExited(_now(), name, str(error)))
+
+    def _spawn(self, name: str, *, successor: bool) -> _Running:
+        launch = self._launch(name, self._facts, successor)
 
         def ready(facts: Facts) -> None:
             self._facts[name] = facts
             self._events.put_nowait(sv.BecameReady(_now(), name))
 
-        def exited(status: int) -> None:
-            del self._running[name]
-            self._events.put_nowait(sv.Exited(_now(), name, _why(status, launch.log)))
+        def waits() -> None:
+            self._events.put_nowait(sv.SuccessorWaits(_now(), name))
 
-        self._running[name] = _Running(launch, ready, exited, self._on_report)
+        def exited(status: int) -> None:
+            why = _why(status, launch.log)
+            if self._successors.get(name) is made:
+                del self._successors[name]
+                self._events.put_nowait(sv.SuccessorExited(_now(), name, why))
+                return
+            del self._running[name]
+            self._events.put_nowait(sv.Exited(_now(), name, why))
+
+        made = _Running(launch, ready, waits, exited, self._on_report)
+        return made
 
     def _kill_the_rest(self) -> None:
-        """Kills the children that are left, which only happens after an error in this module."""
-        for running in tuple(self._running.values()):
+        """Kills the children that are left, which only happens after an error in this module, and successors,
+        which were killed when the stop began."""
+        for running in (*self._running.values(), *self._successors.values()):
             running.kill()
             running.process.wait()
             running.close()
@@ -135,10 +165,11 @@ class _Running:
         self,
         launch: Launch,
         ready: Callable[[Facts], None],
+        waits: Callable[[], None],
         exited: Callable[[int], None],
         on_report: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        self._ready, self._exited, self._on_report = ready, exited, on_report
+        self._ready, self._waits, self._exited, self._on_report = ready, waits, exited, on_report
         self._was_ready = False
         self._line = b""
         self._pipe, write = os.pipe()
@@ -150,7 +181,7 @@ class _Running:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(write,),
+                    pass_fds=(write, *launch.fds),
                     start_new_session=True,
                 )
             except BaseException:
@@ -192,6 +223,8 @@ class _Running:
     def _handle_line(self, line: bytes) -> None:
         if self._was_ready:
             self._on_report(json.loads(line))
+        elif parse_waits(line):
+            self._waits()
         elif (facts := parse_ready(line)) is not None:
             self._was_ready = True
             self._ready(facts)

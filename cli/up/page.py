@@ -59,7 +59,7 @@ class PageChild:
         self._children = Children((PAGE,), self._launch, self.print_line, self._ready)
         await self._children.run()
 
-    def _launch(self, name: str, facts: AllFacts) -> Launch:
+    def _launch(self, name: str, facts: AllFacts, _successor: bool) -> Launch:
         env = {
             name: value
             for name, value in os.environ.items()

@@ -7,8 +7,14 @@ One child:
 
     waiting ──all before it ready──> starting ──ready──> running
        ^  ^                             │                  │ exited
-       │  └─ended─ restarting <─requested─┴────────────────┤
-       └────────────── backing off <────┴── exited, had been ready once; without a pause after a calm run
+       │  └─ended─ restarting <─requested─┘                │
+       └────────────── backing off <────┴──────────────────┴─ had been ready once; no pause after a calm run
+
+A running child that is to be restarted works until its successor is loaded:
+
+    running ──requested──> relieved ──successor waits──> handing over ──ended──> starting: the successor
+       ^                      │ successor ended             │ successor ended
+       └──────────────────────┘                             └──> restarting
 
 If a child ends before it was ever ready, `stoker up` ends: the cause (a port in use, a bad option) does not
 go away by itself. Children are stopped from the last to the first, one at a time: SIGTERM, and SIGKILL after
@@ -52,6 +58,24 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Relieved:
+    """It runs on while its successor loads. `deadline` is the successor's; None after it was killed."""
+
+    tries: int
+    since: float
+    deadline: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandingOver:
+    """SIGTERM was sent, and its successor waits for its end, or is `ready` already: what it waited for is
+    free before the process has ended. `deadline` is None after SIGKILL was sent."""
+
+    deadline: float | None
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BackingOff:
     tries: int
     until: float
@@ -76,7 +100,9 @@ class Gone:
     pass
 
 
-Phase: TypeAlias = Waiting | Starting | Running | BackingOff | Restarting | Stopping | Gone
+Phase: TypeAlias = (
+    Waiting | Starting | Running | Relieved | HandingOver | BackingOff | Restarting | Stopping | Gone
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +113,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        return isinstance(self.phase, Starting | Running | Restarting | Stopping)
+        return isinstance(self.phase, Starting | Running | Relieved | HandingOver | Restarting | Stopping)
+
+    @property
+    def serves(self) -> bool:
+        return isinstance(self.phase, Running | Relieved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +166,26 @@ class RestartRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class SuccessorWaits:
+    at: float
+    child: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessorExited:
+    at: float
+    child: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     at: float
 
 
-Event: TypeAlias = Begin | BecameReady | Exited | StopRequested | RestartRequested | Tick
+Event: TypeAlias = (
+    Begin | BecameReady | Exited | StopRequested | RestartRequested | SuccessorWaits | SuccessorExited | Tick
+)
 
 
 # ---- commands
@@ -162,6 +207,25 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class StartSuccessor:
+    """Starts a second process of the child, which waits for the end of the first."""
+
+    child: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Makes the successor the child's process: the one before it has ended."""
+
+    child: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillSuccessor:
+    child: str
+
+
+@dataclass(frozen=True, slots=True)
 class Print:
     text: str
 
@@ -176,7 +240,9 @@ class Finish:
     code: int
 
 
-Command: TypeAlias = Start | Terminate | Kill | Print | AllReady | Finish
+Command: TypeAlias = (
+    Start | Terminate | Kill | StartSuccessor | Promote | KillSuccessor | Print | AllReady | Finish
+)
 Commands: TypeAlias = tuple[Command, ...]
 
 
@@ -193,6 +259,10 @@ def step(state: SupervisorState, event: Event) -> tuple[SupervisorState, Command
             return _exited(state, name, why, at)
         case RestartRequested(at, name):
             return (state, ()) if state.stopping else _restart(state, name, at)
+        case SuccessorWaits(at, name):
+            return _hand_over(state, name, at)
+        case SuccessorExited(at, name, why):
+            return (state, ()) if state.stopping else _stay(state, name, why)
         case StopRequested(at):
             return _kill_all(state) if state.stopping else _begin_stop(state, at)
         case Begin(at) | Tick(at):
@@ -211,6 +281,8 @@ def _child_wake_at(phase: Phase) -> float | None:
             return deadline
         case BackingOff(_, until):
             return until
+        case Relieved(_, _, deadline) | HandingOver(deadline):
+            return deadline
         case Restarting(deadline) | Stopping(deadline):
             return deadline
         case _:
@@ -219,11 +291,17 @@ def _child_wake_at(phase: Phase) -> float | None:
 
 def _became_ready(state: SupervisorState, name: str, at: float) -> tuple[SupervisorState, Commands]:
     child = _find(state, name)
+    if isinstance(child.phase, HandingOver):
+        return _put(state, replace(child, phase=replace(child.phase, ready=True))), ()
     if not isinstance(child.phase, Starting):
         return state, ()  # it is being stopped
-    ready = replace(child, phase=Running(child.phase.tries, at), was_ready=True)
+    return _runs(state, child, child.phase.tries, at)
+
+
+def _runs(state: SupervisorState, child: Child, tries: int, at: float) -> tuple[SupervisorState, Commands]:
+    ready = replace(child, phase=Running(tries, at), was_ready=True)
     state, commands = _start_next(_put(state, ready), at)
-    if all(isinstance(child.phase, Running) for child in state.children):
+    if all(child.serves for child in state.children):
         commands = (*commands, AllReady())
     return state, commands
 
@@ -234,6 +312,8 @@ def _exited(state: SupervisorState, name: str, why: str, at: float) -> tuple[Sup
         return _stop_next(_put(state, replace(child, phase=Gone())), at)
     if isinstance(child.phase, Restarting):
         return _start_next(_put(state, replace(child, phase=Waiting())), at)
+    if isinstance(child.phase, Relieved | HandingOver):
+        return _promote(state, child, why, at)
     if not child.was_ready:
         state = replace(_put(state, replace(child, phase=Gone())), code=1)
         state, commands = _begin_stop(state, at)
@@ -247,12 +327,46 @@ def _exited(state: SupervisorState, name: str, why: str, at: float) -> tuple[Sup
     return state, (Print(f"{name} ended unexpectedly: {why}; it starts again in {pause:g} s"),)
 
 
-def _restart(state: SupervisorState, name: str, at: float) -> tuple[SupervisorState, Commands]:
-    """Restarts a running child, and also a child that is still starting: it may have read the old
-    configuration."""
+def _promote(state: SupervisorState, child: Child, why: str, at: float) -> tuple[SupervisorState, Commands]:
+    """Puts the successor in the place of a process that has ended: as it was told to, or by itself."""
+    if isinstance(child.phase, HandingOver) and child.phase.ready:
+        state, commands = _runs(state, child, 0, at)
+        return state, (Promote(child.name), *commands)
+    by_itself = isinstance(child.phase, Relieved)
+    said = (Print(f"{child.name} ended unexpectedly: {why}; its successor takes over"),) if by_itself else ()
+    state = _put(state, replace(child, phase=Starting(_tries_after(child.phase), at + START_PATIENCE_S)))
+    return state, (*said, Promote(child.name))
+
+
+def _hand_over(state: SupervisorState, name: str, at: float) -> tuple[SupervisorState, Commands]:
+    child = _find(state, name)
+    if not isinstance(child.phase, Relieved):
+        return state, ()  # it leads at once, or is being killed
+    return _put(state, replace(child, phase=HandingOver(at + STOP_PATIENCE_S))), (Terminate(name),)
+
+
+def _stay(state: SupervisorState, name: str, why: str) -> tuple[SupervisorState, Commands]:
+    """Goes on without the successor, which has ended."""
     child = _find(state, name)
     match child.phase:
-        case Starting() | Running():
+        case Relieved(tries, since, _):
+            state = _put(state, replace(child, phase=Running(tries, since)))
+            return state, (Print(f"the next {name} did not start: {why}; the one before it goes on"),)
+        case HandingOver(deadline):
+            return _put(state, replace(child, phase=Restarting(deadline))), ()
+        case _:
+            return state, ()  # it was to be promoted in the same moment
+
+
+def _restart(state: SupervisorState, name: str, at: float) -> tuple[SupervisorState, Commands]:
+    """Starts the successor of a running child. A child that is still starting is restarted: it may have read
+    the old configuration, which a successor reads once it takes over."""
+    child = _find(state, name)
+    match child.phase:
+        case Running(tries, since):
+            relieved = replace(child, phase=Relieved(tries, since, at + START_PATIENCE_S))
+            return _put(state, relieved), (StartSuccessor(name),)
+        case Starting():
             return _put(state, replace(child, phase=Restarting(at + STOP_PATIENCE_S))), (Terminate(name),)
         case BackingOff():
             return _start_next(_put(state, replace(child, phase=Waiting())), at)
@@ -262,7 +376,7 @@ def _restart(state: SupervisorState, name: str, at: float) -> tuple[SupervisorSt
 
 def _tries_after(phase: Phase) -> int:
     match phase:
-        case Running(tries, _) | Starting(tries, _):
+        case Running(tries, _) | Starting(tries, _) | Relieved(tries, _, _):
             return tries + 1
         case _:
             return 1
@@ -278,8 +392,16 @@ def _tick(state: SupervisorState, at: float) -> tuple[SupervisorState, Commands]
                     Print(f"{child.name} is not ready after {START_PATIENCE_S:g} s"),
                     Kill(child.name),
                 ]
-            case Stopping(deadline) | Restarting(deadline) if deadline is not None and at >= deadline:
-                state = _put(state, replace(child, phase=type(child.phase)(None)))
+            case Relieved(_, _, deadline) if deadline is not None and at >= deadline:
+                state = _put(state, replace(child, phase=replace(child.phase, deadline=None)))
+                commands += [
+                    Print(f"the next {child.name} is not loaded after {START_PATIENCE_S:g} s"),
+                    KillSuccessor(child.name),
+                ]
+            case Stopping(deadline) | Restarting(deadline) | HandingOver(deadline) if (
+                deadline is not None and at >= deadline
+            ):
+                state = _put(state, replace(child, phase=replace(child.phase, deadline=None)))
                 commands += [
                     Print(f"{child.name} has not stopped after {STOP_PATIENCE_S:g} s"),
                     Kill(child.name),
@@ -298,7 +420,7 @@ def _start_next(state: SupervisorState, at: float) -> tuple[SupervisorState, Com
     """Starts the first child that waits, if all before it are running."""
     for child in state.children:
         match child.phase:
-            case Running():
+            case Running() | Relieved():
                 continue
             case Waiting(tries):
                 started = replace(child, phase=Starting(tries, at + START_PATIENCE_S))
@@ -310,7 +432,9 @@ def _start_next(state: SupervisorState, at: float) -> tuple[SupervisorState, Com
 
 def _begin_stop(state: SupervisorState, at: float) -> tuple[SupervisorState, Commands]:
     idle = tuple(child if child.alive else replace(child, phase=Gone()) for child in state.children)
-    return _stop_next(replace(state, children=idle, stopping=True), at)
+    waiting = [child for child in idle if isinstance(child.phase, Relieved | HandingOver)]
+    state, commands = _stop_next(replace(state, children=idle, stopping=True), at)
+    return state, (*(KillSuccessor(child.name) for child in waiting), *commands)
 
 
 def _stop_next(state: SupervisorState, at: float) -> tuple[SupervisorState, Commands]:
@@ -321,7 +445,7 @@ def _stop_next(state: SupervisorState, at: float) -> tuple[SupervisorState, Comm
     if any(isinstance(child.phase, Stopping) for child in alive):
         return state, ()
     last = alive[-1]
-    if isinstance(last.phase, Restarting):  # it has got SIGTERM; a second one would end it at once
+    if isinstance(last.phase, Restarting | HandingOver):  # a second SIGTERM would end it at once
         return _put(state, replace(last, phase=Stopping(last.phase.deadline))), ()
     return _put(state, replace(last, phase=Stopping(at + STOP_PATIENCE_S))), (Terminate(last.name),)
 

@@ -36,6 +36,7 @@ from stoker.cli.up.page import PAGE, PageChild
 from stoker.client import dotenv
 from stoker.client.pasted import secret
 from stoker.control.config.config import load_config
+from stoker.control.http.server.listener import listen
 from stoker.control.rules.types import Endpoint
 from stoker.models.weights import weights_folder
 from stoker.outbound.s3.local_server import LocalS3
@@ -123,7 +124,9 @@ async def run_up(options: UpOptions, console: Console) -> int:
             store = s3_settings.from_config(config) or s3_settings.from_environment(os.environ)
             if store is None:
                 store = (await stack.enter_async_context(LocalS3(folder.root))).config
-            up = _Up(options, folder, tokens, s3_settings.to_environment(store), aliases, console)
+            variables = s3_settings.to_environment(store)
+            listener = stack.enter_context(listen(options.host, options.port))
+            up = _Up(options, folder, tokens, variables, aliases, console, listener.fileno())
             return await up.run()
 
 
@@ -136,7 +139,10 @@ class _Up:
         store: Mapping[str, str],
         aliases: Mapping[str, str],
         console: Console,
+        http_fd: int,
     ) -> None:
+        self._http_fd = http_fd
+        """The listener that each control gets from here: callers wait in it while control is restarted."""
         self._options, self._folder, self._tokens, self._store = options, folder, tokens, store
         self._aliases, self._console = aliases, console
         self._ready_before = False
@@ -211,23 +217,26 @@ class _Up:
                 log_file = f"; its last lines cannot be written to {log}: {error.strerror}"
         self._print(notice.text + log_file)
 
-    def _launch(self, name: str, facts: AllFacts) -> Launch:
+    def _launch(self, name: str, facts: AllFacts, successor: bool = False) -> Launch:
         command = self._control(facts) if name == CONTROL else self._agent(facts)
+        fds: tuple[int, ...] = ()
         env = {key: value for key, value in os.environ.items() if not key.startswith(OF_CONTROL)}
         tokens = self._tokens
         env[JOIN_TOKEN] = tokens.join_token
         if name == CONTROL:
             sources = tokens.key_source.to_environment() | tokens.join_source.to_environment()
             env |= {API_KEY: tokens.api_key, **sources, **self._store}
-        return Launch((*stoker_command(), *command), env, self._folder.logs / f"{name}.log")
+            fds = (self._http_fd,)
+        if successor:
+            command.append("--standby")
+        return Launch((*stoker_command(), *command), env, self._folder.logs / f"{name}.log", fds)
 
     def _control(self, facts: AllFacts) -> list[str]:
         """Returns the command of control. After a restart, control uses the same ports, which agents and
         callers know."""
         before = facts.get(CONTROL, {})
-        port = before["http"].rpartition(":")[2] if before else str(self._options.port)
         grpc_port = before["grpc"].rpartition(":")[2] if before else str(self._options.grpc_port)
-        command = ["control", "--host", self._options.host, "--port", port, "--grpc-port", grpc_port]
+        command = ["control", "--http-fd", str(self._http_fd), "--grpc-port", grpc_port]
         command += ["--data-dir", str(self._folder.root), *self._options.http_options()]
         if self._options.reload:
             command.append("--reload")

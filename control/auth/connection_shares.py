@@ -42,6 +42,11 @@ class ConnectionShares:
         self._taken: Counter[str] = Counter()
         self._total = 0
 
+    @property
+    def taken(self) -> int:
+        """The number of connections."""
+        return self._total
+
     def enter(self, address: str) -> bool:
         """Returns whether this address may open a connection. If so, the connection is counted until it
         leaves."""

@@ -139,7 +139,7 @@ class JobCommands:
         try:
             if not view.ended:
                 view = await self._wait_on(endpoint, view, deadline, repeated=accepted.repeated)
-            if must_end and not view.ended and not self.closed:
+            if must_end and not view.ended and not self._waiters.closed:
                 view = await self._end_wait(endpoint, view.id, seconds)
             return await self._queries.whole(view)
         except Unavailable:

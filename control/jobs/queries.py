@@ -66,6 +66,7 @@ class JobQueries:
         self._clock = clock
         self._counted: dict[str, tuple[float, Counted]] = {}
         self._counting = asyncio.Lock()
+        self.closed = False
 
     # -- one job
 
@@ -253,8 +254,9 @@ class JobQueries:
                     yield await self._whole_event(event)
 
     def _check_open(self) -> None:
-        """Raises Unavailable: an answer at once would make pollers repeat their call at once."""
-        if self._waiters.closed:
+        """Raises Unavailable once the process ends: an answer at once would make pollers repeat their call at
+        once."""
+        if self.closed:
             raise Unavailable("the service is stopping; ask again")
 
     def _stops(self) -> bool:

@@ -34,6 +34,18 @@ def _session() -> boto3.Session:
     return boto3.Session(botocore_session=session)
 
 
+def load() -> None:
+    """Loads the service model ahead of the first client: for a process that may need its store at once."""
+    open_client(
+        "http://127.0.0.1:9",
+        virtual=False,
+        region="us-east-1",
+        credentials=("", "", ""),
+        attempts=1,
+        timeouts=(1.0, 1.0),
+    ).close()
+
+
 def open_client(
     endpoint: str,
     *,

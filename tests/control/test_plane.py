@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stoker.control.errors import InvalidInput, NotFound, Unauthorized
+from stoker.control.errors import InvalidInput, NotFound, Unauthorized, Unavailable
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import EndpointVersion
@@ -109,6 +109,33 @@ async def test_a_wait_that_must_end_stops_a_frozen_job() -> None:
         assert (again.job, again.attempt) == (frozen.job, 2)
         await agent.completes(again, b'"fresh"')
         assert (await w.plane.queries.wait(w.echo, frozen.job, 10)).output == b'"fresh"'
+
+
+@story
+async def test_before_its_end_control_answers_waits_early_and_takes_new_jobs() -> None:
+    """Callers come back at the next process; a job whose caller must have its end is not stopped for that."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = await w.working_agent(tasks)
+        commands, queries = w.plane.commands, w.plane.queries
+        must = tasks.create_task(commands.run_sync(w.echo, one(), 300, must_end=True))
+        first = await agent.assigned()
+        waits = tasks.create_task(queries.wait(w.echo, first.job, 300))
+        polls = tasks.create_task(queries.poll_stream(w.echo, first.job, 300))
+        await asyncio.sleep(1.0)
+        began = w.loop.time()
+        w.plane.end_waits()
+        assert (await must).state is (await waits).state is JobState.IN_PROGRESS
+        assert (await polls).view.state is JobState.IN_PROGRESS
+        queued = await commands.run_sync(w.echo, one(), 300)
+        assert (await queries.wait(w.echo, queued.id, 300)).state is JobState.IN_QUEUE
+        assert w.loop.time() == began
+        await agent.completes(first, b'"done"')
+        assert (await agent.assigned()).job == queued.id
+        w.plane.close()
+        for refused in (commands.submit(w.echo, one(), sync=False), queries.wait(w.echo, queued.id, 300)):
+            with pytest.raises(Unavailable, match="the service is stopping"):
+                await refused
+        assert (await queries.status(w.echo, first.job)).output == b'"done"'
 
 
 @story

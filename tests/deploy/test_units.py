@@ -17,7 +17,7 @@ from tests.cli.every_command import COMMANDS
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
 PROGRAM = "/opt/stoker/bin/stoker"
-MOST_EXPOSED = {"stoker-control": 2.0, "stoker-page": 2.0}
+MOST_EXPOSED = {"stoker-control": 2.0, "stoker-control-spare": 2.0, "stoker-page": 2.0}
 """By systemd's own measure, from 0 to 10; the agent's workers are confined by the agent."""
 
 needs_systemd = pytest.mark.skipif(
@@ -66,12 +66,24 @@ def test_a_unit_without_root_is_confined(name: str, tmp_path: Path) -> None:
 def test_a_unit_starts_a_command_that_is_there_and_starts_it_again(unit: Path) -> None:
     service = parsed(unit)["Service"]
     program, command, *options = shlex.split(service["ExecStart"])
-    assert (program, f"stoker-{command}", options.pop()) == (PROGRAM, unit.stem, "$OPTIONS")
+    name = unit.stem.removesuffix("-spare")
+    assert (program, f"stoker-{command}", options.pop()) == (PROGRAM, name, "$OPTIONS")
     COMMANDS[command].make_context(command, [*options, *(["--control", "c:1"] if command == "agent" else [])])
     assert service["Type"] == "notify"
     assert service["Restart"] == "always"
     assert parsed(unit)["Unit"]["StartLimitIntervalSec"] == "0", "otherwise it gives up after five starts"
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+def test_a_second_control_differs_in_its_name_and_has_the_first_ones_listener() -> None:
+    first, second = (parsed(FOLDER / f"stoker-control{name}.service") for name in ("", "-spare"))
+    listener = parsed(FOLDER / "stoker-control.socket")
+    assert second["Service"].pop("Sockets") == "stoker-control.socket", "the first one has it by its name"
+    first["Unit"].pop("Description")
+    second["Unit"].pop("Description")
+    assert first == second
+    assert [name for name in listener["Socket"] if name.startswith("Listen")] == ["ListenStream"]
+    assert "Accept" not in listener["Socket"], "control accepts by itself"
 
 
 def test_workers_end_by_their_agent_and_have_cgroups_below_its_own() -> None:

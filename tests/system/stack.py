@@ -119,6 +119,8 @@ class Stack:
         self.python = sys.executable
         self.more_controls: list[str] = []
         """Addresses that the agent tries, too."""
+        self.listener: socket.socket | None = None
+        """Control's, where it is handed over, as a service manager does; needs `executed`."""
         self.executed = executed()
         """For tests of what the kernel shows of control and the agent, too."""
         self.control: Process
@@ -158,6 +160,8 @@ class Stack:
         port, grpc = (self.facts.get(name, ":0").rpartition(":")[2] for name in ("http", "grpc"))
         command = ["control", "--port", port, "--grpc-port", grpc, "--data-dir", str(self.folder / "data")]
         command += ["--config", str(self.config)]
+        if self.listener is not None:
+            command += ["--http-fd", str(self.listener.fileno())]
         for hosted in self.hosted:
             command += ["--hosted", hosted]
         return command
@@ -204,7 +208,7 @@ class Stack:
                     [self.python, "-P", "-m", "stoker.cli", *command, "--ready-fd", str(write)],
                     env=environment,
                     cwd=self.folder,
-                    pass_fds=[write],
+                    pass_fds=[write, *([] if self.listener is None else [self.listener.fileno()])],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -219,6 +223,8 @@ class Stack:
     def _ready(self, process: Process, read: int, name: str) -> dict[str, str]:
         with open(read, "rb") as ready:
             line = ready.readline()
+            while "waits" in json.loads(line or "{}"):
+                line = ready.readline()
         if not line:
             process.wait()
             raise AssertionError(f"{name} ended before it was ready:\n{self.end_of_log(name)}")
@@ -249,7 +255,7 @@ class Stack:
 
     def _hold_ports(self) -> None:
         """Bound, and not listened on: until control is back, the system gives its ports to nobody else."""
-        for name in ("http", "grpc"):
+        for name in ("http", "grpc") if self.listener is None else ("grpc",):
             port = socket.socket()
             self._ports.append(port)
             port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,15 +3,20 @@ could speak for its agent."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.system.stack import START_S, Stack, queue_endpoint
+from tests.kept_port import kept_port
+from tests.system.stack import SOURCE, START_S, Stack, queue_endpoint, until
 
 pytestmark = pytest.mark.slow
 ENDPOINT = queue_endpoint("echo", "outputs/echo.py")
@@ -86,6 +91,32 @@ def test_a_standby_has_started_when_it_waits(tmp_path: Path, manager: Manager) -
         stack.standby_leads()
         assert manager.told() == {"READY": "1", "STATUS": "serves"}
         is_told_of_all(manager, stack.control)
+    finally:
+        stack.stop()
+
+
+@pytest.mark.skipif(shutil.which("systemd-socket-activate") is None, reason="systemd is not here")
+def test_control_takes_the_listener_of_a_socket_unit(tmp_path: Path) -> None:
+    """A call that comes before control is there waits, and is answered."""
+    stack = Stack(tmp_path)
+    with kept_port() as held:
+        port = held.getsockname()[1]
+    command = [sys.executable, "-P", "-m", "stoker.cli", "control", "--grpc-port", "0"]
+    variables = {"STOKER_API_KEY": stack.key, "PYTHONPATH": str(SOURCE), "STOKER_JOIN_TOKEN": stack.join}
+    passed = [option for name in variables for option in ("-E", name)]
+    activate = ["systemd-socket-activate", "-l", f"127.0.0.1:{port}", *passed, *command]
+    with (tmp_path / "control.log").open("wb") as log:
+        stack.control = subprocess.Popen(
+            [*activate, "--data-dir", str(tmp_path / "data")],
+            env={**os.environ, **variables},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until(lambda: "Listening on" in stack.log("control"), START_S, "a listener")
+        stack.facts = {"http": f"http://127.0.0.1:{port}"}
+        stack._call_control()
+        assert stack.http.get(f"{stack.facts['http']}/v1/endpoints").json() == []
     finally:
         stack.stop()
 

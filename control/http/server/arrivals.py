@@ -44,31 +44,47 @@ class Arrivals:
         self._handshakes: set[asyncio.Task[None]] = set()
         self._turned_away = 0
         self._logged_at = float("-inf")
-        self._accepting = asyncio.create_task(self._accept_all(), name="accept connections")
+        self._pause: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def close(self) -> None:
+        """Accepts no more. Handshakes go on; what was not accepted waits for another process that holds the
+        same socket."""
+        self._loop.remove_reader(self._listener)
+        if self._pause is not None:
+            self._pause.cancel()
 
     async def stop(self) -> None:
-        ending = {self._accepting, *self._handshakes}
-        for task in ending:
+        self.close()
+        for task in self._handshakes:
             task.cancel()
-        await asyncio.wait(ending)
+        if self._handshakes:
+            await asyncio.wait(self._handshakes)
 
-    async def _accept_all(self) -> None:
-        while True:
-            try:
-                accepted, peer = await self._loop.sock_accept(self._listener)
-            except OSError as error:
-                self._note(f"cannot be accepted: {error.strerror}")
-                await asyncio.sleep(FULL_S)
-                continue
-            address = str(peer[0])
-            if self._shares.enter(address):
-                task = asyncio.create_task(self._connect(accepted, address), name="a connection's handshake")
-                self._handshakes.add(task)
-                task.add_done_callback(self._handshakes.discard)
-            else:
-                accepted.close()
-                self._note(f"of {address} are too many")
-            await asyncio.sleep(0)  # those that are ready one after the other do not hold up the loop
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        """Accepts one connection, at once: a cancelled wait for it could lose one that was accepted. Those
+        that are ready one after the other do not hold up the loop."""
+        try:
+            accepted, peer = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._note(f"cannot be accepted: {error.strerror}")
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(FULL_S, self._listen)
+            return
+        accepted.setblocking(False)
+        address = str(peer[0])
+        if self._shares.enter(address):
+            task = asyncio.create_task(self._connect(accepted, address), name="a connection's handshake")
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+        else:
+            accepted.close()
+            self._note(f"of {address} are too many")
 
     async def _connect(self, accepted: socket.socket, address: str) -> None:
         left, made = False, False

@@ -45,15 +45,22 @@ class RefusedHead(Exception):
 class Connection(HttpToolsProtocol):
     """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests),
     keeps trailers apart from headers (`RECEIVED_TRAILERS`, `SEND_TRAILERS`), and limits the size and the time
-    of a request's head. `left` is called when the connection is lost, whatever protocol it has by then."""
+    of a request's head. `left` is called when the connection is lost, whatever protocol it has by then;
+    `drains` says whether the server ends each connection with its next answer."""
 
     _cut = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, left: Callable[[], None] = lambda: None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        left: Callable[[], None] = lambda: None,
+        drains: Callable[[], bool] = lambda: False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._left = left
+        self._left, self._drains = left, drains
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -113,6 +120,15 @@ class Connection(HttpToolsProtocol):
         if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
             raise RefusedHead(f"a request must have one Host header; this one has {hosts or 'none'}")
         super().on_headers_complete()
+        if self._drains():
+            self.end_with_answer()
+
+    def end_with_answer(self) -> None:
+        """Closes the connection with its next answer, which says so (`Connection: close`): a caller then
+        sends no further request into a connection that is just closing. An answer that has begun is not the
+        next one."""
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.keep_alive = False
 
     def _should_upgrade(self) -> bool:
         """Returns True where uvicorn asks because the parser found an offer, so that uvicorn begins no

@@ -23,9 +23,9 @@ from stoker.control.config.tls import NotLoopback, TlsFiles
 from stoker.control.http.server.arrivals import Arrivals
 from stoker.control.http.server.connection import Connection
 from stoker.control.http.server.forwarded import Proxies
+from stoker.control.http.server.listener import BACKLOG, listen
 from stoker.outbound.refused_addresses import is_loopback
 
-BACKLOG = 2_048
 GRACE_S = 2
 KEEP_ALIVE_S = 75
 """Longer than any known client's pause between polls: a reused connection must not be just closing."""
@@ -33,10 +33,6 @@ KEEP_ALIVE_S = 75
 
 UpgradeProtocol: TypeAlias = Callable[..., asyncio.StreamReaderProtocol]
 """Called as uvicorn makes its own protocols: with `config`, `server_state` and `app_state`."""
-
-
-class CannotListen(Exception):
-    """The address could not be bound; the text says which and why."""
 
 
 class _BehindProxies:
@@ -61,6 +57,9 @@ class _Uvicorn(uvicorn.Server):
         self._shares = shares
         self.stopping = asyncio.Event()
         self.ready = asyncio.Event()
+        self.empty = asyncio.Event()
+        """Set when the last connection is lost, once none is accepted any more."""
+        self._drains = False
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -74,10 +73,38 @@ class _Uvicorn(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._arrivals.stop()
-        await super().shutdown(sockets)
+        for one in list(self.server_state.connections):
+            one.shutdown()  # idle ones end with the next turn of the loop
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)  # looks ten times a second
+        for listener in sockets or ():
+            listener.close()
+
+    def drain(self) -> None:
+        self._drains = True
+        self._arrivals.close()
+        for connection in self.server_state.connections:
+            cast(Connection, connection).end_with_answer()
+        self._look()
 
     def _connection(self, left: Callable[[], None]) -> Connection:
-        return Connection(config=self.config, server_state=self.server_state, app_state={}, left=left)
+        def lost() -> None:
+            left()
+            self._look()
+
+        return Connection(
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
+            left=lost,
+            drains=lambda: self._drains,
+        )
+
+    def _look(self) -> None:
+        if self._drains and not self._shares.taken:
+            self.empty.set()
 
     async def main_loop(self) -> None:
         self.ready.set()
@@ -112,6 +139,18 @@ class HttpServer:
         """Returns when the server has ended; raises what ended it."""
         await asyncio.shield(self._task)
 
+    def drain(self) -> None:
+        """Accepts no more connections, and ends each with its next answer. What arrives from now on waits in
+        the listener's queue: for the next process, if it holds the same listener."""
+        self._server.drain()
+
+    async def drained(self, within_s: float) -> None:
+        """Waits until all connections have ended, or for `within_s`: an idle one, whose caller does not come
+        back, is closed by `stop`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._server.empty.wait()
+
     async def stop(self) -> None:
         """Stops the server, and waits until it and the tasks of its connections have ended. May be called
         twice."""
@@ -139,14 +178,18 @@ async def serve_http(
     proxies: Proxies | None = None,
     grace_s: int = GRACE_S,
     upgrade: UpgradeProtocol | None = None,
+    listener: socket.socket | None = None,
 ) -> HttpServer:
-    """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`.
+    """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`. `listener` is
+    taken in the place of `host` and `port`, and closed at the end.
 
     `proxies` are those in front: they end TLS, and their X-Forwarded headers name the caller.
     `upgrade` makes what a connection is handed to when its caller asks for a WebSocket; without it, such a
     request is answered like any other.
     Raises NotLoopback, CannotListen and TlsFilesUnusable.
     """
+    if listener is not None:
+        host, port = listener.getsockname()[:2]
     if tls is None and proxies is None and not is_loopback(host):
         raise NotLoopback(
             f"callers would send their keys to {host} in the clear: give --tls-cert and --tls-key, say"
@@ -168,20 +211,10 @@ async def serve_http(
     )
     shares = ConnectionShares(connections_of_a_door(), by_address=proxies is None)
     server = _Uvicorn(config, shares)
-    running = HttpServer(server, _listen(host, port))
+    running = HttpServer(server, listener or listen(host, port))
     started = asyncio.create_task(server.ready.wait(), name="http server starting")
     await asyncio.wait((started, running._task), return_when=asyncio.FIRST_COMPLETED)
     if not started.done():
         started.cancel()
         await running.wait()
     return running
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, *_, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

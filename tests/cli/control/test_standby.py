@@ -15,7 +15,7 @@ from stoker.cli.control.database import check_chosen
 from stoker.cli.control.standby import before_stop, listening, take_lead
 from stoker.cli.data_folder import DataFolder, locked
 from stoker.cli.errors import CliError
-from stoker.control.http.server.server import CannotListen
+from stoker.control.http.server.listener import CannotListen
 from stoker.control.store import Store, StoreError, open_store
 from stoker.control.store.database import writer_lock
 from stoker.control.store.database.opening import StoreInUse

@@ -19,17 +19,22 @@ from stoker.cli.up import supervisor
 from stoker.cli.up.children import AllFacts, Children, Launch, last_line
 
 PART = """
-import json, os, signal, sys
+import fcntl, json, os, signal, sys
 stop = signal.sigwait
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("started", flush=True)
 fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+lead = open(sys.argv[2] + "." + sys.argv[1].split()[0], "a")
+if "next" in sys.argv[1].split():
+    os.write(fd, b'{"waits": true}\\n')
+fcntl.flock(lead, fcntl.LOCK_EX)
 os.write(fd, json.dumps({"ready": True, "pid": os.getpid(), "told": sys.argv[1]}).encode() + b"\\n")
 os.close(fd)
 stop([signal.SIGTERM])
 with open(sys.argv[2], "a") as file:
     file.write(sys.argv[1] + "\\n")
 """
+SLOW = "import signal; signal.pause()"
 FAILS = "import sys; sys.exit('port 8000 is in use')"
 DEAF = PART.replace("stop([signal.SIGTERM])", "stop([signal.SIGUSR1])")
 
@@ -51,8 +56,8 @@ class Story:
             self.news.put_nowait,
         )
 
-    def launch(self, name: str, facts: AllFacts) -> Launch:
-        reported = f"{name} after {' '.join(facts)}".strip()
+    def launch(self, name: str, facts: AllFacts, successor: bool) -> Launch:
+        reported = f"{name} {'next ' if successor else ''}after {' '.join(facts)}".strip()
         ended = str(self.folder / "ended")
         argv = (sys.executable, "-I", "-c", self.scripts[name], reported, ended)
         return Launch(argv, dict(os.environ), self.folder / f"{name}.log")
@@ -91,10 +96,42 @@ async def test_a_child_is_restarted_and_the_others_stay(tmp_path: Path) -> None:
     story.children.restart("control")
     second = await story.ready.get()
     assert second["control"]["pid"] != first["control"]["pid"]
+    assert second["control"]["told"] == "control next after control agent"
     assert second["agent"]["pid"] == first["agent"]["pid"]
     assert story.lines == []
     story.children.stop()
     assert await running == 0
+
+
+async def test_a_child_stays_where_its_successor_does_not_start(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    first = await story.ready.get()
+    story.scripts["control"] = FAILS
+    story.children.restart("control")
+    while not story.lines:  # noqa: ASYNC110 - until the supervisor has heard of its end
+        await asyncio.sleep(0)
+    assert story.lines == [
+        "the next control did not start: exit status 1; the last line of control.log: port 8000 is in use;"
+        " the one before it goes on"
+    ]
+    assert exists(first["control"]["pid"])
+    story.children.stop()
+    assert await running == 0
+
+
+async def test_a_stop_leaves_no_successor(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    await story.ready.get()
+    story.scripts["control"] = SLOW
+    story.children.restart("control")
+    while not (loading := story.children._successors.get("control")):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    story.children.stop()
+    assert await running == 0
+    assert loading.process.returncode == -signal.SIGKILL
+    assert not exists(str(loading.process.pid))
 
 
 async def test_they_start_in_order_and_one_stop_ends_them_in_reverse(tmp_path: Path) -> None:

@@ -15,11 +15,16 @@ from stoker.cli.up.supervisor import (
     Finish,
     Gone,
     Kill,
+    KillSuccessor,
     Print,
+    Promote,
     RestartRequested,
     Running,
     Start,
+    StartSuccessor,
     StopRequested,
+    SuccessorExited,
+    SuccessorWaits,
     Terminate,
     Tick,
     step,
@@ -152,21 +157,64 @@ def test_news_of_readiness_after_a_stop_starts_nothing() -> None:
     assert commands == []
 
 
-def test_a_restart_ends_one_child_and_starts_it_again_at_once() -> None:
-    state, commands = play(
-        all_running(), RestartRequested(10.0, "control"), RestartRequested(10.1, "control")
-    )
+RELIEVED = RestartRequested(10.0, "control"), RestartRequested(10.1, "control")
+HANDS_OVER = *RELIEVED, SuccessorWaits(12.0, "control")
+
+
+def test_a_restart_ends_one_child_once_its_successor_is_loaded() -> None:
+    state, commands = play(all_running(), *RELIEVED)
+    assert commands == [StartSuccessor("control")]
+    state, commands = play(state, SuccessorWaits(12.0, "control"))
     assert commands == [Terminate("control")]
-    assert wake_at(state) == 30.0
-    state, commands = play(state, Exited(11.0, "control", "exit status 0"))
-    assert commands == [Start("control")], "without a pause, and no unexpected end is reported"
+    assert wake_at(state) == 12.0 + sv.STOP_PATIENCE_S
+    state, commands = play(state, Exited(13.0, "control", "exit status 0"))
+    assert commands == [Promote("control")], "without a pause, and no unexpected end is reported"
+    assert play(state, BecameReady(14.0, "control"))[1] == [AllReady()]
+
+
+def test_a_successor_that_is_ready_before_the_end_of_the_first_runs_at_that_end() -> None:
+    """What it waited for is freed by the first process, and not by its end."""
+    state, commands = play(all_running(), *HANDS_OVER, BecameReady(12.5, "control"))
+    assert deeds(commands) == [StartSuccessor("control"), Terminate("control")]
+    assert play(state, Exited(13.0, "control", "exit status 0"))[1] == [Promote("control"), AllReady()]
+
+
+def test_a_successor_that_does_not_start_changes_nothing() -> None:
+    state, commands = play(all_running(), *RELIEVED, SuccessorExited(11.0, "control", "exit status 1"))
+    assert commands[-1] == Print("the next control did not start: exit status 1; the one before it goes on")
+    assert state == all_running()
+    late = RELIEVED[0].at + sv.START_PATIENCE_S
+    state, commands = play(all_running(), *RELIEVED, Tick(late), Tick(late + 1))
+    assert deeds(commands) == [StartSuccessor("control"), KillSuccessor("control")]
+    assert play(state, SuccessorExited(late + 2, "control", "killed"))[0] == all_running()
+
+
+def test_a_successor_takes_over_from_a_child_that_dies_meanwhile() -> None:
+    state, commands = play(all_running(), *RELIEVED, Exited(11.0, "control", "killed by SIGKILL"))
+    assert commands[1:] == [
+        Print("control ended unexpectedly: killed by SIGKILL; its successor takes over"),
+        Promote("control"),
+    ]
     assert play(state, BecameReady(12.0, "control"))[1] == [AllReady()]
 
 
-def test_a_child_that_does_not_end_for_its_restart_is_killed_and_starts_again() -> None:
-    state, commands = play(all_running(), RestartRequested(10.0, "control"), Tick(30.0))
-    assert deeds(commands) == [Terminate("control"), Kill("control")]
-    assert play(state, Tick(31.0), Exited(31.0, "control", "killed"))[1] == [Start("control")]
+def test_a_successor_that_dies_after_the_signal_is_replaced_by_a_start() -> None:
+    state, _ = play(all_running(), *HANDS_OVER, SuccessorExited(12.5, "control", "killed"))
+    assert play(state, Exited(13.0, "control", "exit status 0"))[1] == [Start("control")]
+
+
+def test_a_child_that_does_not_end_for_its_restart_is_killed_and_its_successor_takes_over() -> None:
+    late = 12.0 + sv.STOP_PATIENCE_S
+    state, commands = play(all_running(), *HANDS_OVER, Tick(late))
+    assert deeds(commands) == [StartSuccessor("control"), Terminate("control"), Kill("control")]
+    assert play(state, Tick(late + 1), Exited(late + 1, "control", "killed"))[1] == [Promote("control")]
+
+
+def test_a_child_that_starts_is_restarted_without_a_successor() -> None:
+    state, _ = play(all_running(), Exited(10.0, "control", "1"), Tick(10.5))
+    state, commands = play(state, RestartRequested(11.0, "control"))
+    assert commands == [Terminate("control")]
+    assert play(state, Exited(12.0, "control", "exit status 0"))[1] == [Start("control")]
 
 
 def test_a_restart_cuts_a_pause_short() -> None:
@@ -175,11 +223,17 @@ def test_a_restart_cuts_a_pause_short() -> None:
 
 
 def test_a_stop_during_a_restart_signals_no_child_twice() -> None:
-    state, commands = play(all_running(), RestartRequested(10.0, "control"), StopRequested(10.1))
-    assert deeds(commands) == [Terminate("control"), Terminate("agent")]
+    state, commands = play(all_running(), *HANDS_OVER, StopRequested(12.1))
+    assert deeds(commands)[1:] == [Terminate("control"), KillSuccessor("control"), Terminate("agent")]
     state, commands = play(state, Exited(11.0, "agent", "stopped"))
     assert deeds(commands) == [], "it was stopped already"
     assert deeds(play(state, Exited(12.0, "control", "stopped"))[1]) == [Terminate("objects")]
+
+
+def test_a_stop_ends_a_successor_that_loads() -> None:
+    state, commands = play(all_running(), *RELIEVED, StopRequested(10.2))
+    assert deeds(commands)[1:] == [KillSuccessor("control"), Terminate("agent")]
+    assert play(state, SuccessorExited(10.3, "control", "killed"))[1] == []
 
 
 def test_a_stop_before_anything_runs_finishes_at_once() -> None:
@@ -190,7 +244,11 @@ def test_a_stop_before_anything_runs_finishes_at_once() -> None:
 
 Choice = tuple[str, str, float]
 CHOICES = st.lists(
-    st.tuples(st.sampled_from(["tick", "ready", "exit", "stop"]), st.sampled_from(NAMES), st.floats(0, 40)),
+    st.tuples(
+        st.sampled_from(["tick", "ready", "exit", "stop", "restart", "next waits", "next exits"]),
+        st.sampled_from(NAMES),
+        st.floats(0, 40),
+    ),
     max_size=40,
 )
 
@@ -201,11 +259,14 @@ class World:
     def __init__(self) -> None:
         self.state, self.at, self.finished = supervise(*NAMES), 0.0, 0
         self.alive: set[str] = set()
+        self.successors: set[str] = set()
         self.feed(Begin(0.0))
 
     def feed(self, event: sv.Event) -> None:
         if isinstance(event, Exited):
             self.alive.discard(event.child)
+        if isinstance(event, SuccessorExited):
+            self.successors.discard(event.child)
         self.at = event.at
         self.state, commands = step(self.state, event)
         for command in commands:
@@ -217,8 +278,17 @@ class World:
             case Start(name):
                 assert name not in self.alive, "started while alive"
                 before = self.state.children[: NAMES.index(name)]
-                assert all(isinstance(child.phase, Running) for child in before)
+                assert all(child.serves for child in before)
                 self.alive.add(name)
+            case StartSuccessor(name):
+                assert name in self.alive - self.successors, "beside nothing, or twice"
+                self.successors.add(name)
+            case Promote(name):
+                self.successors.remove(name)
+                assert name not in self.alive, "promoted beside a living process"
+                self.alive.add(name)
+            case KillSuccessor(name):
+                assert name in self.successors
             case Terminate(name) | Kill(name):
                 assert name in self.alive, "signalled while dead"
             case Finish(_):
@@ -231,8 +301,14 @@ class World:
         """Only what can happen; anything else becomes the tick that is due."""
         what, name, gap = choice
         child = next(child for child in self.state.children if child.name == name)
-        if what == "ready" and isinstance(child.phase, sv.Starting):
+        if what == "ready" and isinstance(child.phase, sv.Starting | sv.HandingOver):
             return BecameReady(self.at, name)
+        if what == "restart":
+            return RestartRequested(self.at, name)
+        if what == "next waits" and name in self.successors:
+            return SuccessorWaits(self.at, name)
+        if what == "next exits" and name in self.successors:
+            return SuccessorExited(self.at + gap, name, "x")
         if what == "exit" and child.alive:
             return Exited(self.at + gap, name, "x")
         if what == "stop":

@@ -17,7 +17,7 @@ def made(tmp_path: Path, **overrides: object) -> _Up:
     folder = DataFolder.make(tmp_path / "data")
     options = UpOptions(folder.root, None, "0.0.0.0", 8000, 0, (), **overrides)  # type: ignore[arg-type]
     tokens = find_tokens(folder, {}, tmp_path)
-    return _Up(options, folder, tokens, {}, {}, plain_console(file=io.StringIO()))
+    return _Up(options, folder, tokens, {}, {}, plain_console(file=io.StringIO()), 9)
 
 
 def test_control_is_reported_how_to_serve_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +31,20 @@ def test_control_is_reported_how_to_serve_callers(tmp_path: Path, monkeypatch: p
     for child in (control, agent):
         assert not [name for name in child.env if name.startswith(("STOKER_TLS_", "STOKER_BEHIND"))]
     assert not [word for word in agent.argv if "tls" in word]
+
+
+def test_each_control_gets_the_same_listener_and_only_a_successor_waits(tmp_path: Path) -> None:
+    up, facts = made(tmp_path), {CONTROL: {"http": "http://127.0.0.1:8000", "grpc": "127.0.0.1:7"}}
+    first, agent, successor = (
+        up._launch(CONTROL, {}),
+        up._launch(AGENT, facts),
+        up._launch(CONTROL, facts, True),
+    )
+    for control in (first, successor):
+        assert control.argv[control.argv.index("--http-fd") + 1] == "9"
+        assert control.fds == (9,)
+    assert successor.argv[successor.argv.index("--grpc-port") + 1] == "7"
+    assert (agent.fds, "--standby" in first.argv, "--standby" in successor.argv) == ((), False, True)
 
 
 def test_a_proxy_in_front_is_reported_to_control(tmp_path: Path) -> None:

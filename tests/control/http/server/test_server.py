@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from stoker.control.config.tls import NotLoopback, TlsFiles
 from stoker.control.http.calls.answers import RECEIVED_TRAILERS, SEND_TRAILERS
 from stoker.control.http.server.forwarded import Proxies
-from stoker.control.http.server.server import CannotListen, HttpServer, serve_http
+from stoker.control.http.server.listener import CannotListen
+from stoker.control.http.server.server import HttpServer, serve_http
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StoredChunk, StreamEvent
 from stoker.wire.tls_files import TlsFilesUnusable
