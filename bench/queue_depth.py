@@ -8,6 +8,9 @@ per second with 32 concurrent callers (they share commits), the latency of a sin
 statement alone, and with its commit), and the time of /health and of the scaling sample. Then a queue with
 100,000 jobs in back-off before the jobs that are ready.
 
+At the largest depth also with jobs of three classes, and without classes, as the queue was before them: the
+ratio of the two is what classes cost.
+
 The limit, in the same run and database, is one row inserted into a bare table, by the same committer and 32
 callers; and by a loop, with a commit per row and per thousand rows. On PostgreSQL, it also measures the claim
 of procrastinate, if that is installed (queue_load.py).
@@ -49,6 +52,7 @@ from queue_load import (
 )
 
 from stoker.control import store
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.types import Claimed
 from stoker.control.store import Conn, Store
 from stoker.control.store.database.secrets import random_secrets
@@ -238,24 +242,38 @@ DATABASES = {"sqlite": sqlite, "postgresql": postgresql}
 
 async def measure(database: Database, depths: list[int], amounts: Amounts) -> dict[str, Any]:
     async with contextlib.AsyncExitStack() as stack:
-        first, *rest = [await stack.enter_async_context(_bench(database, amounts)) for _ in range(2)]
-        bare, behind = Limit(first), rest[0]
+        first, behind, plain, mixed = [
+            await stack.enter_async_context(_bench(database, amounts)) for _ in range(4)
+        ]
+        bare = Limit(first)
         await bare.make()
         await behind.fill(BACKING_OFF, backs_off=True)
         await behind.fill(min(depths))
         benches = {depth: await stack.enter_async_context(_bench(database, amounts)) for depth in depths}
         for depth, bench in benches.items():
             await bench.fill(depth)
+        await plain.leave_classes_out()
+        await plain.fill(max(depths))
+        for priority in Priority:
+            await mixed.fill(max(depths) // len(Priority), priority=priority)
         found, found_behind = {depth: Found() for depth in depths}, Found()
+        without, classes = Found(), Found()
         for _ in range(amounts.rounds):
             await bare.one_round()
             for depth, bench in benches.items():
                 await one_round(bench, found[depth])
             await claims(behind, found_behind)
+            for bench, found_there in ((plain, without), (mixed, classes)):
+                await claims(bench, found_there)
+                await rates(bench, found_there)
     figures: dict[str, Any] = {"limit": {name: round(rate) for name, rate in bare.found.best.items()}}
     figures["depths"] = {str(depth): found[depth].figures() for depth in depths}
     figures["behind_back_off"] = found_behind.claim()
-    figures["ratios"] = ratios(figures, depths)
+    figures["classes"] = {
+        name: {"claim": one.claim(), "per_second": {of: round(rate) for of, rate in one.best.items()}}
+        for name, one in (("without", without), ("three", classes))
+    }
+    figures["ratios"] = ratios(figures, depths) | class_ratios(figures["classes"])
     report(figures)
     return figures
 
@@ -304,6 +322,18 @@ def ratios(found: dict[str, Any], depths: list[int]) -> dict[str, float]:
     return {name: round(ratio, 3) for name, ratio in ratio_of.items()}
 
 
+def class_ratios(found: dict[str, Any]) -> dict[str, float]:
+    """The ratios of three classes to none: below 1, claims are faster, and rates lower."""
+    three, without = found["three"], found["without"]
+    ratio_of = {
+        f"classes_{name.removesuffix('_ms')}": three["claim"][name] / without["claim"][name]
+        for name in three["claim"]
+    }
+    for name, rate in three["per_second"].items():
+        ratio_of[f"classes_{name}_per_second"] = rate / without["per_second"][name]
+    return {name: round(ratio, 3) for name, ratio in ratio_of.items()}
+
+
 # ---- printing -----------------------------------------------------------------------------------
 
 
@@ -312,6 +342,8 @@ def report(figures: dict[str, Any]) -> None:
     for depth, found in figures["depths"].items():
         report_depth(int(depth), found, figures["limit"])
     report_claim(f"behind {BACKING_OFF:,} that back off", figures["behind_back_off"])
+    for name, classes in figures["classes"].items():
+        report_claim(f"{name} classes", classes["claim"])
     for name, ratio in figures["ratios"].items():
         print(f"    {name:34} {ratio:8.2f}")
 

@@ -22,6 +22,8 @@ from typing import Any
 import psycopg
 
 from stoker.control import store
+from stoker.control.rules.queueing.order import RETRY, Place, place
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.types import Claimed, Endpoint, EndpointVersion, NewJob, Slot
 from stoker.control.store import Conn, Store
 from stoker.control.store.database.commits import Committer
@@ -75,26 +77,33 @@ class Bench:
         assert isinstance(opened, int), opened
         self.session = opened
 
-    async def fill(self, number: int, *, backs_off: bool = False) -> None:
+    async def fill(
+        self, number: int, *, backs_off: bool = False, priority: Priority = Priority.NORMAL
+    ) -> None:
         """Fills the queue with one statement per table, then runs the database's maintenance."""
         now = time.time()
-        wait = 3_600.0 if backs_off else 0.0
+        at = Place(RETRY, now + 3_600.0) if backs_off else place(priority, now)
         row = {
             "account": ACCOUNT,
             "endpoint": ENDPOINT,
             "state": "IN_QUEUE",
-            "rank": 0 if backs_off else 1,
-            "not_before": now + wait,
+            "rank": at.lane,
+            "not_before": at.since,
             "created_at": now,
             "expires_at": now + TTL_S,
             "ttl_at": now + TTL_S,
             "retention_s": 1800.0,
             "sync": 0,
-            "low": 0,
+            "low": int(priority is Priority.LOW),
+            "urgent": int(priority is Priority.URGENT),
             "execution_timeout_ms": 600_000,
         }
         await self.commits.commit(lambda conn: _fill(conn, number, row))
         await asyncio.to_thread(self._settle)
+
+    async def leave_classes_out(self) -> None:
+        """Makes the queue as it was without classes: scaling counted in the queue's own index."""
+        await self.commits.commit(lambda conn: conn.run("DROP INDEX jobs_demand", {}))
 
     def _settle(self) -> None:
         raw = self.store.writer.raw

@@ -14,7 +14,8 @@ class JobRecord:
     """A job at the time of the response. Times are in milliseconds.
 
     `reason` says why a job waits, or why an attempt was lost. `created_at` is set in listings only. `logs`
-    are the last lines of a failed attempt.
+    are the last lines of a failed attempt. `position`: of a waiting job in its queue, 1 is next;
+    `expected_start_at`: since the epoch.
     """
 
     id: str
@@ -28,6 +29,8 @@ class JobRecord:
     retries: int = 0
     created_at: int | None = None
     logs: tuple[str, ...] = ()
+    position: int | None = None
+    expected_start_at: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -52,6 +55,8 @@ class JobRecord:
             retries=body.get("retries", 0),
             created_at=body.get("createdAt"),
             logs=tuple(body.get("logs", ())),
+            position=body.get("position"),
+            expected_start_at=body.get("expectedStartAt"),
         )
 
 

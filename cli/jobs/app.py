@@ -27,6 +27,12 @@ class State(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+class Class(StrEnum):
+    URGENT = "urgent"
+    NORMAL = "normal"
+    LOW = "low"
+
+
 @app.command(
     "run",
     epilog=examples(
@@ -57,6 +63,12 @@ def run(
     low_priority: Annotated[
         bool, typer.Option("--low-priority", help="Run the job only on workers that already run.")
     ] = False,
+    priority: Annotated[
+        Class | None,
+        typer.Option(
+            help="The class of the job: an urgent one stands in the queue as if it came an hour ago."
+        ),
+    ] = None,
     webhook: Annotated[
         str | None,
         typer.Option(callback=clean_option, help="URL that gets a POST when the job has ended."),
@@ -72,7 +84,7 @@ def run(
     from stoker.cli.jobs.input import read_input
 
     read = read_input(input_, sets or (), sys.stdin.buffer.read)
-    options = jobs.RunOptions(timeout, ttl, low_priority, webhook, idempotency_key)
+    options = jobs.RunOptions(timeout, ttl, low_priority, webhook, idempotency_key, priority)
     jobs.run(jobs.JobTarget(url, endpoint, data_dir), read, options, wait=wait)
 
 

@@ -57,12 +57,14 @@ class RunOptions:
     low_priority: bool = False
     webhook: str | None = None
     idempotency_key: str | None = None
+    priority: str | None = None
 
     def policy(self) -> dict[str, Any] | None:
         values: dict[str, Any] = {
             "executionTimeout": _ms(self.timeout_s),
             "ttl": _ms(self.ttl_s),
             "lowPriority": self.low_priority or None,
+            "priority": self.priority,
         }
         return {name: value for name, value in values.items() if value is not None} or None
 

@@ -22,6 +22,8 @@ def wire_record(job: JobRecord) -> dict[str, Any]:
         "executionTime": job.execution_time,
         "workerId": job.worker_id,
         "retries": job.retries or None,
+        "position": job.position,
+        "expectedStartAt": job.expected_start_at,
         "reason": job.reason,
         "output": job.output,
         "error": job.error,
@@ -75,6 +77,8 @@ def details(job: JobRecord) -> list[tuple[str, str]]:
     rows = [("id", job.id), ("status", job.status)]
     for name, text in (
         ("reason", job.reason),
+        ("position", None if job.position is None else str(job.position)),
+        ("starts", None if job.expected_start_at is None else _expected(job.expected_start_at)),
         ("waited", _seconds(job.delay_time)),
         ("ran", _seconds(job.execution_time)),
         ("worker", job.worker_id),
@@ -85,6 +89,10 @@ def details(job: JobRecord) -> list[tuple[str, str]]:
         if text:
             rows.append((name, text))
     return rows
+
+
+def _expected(at_ms: int) -> str:
+    return f"at about {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 COLUMNS = ("id", "status", "created", "waited", "ran", "retries", "worker")

@@ -27,6 +27,14 @@ GpuSeconds = Annotated[
 FileBytes = Annotated[
     int | None, typer.Option(min=1, help="Bytes of uploaded files that are kept for it; 50 GiB by default.")
 ]
+Highest = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLASS",
+        help="The highest class of jobs that the key may submit: urgent, normal or low; for a key that may do"
+        " everything urgent by default, for others normal.",
+    ),
+]
 KeyArgument = Annotated[str, typer.Argument(help="The key's id, or its beginning.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's JSON.")]
 Join = Annotated[bool, typer.Option("--join", help="Join tokens for agents instead of API keys.")]
@@ -38,6 +46,7 @@ Join = Annotated[bool, typer.Option("--join", help="Join tokens for agents inste
         "stoker key create --name laptop --expires 7d",
         "stoker key create --name ci --endpoint caption=write",
         "stoker key create --name batch --jobs-waiting 100 --gpu-seconds-per-day 3600",
+        "stoker key create --name studio --endpoint caption=write --priority urgent",
         "stoker key create --join --uses 1",
     ),
 )
@@ -71,6 +80,7 @@ def create(
     workers: Workers = None,
     gpu_seconds_per_day: GpuSeconds = None,
     file_bytes: FileBytes = None,
+    priority: Highest = None,
     as_json: AsJson = False,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
@@ -83,7 +93,7 @@ def create(
 
     rights = tuple(endpoint or ())
     quota = Quota(jobs_waiting, workers, gpu_seconds_per_day, file_bytes)
-    options = key_commands.NewKey(name, join, uses, expires, read_only, management, rights, quota)
+    options = key_commands.NewKey(name, join, uses, expires, read_only, management, rights, quota, priority)
     key_commands.create(_place(data_dir, config, url), options, plain_console(), as_json=as_json)
 
 
@@ -133,6 +143,27 @@ def quota(
 
     wanted = Quota(jobs_waiting, workers, gpu_seconds_per_day, file_bytes)
     key_commands.set_quota(_place(data_dir, config, url), key, wanted, plain_console())
+
+
+@app.command("set", epilog=examples("stoker key set 106089f193a2 --priority urgent"))
+def change(
+    key: KeyArgument,
+    priority: Annotated[
+        str,
+        typer.Option(
+            metavar="CLASS",
+            help="The highest class of jobs it may submit: urgent, normal or low; default: by its scope.",
+        ),
+    ],
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+    url: KeyUrl = None,
+) -> None:
+    """Changes the highest class of jobs that a key may submit."""
+    from stoker.cli.consoles import plain_console
+    from stoker.cli.manage import key_commands
+
+    key_commands.set_priority(_place(data_dir, config, url), key, priority, plain_console())
 
 
 @app.command("revoke", epilog=examples("stoker key revoke 106089f193a2"))

@@ -17,11 +17,14 @@ from stoker.cli.manage.key_places import KINDS, Keys, Place, Wanted, keys_at
 from stoker.cli.manage.spans import seconds
 from stoker.cli.short_ids import resolve_id
 from stoker.control.rules.access import ALL, Access, Right
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store.resources.keys import Kind
 
 RIGHTS: tuple[Right, ...] = ("none", "read", "write")
+BY_SCOPE = "default"
+"""In place of a class: the one that the key's scope has."""
 _TIMES = ("created", "expires", "used last", "revoked")
 
 
@@ -37,6 +40,7 @@ class NewKey:
     management: str | None = None
     rights: Sequence[str] = ()
     quota: Quota = UNBOUNDED
+    priority: str | None = None
 
 
 def create(place: Place, options: NewKey, console: Console, *, as_json: bool = False) -> None:
@@ -47,7 +51,15 @@ def create(place: Place, options: NewKey, console: Console, *, as_json: bool = F
         if access.endpoints:
             access = _named(access, *found.endpoints())
         record, token = found.create(
-            Wanted(kind, options.name, access, options.uses, expires_at, options.quota)
+            Wanted(
+                kind,
+                options.name,
+                access,
+                options.uses,
+                expires_at,
+                options.quota,
+                None if options.priority is None else _class(options.priority),
+            )
         )
     if as_json:
         tables.print_json({**_api_record(record), "key": token})
@@ -60,9 +72,11 @@ def _access(options: NewKey) -> Access:
     restricted = options.management is not None or bool(options.rights)
     if options.uses is not None and not options.join:
         raise CliError("--uses is for join tokens: --join")
-    if options.join and (restricted or options.read_only or options.quota != UNBOUNDED):
+    bounded = options.quota != UNBOUNDED or options.priority is not None
+    if options.join and (restricted or options.read_only or bounded):
         raise CliError(
-            "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint or quota"
+            "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint,"
+            " --priority or quota"
         )
     if options.read_only and restricted:
         raise CliError(
@@ -139,6 +153,8 @@ def get(place: Place, key: str, *, as_json: bool) -> None:
         tables.print_json(fields)
         return
     rows = [("id", record.id), ("name", record.name), ("may", _may(record.access))]
+    if record.kind == "key":
+        rows.append(("highest priority", fields["priority"]))
     rows += [(f"most {name}", str(bound)) for name, bound in record.quota.fields().items()]
     rows += [(f"used {name}", f"{value:g}") for name, value in used.items()]
     tables.show((), rows, fields, as_json=False)
@@ -150,6 +166,20 @@ def set_quota(place: Place, key: str, quota: Quota, console: Console) -> None:
         found.set_quota(full, quota)
     bounds = ", ".join(f"{name} {bound}" for name, bound in quota.fields().items()) or "unbounded"
     console.print(f"{full}: {bounds}")
+
+
+def set_priority(place: Place, key: str, name: str, console: Console) -> None:
+    wanted = None if name == BY_SCOPE else _class(name)
+    with keys_at(place) as found:
+        full = _full_id(found, key)
+        found.set_priority(full, wanted)
+    console.print(f"{full}: highest priority {wanted or 'by its scope'}")
+
+
+def _class(name: str) -> Priority:
+    if name not in list(Priority):
+        raise CliError(f"--priority: a class is one of {', '.join(Priority)}; got {name!r}")
+    return Priority(name)
 
 
 def _full_id(found: Keys, key: str) -> str:

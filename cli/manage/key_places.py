@@ -27,6 +27,7 @@ from stoker.control import store
 from stoker.control.config.config import load_config
 from stoker.control.resources.webhook_secret import ONE_ONLY, TWO_ALREADY
 from stoker.control.rules.access import ALL, Access
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota, used
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store import Store
@@ -47,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A new key or join token. `uses` is of a join token, `access` and `quota` of a key."""
+    """A new key or join token. `uses` is of a join token, `access`, `quota` and `priority` of a key."""
 
     kind: keys.Kind
     name: str
@@ -55,6 +56,7 @@ class Wanted:
     uses: int | None = None
     expires_at: float | None = None
     quota: Quota = UNBOUNDED
+    priority: Priority | None = None
 
 
 class Keys(Protocol):
@@ -70,6 +72,9 @@ class Keys(Protocol):
     def get(self, key: str) -> tuple[KeyRecord, Mapping[str, float]]:
         """Returns the record of a key, and the use of what its quota bounds, as far as that is known. Raises
         CliError if there is none."""
+
+    def set_priority(self, key: str, priority: Priority | None) -> None:
+        """Sets the highest class that the key may submit; None: by its scope. Raises CliError."""
 
     def set_quota(self, key: str, quota: Quota) -> None:
         """Replaces the quota of an API key. Raises CliError if there is none."""
@@ -122,7 +127,13 @@ class StoredKeys:
                 keys.create_join_token(conn, name=name, now=now, uses=wanted.uses, expires_at=end)
                 if wanted.kind == "join"
                 else keys.create_key(
-                    conn, name=name, now=now, access=wanted.access, expires_at=end, quota=wanted.quota
+                    conn,
+                    name=name,
+                    now=now,
+                    access=wanted.access,
+                    expires_at=end,
+                    quota=wanted.quota,
+                    priority=wanted.priority,
                 )
             ),
         )
@@ -144,11 +155,17 @@ class StoredKeys:
         return in_transaction(self._opened, read)
 
     def set_quota(self, key: str, quota: Quota) -> None:
+        self._change(key, {"quota": quota.stored()})
+
+    def set_priority(self, key: str, priority: Priority | None) -> None:
+        self._change(key, {"priority": priority})
+
+    def _change(self, key: str, columns: Mapping[str, Any]) -> None:
         def change(conn: store.Conn) -> None:
             record = keys.get_key(conn, store.DEFAULT_ACCOUNT, key)
             if record is None or record.kind != "key":
                 raise _no_key(key)
-            keys.change_key(conn, store.DEFAULT_ACCOUNT, key, {"quota": quota.stored()})
+            keys.change_key(conn, store.DEFAULT_ACCOUNT, key, columns)
 
         audited(self._opened, ("PATCH", f"/v1/keys/{key}"), change)
 
@@ -203,6 +220,8 @@ class ServedKeys:
             fields["expiresAt"] = datetime.fromtimestamp(wanted.expires_at, UTC).isoformat()
         if wanted.quota != UNBOUNDED:
             fields["quota"] = wanted.quota.fields()
+        if wanted.priority is not None:
+            fields["priority"] = str(wanted.priority)
         made = self._manage.keys.create(fields)
         return _record(made), str(made["key"])
 
@@ -215,6 +234,9 @@ class ServedKeys:
 
     def set_quota(self, key: str, quota: Quota) -> None:
         self._manage.keys.update(key, {"quota": quota.fields() or None})
+
+    def set_priority(self, key: str, priority: Priority | None) -> None:
+        self._manage.keys.update(key, {"priority": priority and str(priority)})
 
     def revoke(self, key: str) -> None:
         self._manage.keys.delete(key)
@@ -253,4 +275,5 @@ def _record(fields: Mapping[str, Any]) -> KeyRecord:
         last_used_at=times["lastUsedAt"],
         uses_left=fields.get("usesLeft"),
         quota=Quota.of(fields.get("quota", {})),
+        priority=Priority(fields["priority"]) if "priority" in fields else None,
     )

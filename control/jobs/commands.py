@@ -32,6 +32,7 @@ from stoker.control.errors import (
     ControlError,
     InvalidInput,
     NotFound,
+    PriorityRefused,
     TooMany,
     Unavailable,
     UncertainCommit,
@@ -43,6 +44,7 @@ from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.inputs.checking import check_input
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.priorities import Priority, granted
 from stoker.control.rules.quotas import UNBOUNDED, Quota, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
 from stoker.control.rules.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
@@ -232,7 +234,7 @@ class JobCommands:
     async def _new_job(
         self, endpoint: Endpoint, submission: Submission, caller: Caller, *, sync: bool
     ) -> NewJob:
-        settings = self._settings
+        settings, priority = self._settings, _granted(submission, caller)
         if submission.webhook or submission.s3:
             refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
         now, job = self._clock(), names.job_id(self._rng, sync=sync)
@@ -252,7 +254,7 @@ class JobCommands:
             retention_s=settings.retention_sync_s if sync else settings.retention_s,
             max_attempts=endpoint.max_attempts,
             handler_retries=endpoint.handler_retries,
-            low_priority=submission.low_priority,
+            priority=priority,
             webhook=submission.webhook,
             input=None if ref else data,
             input_ref=ref,
@@ -365,6 +367,17 @@ def _over_quota(conn: Conn, endpoint: Endpoint, caller: Caller, new: NewJob) -> 
     now = new.created_at
     held = ((f"{kind} {owner}", quota, use(conn, kind, owner, quota, now)) for kind, owner, quota in bounds)
     return refused(held, now)
+
+
+def _granted(submission: Submission, caller: Caller) -> Priority:
+    """Returns the class of the new job. Raises PriorityRefused."""
+    found = granted(submission.priority, caller.priority)
+    if found is None:
+        raise PriorityRefused(
+            f"policy.priority: this key may submit jobs of class {caller.priority} and below; got"
+            f" {submission.priority}; `stoker key set --priority {submission.priority}` allows it"
+        )
+    return found
 
 
 def _stopping() -> Unavailable:

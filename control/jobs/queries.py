@@ -23,6 +23,7 @@ from stoker.control.jobs.log_following import follow_logs
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import INLINE_BYTES
+from stoker.control.rules.queueing.expected import MOST_AHEAD, expected_wait_s
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -73,9 +74,14 @@ class JobQueries:
     async def view(self, endpoint: Endpoint, job: str) -> JobView:
         """Returns the job as it is stored: a spilled output is only named. A waiting job has a reason."""
         now = self._clock()
-        view = await self._commits.read(
-            lambda conn: store.view(conn, endpoint.account, endpoint.id, job, now)
-        )
+
+        def read(conn: Conn) -> JobView | None:
+            found = store.view(conn, endpoint.account, endpoint.id, job, now)
+            if found is None or found.state is not JobState.IN_QUEUE:
+                return found
+            return replace(found, ahead=store.ahead_of(conn, endpoint.id, job, now, MOST_AHEAD))
+
+        view = await self._commits.read(read)
         if view is None:
             raise no_job(job)
         return self._seen(endpoint, view)
@@ -87,7 +93,13 @@ class JobQueries:
         return self._with_reason(endpoint, view)
 
     def _with_reason(self, endpoint: Endpoint, view: JobView) -> JobView:
-        if view.state is not JobState.IN_QUEUE or view.reason is not None:
+        if view.state is not JobState.IN_QUEUE:
+            return view
+        if view.ahead is not None:
+            now = self._clock()
+            wait_s = expected_wait_s(view.ahead, self._cluster.pace(endpoint.id, now))
+            view = replace(view, expected_start=None if wait_s is None else now + wait_s)
+        if view.reason is not None:
             return view
         current = self._endpoints.by_id.get(
             endpoint.id, endpoint

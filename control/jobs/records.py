@@ -68,6 +68,8 @@ def _unfinished(view: JobView) -> Record:
         fields["output"] = None if view.progress is None else orjson.Fragment(view.progress)
     fields["reason"] = view.reason
     fields["retries"] = view.retries or None
+    fields["position"] = None if view.ahead is None else view.ahead + 1
+    fields["expectedStartAt"] = None if view.expected_start is None else round(view.expected_start * 1000)
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -15,6 +15,7 @@ from stoker.control.auth.callers import Callers
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.rules.access import Access
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota, Use
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store import Conn
@@ -40,6 +41,7 @@ class Keys:
         access: Access,
         expires_at: float | None,
         quota: Quota = UNBOUNDED,
+        priority: Priority | None = None,
     ) -> tuple[KeyRecord, str]:
         """Returns its record and the key itself, which is not stored."""
         now = self._clock()
@@ -54,6 +56,7 @@ class Keys:
                 access=known,
                 expires_at=expires_at,
                 quota=quota,
+                priority=priority,
             )
         )
 
@@ -86,11 +89,12 @@ class Keys:
         return await self._commits.read(lambda conn: use(conn, "key", record.id, record.quota, now))
 
     async def update(self, account: str, key: str, changes: Mapping[str, Any]) -> KeyRecord:
-        """`changes`: name, expires_at (None: never) and, of an API key, access and quota."""
+        """`changes`: name, expires_at (None: never) and, of an API key, access, quota and priority (None: as
+        its scope has it)."""
         found = await self.get(account, key)
         if "expires_at" in changes:
             self._check_expiry(changes["expires_at"], self._clock())
-        for field in ("access", "quota"):
+        for field in ("access", "quota", "priority"):
             if field in changes and found.kind == "join":
                 raise BadRequest(f"{field} is for API keys; {key} is a join token")
         columns = dict(changes)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 
 Scope = Literal["all", "read", "restricted", "pod"]
@@ -41,6 +42,11 @@ class Access:
             return json.dumps({"scope": self.scope})
         fields = {"scope": self.scope, "management": self.management, "endpoints": dict(self.endpoints)}
         return json.dumps(fields, sort_keys=True)
+
+    @property
+    def highest(self) -> Priority:
+        """The highest class that a key with this scope may submit, where nothing else is set for it."""
+        return Priority.URGENT if self.scope == "all" else Priority.NORMAL
 
     @property
     def keys(self) -> bool:
@@ -70,12 +76,14 @@ NOTHING = Access("restricted")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The holder of a key: its account, the key's id, what it may do, and how much."""
+    """The holder of a key: its account, the key's id, what it may do, how much, and the highest class of the
+    jobs that it may submit."""
 
     account: str
     key: str = ""
     access: Access = NOTHING
     quota: Quota = UNBOUNDED
+    priority: Priority = Priority.NORMAL
 
 
 NOBODY = Caller("")

@@ -16,12 +16,13 @@ from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.limits import EXECUTION_TIMEOUT_MS, TEXT_LENGTH, TTL_MS, URL_LENGTH
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.outbound.refused_addresses import refusal_before_lookup
 from stoker.outbound.s3.regions import is_region
 from stoker.wire.records import record
 
 KNOWN: Mapping[str, tuple[str, ...] | None] = {
-    "policy": ("executionTimeout", "lowPriority", "ttl"),
+    "policy": ("executionTimeout", "lowPriority", "priority", "ttl"),
     "s3Config": ("accessId", "accessSecret", "bucketName", "endpointUrl", "objectPath", "region"),
     "input": None,
     "webhook": None,
@@ -54,14 +55,15 @@ class Once:
 
 @record(frozen=True, slots=True)
 class Submission:
-    """A checked submission body. `input` is the JSON text of its `input` value. `ignored`: keys without
-    meaning, such as `policy.executionTimeoutMs`. `traceparent`: from the header, not from the body."""
+    """A checked submission body. `input` is the JSON text of its `input` value. `priority`: None where the
+    body names no class. `ignored`: keys without meaning, such as `policy.executionTimeoutMs`. `traceparent`:
+    from the header, not from the body."""
 
     input: bytes
     webhook: str | None = None
     execution_timeout_ms: int | None = None
     ttl_ms: int | None = None
-    low_priority: bool = False
+    priority: Priority | None = None
     s3: S3Config | None = None
     once: Once | None = None
     ignored: tuple[str, ...] = ()
@@ -92,7 +94,7 @@ def parse_submission(body: bytes) -> Submission:
         webhook=_webhook(document),
         execution_timeout_ms=_bounded(policy, "policy.executionTimeout", EXECUTION_TIMEOUT_MS),
         ttl_ms=_bounded(policy, "policy.ttl", TTL_MS),
-        low_priority=_low_priority(policy),
+        priority=_priority(policy),
         s3=_s3(_optional_object(document, "s3Config")),
         ignored=tuple(_ignored(document)),
     )
@@ -167,6 +169,21 @@ def _bounded(policy: dict[str, Any], field: str, bounds: tuple[int, int]) -> int
     if not isinstance(value, int) or not low <= value <= high:
         raise wrong(field, value, allowed)
     return value
+
+
+def _priority(policy: dict[str, Any]) -> Priority | None:
+    """Reads the class: `priority`, and its older synonym. `lowPriority: false` says nothing."""
+    low, value = _low_priority(policy), policy.get("priority")
+    if value is None:
+        return Priority.LOW if low else None
+    if not isinstance(value, str) or value not in list(Priority):
+        raise wrong("policy.priority", value, " or ".join(Priority))
+    if low and value != Priority.LOW:
+        raise BadRequest(
+            f"policy.priority and policy.lowPriority contradict each other: {value!r} and true;"
+            " send one of them"
+        )
+    return Priority(value)
 
 
 def _low_priority(policy: dict[str, Any]) -> bool:

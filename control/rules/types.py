@@ -16,6 +16,7 @@ from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS, DEFAULT_TT
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.submissions import Once, S3Config
 from stoker.outbound.wait_rule import Waiter
@@ -124,7 +125,8 @@ class JobView:
     """A stored job as its caller may see it. `logs` are the last lines of an attempt that failed.
     `traceparent`: its parent in a trace; only in the view of a job that has just ended. `stream`: the attempt
     that its chunks are numbered by, an earlier one where the current attempt goes on from a save; 0 where it
-    was not asked for."""
+    was not asked for. `ahead`: of a job that waits, the jobs before it, where they were counted;
+    `expected_start`: when it is expected to start."""
 
     id: str
     endpoint: str
@@ -146,6 +148,8 @@ class JobView:
     logs: tuple[str, ...] = ()
     traceparent: str | None = None
     stream: int = field(default=0, compare=False)
+    ahead: int | None = field(default=None, compare=False)
+    expected_start: float | None = field(default=None, compare=False)
 
     @property
     def ended(self) -> bool:
@@ -167,7 +171,7 @@ class NewJob:
     retention_s: float = RETENTION_S
     max_attempts: int = 3
     handler_retries: int = 0
-    low_priority: bool = False
+    priority: Priority = Priority.NORMAL
     webhook: str | None = None
     input: bytes | None = None
     input_ref: Ref | None = None
@@ -403,7 +407,8 @@ class Delivery:
 class KeyRecord:
     """A key or join token as it is listed; its secret half is known to its owner only.
 
-    `uses_left`: of a join token, how many nodes may still join with it; None: any number.
+    `uses_left`: of a join token, how many nodes may still join with it; None: any number. `priority`: the
+    highest class that a key may submit; None: as its scope has it.
     """
 
     id: str
@@ -417,6 +422,7 @@ class KeyRecord:
     last_used_at: float | None = None
     uses_left: int | None = None
     quota: Quota = UNBOUNDED
+    priority: Priority | None = None
 
 
 @record(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Reach
 from stoker.control.rules.placement import NodeRoom, charges
+from stoker.control.rules.queueing.expected import Pace
 from stoker.control.rules.types import Endpoint, Slot
 from stoker.control.scheduling.placed import PlacedPod, PlacedWorker, stale
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
@@ -37,9 +38,10 @@ LAST = -1.0
 class Throughput:
     """The speed of an endpoint, as far as this process has seen. `begun`: jobs that were given to workers.
     `job_s`: how long a job holds its slot; `run_s`: how long its handler runs. Seconds are averages, and None
-    until there was a job."""
+    until there was a job; of those that held a slot, `ended` have ended."""
 
     begun: int = 0
+    ended: int = 0
     start_s: float | None = None
     job_s: float | None = None
     run_s: float | None = None
@@ -201,6 +203,18 @@ class ClusterState:
             slots.append(Slot(endpoint, worker.node, worker.session, worker.worker, count, saves))
         return slots
 
+    def pace(self, endpoint: str, now: float) -> Pace:
+        """Returns the pace of the endpoint's ready workers."""
+        throughput = self.throughputs[endpoint]
+        ready = [one for one in self.of_endpoint(endpoint) if one.state == "ready" and not one.retiring]
+        return Pace(
+            slots=sum(one.concurrency for one in ready),
+            running_for=tuple(now - at for one in ready for at in one.busy.values()),
+            job_s=throughput.job_s,
+            run_s=throughput.run_s,
+            ended=throughput.ended,
+        )
+
     def load(self, node: str) -> NodeLoad:
         """Returns the load of a node. What is being claimed for the node is counted, too."""
         jobs = sum(worker.jobs for worker in self._on_node.get(node, {}).values())
@@ -234,6 +248,7 @@ class ClusterState:
             throughput.run_s = averaged(throughput.run_s, ran_s)
         if key in worker_state.busy:
             throughput.job_s = averaged(throughput.job_s, at - worker_state.busy.pop(key))
+            throughput.ended += 1
         if worker_state.ahead and len(worker_state.busy) < worker_state.concurrency:
             following = next(iter(worker_state.ahead))
             worker_state.busy[following] = at

@@ -102,6 +102,24 @@ def test_a_quota_is_set_and_shown_beside_the_store(capsys: pytest.CaptureFixture
     assert "no key" in fails(capsys, "key", "quota", key)
 
 
+def test_the_highest_class_of_a_key_is_set_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "create", "--priority", "low")
+    key = capsys.readouterr().out.split("_")[1]
+    works("key", "get", key)
+    assert "highest priority\tlow" in capsys.readouterr().out
+    for name, shown in (("urgent", "urgent"), ("normal", "normal"), ("default", "by its scope")):
+        works("key", "set", key, "--priority", name)
+        assert capsys.readouterr().out == f"{key}: highest priority {shown}\n"
+    works("key", "get", key, "--json")
+    assert json.loads(capsys.readouterr().out)["priority"] == "urgent"
+    assert "a class is one of urgent, normal, low; got 'high'" in fails(
+        capsys, "key", "set", key, "--priority", "high"
+    )
+    assert "no --read-only" in fails(capsys, "key", "create", "--join", "--priority", "low")
+    works("key", "revoke", key)
+    assert "no key" in fails(capsys, "key", "set", key, "--priority", "low")
+
+
 def test_keys_in_a_pipe_are_lines_of_tabs_and_at_a_terminal_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ class Job:
     retention_s: float = RETENTION_S
     max_attempts: int = MAX_ATTEMPTS
     handler_retries: int = 0
+    low: bool = False
     state: State = field(default=Queued(0.0))
     attempt: int = 0
     failures: int = 0
@@ -248,9 +249,14 @@ def _again(job: Job, again: Again, at: float, lost: str | None = None, *, suspec
     """Back to the queue, or failed. A lost node keeps the attempt open, as it may come back."""
     if again.not_before is None:
         return _finish(job, Failed(at, again.why))
-    state = Queued(again.not_before, lost, suspect)
+    state = Queued(_place(job, again.not_before, at), lost, suspect)
     job = replace(job, state=state, reason=again.why)
     return job, (Publish(JobState.IN_QUEUE), Retry(again.not_before))
+
+
+def _place(job: Job, not_before: float, at: float) -> float:
+    """A low job that need not wait goes back to where it stood."""
+    return job.created_at - 3_600.0 if job.low and not_before <= at else not_before
 
 
 def _cancel(job: Job, event: CancelRequested | Purged) -> Stepped:
@@ -279,7 +285,7 @@ def _reopen(job: Job, at: float) -> Stepped:
         return job, ()
     fresh = replace(
         job,
-        state=Queued(at),
+        state=Queued(_place(job, at, at)),
         failures=0,
         handler_failures=0,
         backoffs=0,

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from stoker.control.errors import BadRequest, NotFound, Unavailable
 from stoker.control.plane import Plane
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import Once, S3Config, Submission
 from stoker.control.rules.types import Endpoint, JobView, Listing
@@ -64,7 +65,7 @@ class Caller:
             webhook=request.webhook,
             execution_timeout_ms=int(request.timeout_s * 1000),
             ttl_ms=int(request.ttl_s * 1000),
-            low_priority=request.low,
+            priority=Priority.LOW if request.low else None,
             once=_once(request),
             s3=OWN if request.own_bucket else None,
         )

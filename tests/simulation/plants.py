@@ -29,6 +29,7 @@ from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.rules.nodes import validation
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.retries import Again
 from stoker.control.rules.types import JobView, Reconciled, Slot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
@@ -352,7 +353,7 @@ def a_submission_is_answered_and_forgotten(patch: Patch) -> None:
 
     async def forgetful(self: Any, endpoint: Any, new: Any, caller: Any) -> Any:
         done = await real(self, endpoint, new, caller)
-        if new.low_priority:
+        if new.priority is Priority.LOW:
             await self._commits.commit(
                 lambda conn: conn.raw.execute("DELETE FROM jobs WHERE id = ?", (new.id,))
             )

@@ -98,7 +98,7 @@ def submits(body_bytes: int, *, waits: bool) -> Any:
         400: {"model": Error | RefusedInput, "description": "The body is wrong, or a hosted model's input."}
     }
     return {
-        "responses": {200: {"headers": headers}, **refusals(*READS_BODY, 422), **refused},
+        "responses": {200: {"headers": headers}, **refusals(*READS_BODY, 403, 422), **refused},
         "openapi_extra": {"requestBody": sent, "parameters": parameters},
     }
 

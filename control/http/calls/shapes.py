@@ -23,6 +23,16 @@ _REGION = "The bucket's region; learnt from the endpoint or the store where it i
 _WORK = EXECUTION_TIMEOUT_MS
 _LIMIT = "Milliseconds of work; the endpoint's where it is left out."
 _TTL = "Milliseconds from submission to deletion, in any state."
+_CLASS = (
+    "The class of the job; normal where it is left out. A low one waits for workers that run, as with"
+    " lowPriority. A key has a highest class."
+)
+
+_POSITION = "The place of a waiting job in its queue now: 1 is next. Absent behind more than 1000 jobs."
+_EXPECTED = (
+    "When a waiting job is expected to start, in milliseconds since the epoch, by the jobs before it and how"
+    " long jobs took lately. Absent where that is not known."
+)
 
 _SUBMITTED: Any = {
     "input": {"prompt": "a lighthouse at dawn", "seed": 42},
@@ -53,6 +63,7 @@ class Policy(TypedDict):
     lowPriority: NotRequired[
         Annotated[bool | None, Field(description="Whether the job starts no further worker.")]
     ]
+    priority: NotRequired[Annotated[Literal["urgent", "normal", "low"], Field(description=_CLASS)] | None]
 
 
 @with_config(ConfigDict(json_schema_extra={"anyOf": [{"maxProperties": 0}, {"required": [*_BUCKET]}]}))
@@ -141,6 +152,8 @@ class _Running(TypedDict):
     workerId: NotRequired[str]
     reason: NotRequired[Reason]
     retries: NotRequired[Retries]
+    position: NotRequired[Annotated[int, Field(ge=1, description=_POSITION)]]
+    expectedStartAt: NotRequired[Annotated[Epoch, Field(description=_EXPECTED)]]
 
 
 class _Over(TypedDict):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
+from stoker.control.rules.queueing.order import LAST, RETRY
 from stoker.control.rules.types import Counted, QueueSample
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.billing import counters
@@ -15,24 +16,45 @@ from stoker.control.store.tables.billing import counters
 SAMPLED = 10_000
 """Waiting jobs of one endpoint that a sample counts, of high and of low priority each."""
 
+OLDEST = 100
+"""Of the waiting jobs, so many of the oldest are looked at for the longest wait: some may back off."""
 
-# The order is the queue's, and a rank is never compared by `=`: it leaves both databases no other index than
-# the queue's own, whatever they believe about the other endpoints.
-def _waiting(what: str, first: int, last: int, limit: str, endpoint: str = "endpoints.id") -> str:
+
+_WAITS_SINCE = "CASE WHEN not_before > created_at THEN not_before ELSE created_at END"
+
+
+# Compared and ordered as the index of demand is: it leaves PostgreSQL no other index, whatever it believes
+# about the other endpoints. SQLite wants the columns apart.
+def _waiting(what: str, low: int, limit: str, endpoint: str) -> str:
+    key = f"({endpoint}, {low})"
     return (
-        f"SELECT {what} FROM jobs WHERE jobs.endpoint = {endpoint} AND jobs.state = 'IN_QUEUE' "
-        f"AND jobs.rank >= {first} AND jobs.rank <= {last} "
-        f"ORDER BY jobs.rank, jobs.not_before, jobs.seq LIMIT {limit}"
+        f"SELECT {what} FROM jobs WHERE (endpoint, low) >= {key} AND (endpoint, low) <= {key} "
+        f"{{sqlite AND endpoint = {endpoint} AND low = {low}}} AND state = 'IN_QUEUE' "
+        f"ORDER BY endpoint, low, seq LIMIT {limit}"
     )
 
 
-_SINCE = "CASE WHEN jobs.not_before > jobs.created_at THEN jobs.not_before ELSE jobs.created_at END"
-_HEADS = ", ".join(f"({_waiting(_SINCE, rank, rank, '1')})" for rank in range(2))
+# As above, for the index of the queue: a rank is not compared by `=`.
+def _in_line(what: str, first: int, last: int, limit: str, endpoint: str) -> str:
+    return (
+        f"SELECT {what} FROM jobs WHERE endpoint = {endpoint} AND state = 'IN_QUEUE' "
+        f"AND rank >= {first} AND rank <= {last} ORDER BY rank, not_before, seq LIMIT {limit}"
+    )
+
+
+def _longest(low: int, endpoint: str) -> str:
+    """Returns a column: since when the job waits that waits longest. The first to be tried again is looked at
+    by itself, as the oldest jobs may all back off."""
+    oldest = _waiting(f"{_WAITS_SINCE} AS since", low, str(OLDEST), endpoint)
+    retry = _in_line(_WAITS_SINCE, RETRY, RETRY, "1", endpoint)
+    return f"(SELECT MIN(since) FROM ({oldest}) AS oldest), ({retry})"
+
+
 _SAMPLE = f"""
 SELECT endpoints.id,
-    (SELECT COUNT(*) FROM ({_waiting("1", 0, 1, ":limit")}) AS waiting),
-    (SELECT COUNT(*) FROM ({_waiting("1", 2, 3, ":limit")}) AS waiting),
-    {_HEADS}
+    (SELECT COUNT(*) FROM ({_waiting("1", 0, ":limit", "endpoints.id")}) AS waiting),
+    (SELECT COUNT(*) FROM ({_waiting("1", 1, ":limit", "endpoints.id")}) AS waiting),
+    {_longest(0, "endpoints.id")}
 FROM endpoints
 """
 # What runs is found among what nodes hold, which is little. `COALESCE` changes nothing, but SQLite would read
@@ -54,17 +76,17 @@ def queue_sample(conn: Conn) -> dict[str, QueueSample]:
     return samples
 
 
-_OLDEST = ", ".join(f"({_waiting(_SINCE, rank, rank, '1', ':endpoint')})" for rank in range(4))
+_WAITED = f"SELECT {_longest(0, ':endpoint')}, {_longest(1, ':endpoint')}"
 
 
 def waiting_since(conn: Conn, endpoint: str) -> float | None:
     """Returns since when the endpoint's job waits that waits longest; None where none waits."""
-    heads = conn.run(f"SELECT {_OLDEST}", {"endpoint": endpoint}).fetchone()
+    heads = conn.run(_WAITED, {"endpoint": endpoint}).fetchone()
     return min((head for head in heads if head is not None), default=None)
 
 
 _COUNT = f"""
-SELECT (SELECT COUNT(*) FROM ({_waiting("1", 0, 3, ":limit", ":endpoint")}) AS waiting),
+SELECT (SELECT COUNT(*) FROM ({_in_line("1", RETRY, LAST, ":limit", ":endpoint")}) AS waiting),
        (SELECT COUNT(*) FROM (SELECT 1 {_HELD}
                                 AND COALESCE(endpoint, '') = :endpoint LIMIT :limit) AS running)
 """

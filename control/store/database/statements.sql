@@ -7,10 +7,10 @@
 
 -- name: insert_job
 INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, ttl_at, retention_s,
-                  sync, low, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket,
+                  sync, low, urgent, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket,
                   api_key, metered, traceparent)
-VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, 0, :created_at, :expires_at, :expires_at,
-        :retention_s, :sync, :low, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket,
+VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, :not_before, :created_at, :expires_at, :expires_at,
+        :retention_s, :sync, :low, :urgent, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket,
         :api_key, :metered, :traceparent)
 RETURNING seq
 

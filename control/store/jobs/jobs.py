@@ -1,7 +1,8 @@
 """Jobs in the store: submitted, and claimed for free slots.
 
-Every function runs in the caller's transaction. A claim takes retries first, then the oldest, and jobs of
-low priority last; it is guarded by the session of the node, so that a superseded connection claims nothing.
+Every function runs in the caller's transaction. A claim takes the jobs in the order of
+`control.rules.queueing.order`; it is guarded by the session of the node, so that a superseded connection
+claims nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.order import place
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.retries import retries
 from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import Claimed, JobView, NewJob, Slot, Submitted
@@ -18,11 +21,6 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.idempotency import first_use
 from stoker.control.store.jobs.reads import NO_REF, ref_columns, ref_of, view
 from stoker.control.store.jobs.saves import saved_for
-
-RANK = {(False, True): 0, (False, False): 1, (True, True): 2, (True, False): 3}
-"""Where in its endpoint's queue a job stands, by whether it is of low priority and whether it is tried again:
-the lower, the earlier."""
-
 
 # ---- submit and claim ---------------------------------------------------------------------------
 
@@ -61,16 +59,19 @@ def _first(conn: Conn, new: NewJob, job: str, at: float, now: float) -> JobView:
 
 
 def _insert(conn: Conn, new: NewJob) -> int:
+    at = place(new.priority, new.created_at)
     row = {
         "id": new.id,
         "account": new.account,
         "endpoint": new.endpoint,
-        "rank": RANK[new.low_priority, False],
+        "rank": at.lane,
+        "not_before": at.since,
         "created_at": new.created_at,
         "expires_at": new.expires_at,
         "retention_s": new.retention_s,
         "sync": int(new.sync),
-        "low": int(new.low_priority),
+        "low": int(new.priority is Priority.LOW),
+        "urgent": int(new.priority is Priority.URGENT),
         "max_attempts": new.max_attempts,
         "handler_retries": new.handler_retries,
         "execution_timeout_ms": new.execution_timeout_ms,

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from stoker.control.rules.job_states import PURGED, JobState
+from stoker.control.rules.queueing.order import HEAD_START_S, IN_LINE, RETRY
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.types import Changed, JobView
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import RANK
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
 from stoker.control.store.jobs.reads import NO_REF, view, view_of_row
 from stoker.control.store.jobs.saves import drop_save
@@ -148,8 +149,9 @@ def _ended(conn: Conn, row: Any, now: float, error: str | None = None) -> Change
 # ---- retry --------------------------------------------------------------------------------------
 
 _REOPEN = f"""
-UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
-    rank = CASE WHEN low = 1 THEN {RANK[True, True]} ELSE {RANK[False, True]} END,
+UPDATE jobs SET state = 'IN_QUEUE', expires_at = ttl_at,
+    rank = CASE WHEN low = 1 THEN {IN_LINE} ELSE {RETRY} END,
+    not_before = CASE WHEN low = 1 THEN created_at - {HEAD_START_S[Priority.LOW]} ELSE :now END,
     failures = 0, handler_failures = 0, backoffs = 0, given_before = attempt - refused,
     first_attempt = attempt + 1, reason = NULL, claimed_at = NULL, ended_at = NULL, node = NULL,
     worker = NULL, delay_ms = NULL, execution_ms = NULL, stream_attempt = NULL, held_from = NULL

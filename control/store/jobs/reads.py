@@ -67,7 +67,7 @@ def view_of_row(row: Any, now: float, **rest: Any) -> JobView:
         delay_ms=None if row[8] is None else max(row[8], 0),
         execution_ms=row[9],
         webhook=row[10],
-        not_before=row[11] if waits else 0.0,
+        not_before=row[11] if waits and row[11] > row[3] else 0.0,
         reason=_backing_off(row[5], row[11], now, row[12]) if waits else row[12],
         **rest,
     )

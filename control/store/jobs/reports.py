@@ -16,6 +16,7 @@ from stoker.control.rules.billing import PriceList
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import URL_LIFE_S
 from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.queueing.order import Place, place_again
 from stoker.control.rules.retries import (
     Again,
     Counts,
@@ -30,7 +31,6 @@ from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import RANK
 from stoker.control.store.jobs.orphan_objects import prefixes, release, without_read
 from stoker.control.store.jobs.quota_uses import add_gpu_time
 from stoker.control.store.jobs.reads import NO_REF, ref_columns
@@ -378,7 +378,8 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     again, counts, uncounted = _decided(conn, seq, outcome, Counts(*row[12:]), now)
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
-    _requeue(conn, values, again, counts, refused + uncounted, backoffs, low)
+    at = place_again(low=low == 1, created_at=created_at, not_before=again.not_before, now=now)
+    _requeue(conn, values, at, again.why, counts, refused + uncounted, backoffs)
     traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
     keep_log(conn, seq, outcome)
     bill(
@@ -406,19 +407,19 @@ def _decided(
 
 
 def _requeue(
-    conn: Conn, values: dict[str, Any], again: Again, counts: Counts, refused: int, backoffs: int, low: int
+    conn: Conn, values: dict[str, Any], at: Place, why: str, counts: Counts, refused: int, backoffs: int
 ) -> None:
     conn.run(
         _REQUEUE,
         values
         | {
-            "not_before": again.not_before,
+            "not_before": at.since,
             "failures": counts.failures,
             "handler_failures": counts.handler_failures,
             "refused": refused,
             "backoffs": backoffs,
-            "rank": RANK[bool(low), True],
-            "reason": again.why,
+            "rank": at.lane,
+            "reason": why,
         },
     )
 
@@ -435,7 +436,9 @@ def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered
     _, _, endpoint, _, _, low, _, refused, backoffs = row[:9]
     again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
     backoffs += not report.at_once
-    _requeue(conn, values, again, Counts(*row[12:]), refused + 1, backoffs, low)
+    assert again.not_before is not None  # after a refusal nothing gives up
+    at = place_again(low=low == 1, created_at=row[9], not_before=again.not_before, now=now)
+    _requeue(conn, values, at, again.why, Counts(*row[12:]), refused + 1, backoffs)
     cause = "handed_back" if report.at_once else "refused"
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause))
 

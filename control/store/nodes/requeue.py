@@ -13,11 +13,12 @@ from typing import Any
 from sqlalchemy import bindparam, exists, select, update
 
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.order import HEAD_START_S, IN_LINE, RETRY, place_again
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.retries import Counts, after_drop, after_loss, after_no_sending
 from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import RANK
 from stoker.control.store.jobs.orphan_objects import prefixes, without_read
 from stoker.control.store.jobs.reads import NO_REF, view_of_row
 from stoker.control.store.jobs.saves import drop_save, has_progressed
@@ -79,7 +80,7 @@ def _lose(conn: Conn, node: str, now: float, why: str, ahead: Collection[Attempt
 # ---- back to the queue --------------------------------------------------------------------------
 
 _FACTS = """
-SELECT endpoint, low, attempt - refused - given_before,
+SELECT endpoint, low, created_at, attempt - refused - given_before,
        failures, handler_failures, max_attempts, handler_retries
 FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node
 """
@@ -101,9 +102,10 @@ RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay
 """
 
 _HAND_BACK = f"""
-UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, uploading = 0, reason = :reason, suspect = 0,
+UPDATE jobs SET state = 'IN_QUEUE', uploading = 0, reason = :reason, suspect = 0,
     refused = refused + 1, node = NULL,
-    rank = CASE WHEN low = 1 THEN {RANK[True, True]} ELSE {RANK[False, True]} END
+    rank = CASE WHEN low = 1 THEN {IN_LINE} ELSE {RETRY} END,
+    not_before = CASE WHEN low = 1 THEN created_at - {HEAD_START_S[Priority.LOW]} ELSE :not_before END
 WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("refuse")}
 RETURNING endpoint
 """
@@ -134,7 +136,7 @@ def put_back(
     row = conn.run(_FACTS, values).fetchone()
     if row is None:
         return []
-    endpoint, low, assigned, *counted = row
+    endpoint, low, created_at, assigned, *counted = row
     uncounted = ahead or (lost is not None and has_progressed(conn, key.job))
     if lost is None:
         again = after_drop(node, assigned, now)
@@ -142,7 +144,8 @@ def put_back(
         again = after_loss(node, lost, Counts(*counted), assigned, now, uncounted=uncounted)
     if again.not_before is None:
         return _give_up(conn, values | {"now": now}, again.why)
-    values |= {"not_before": again.not_before, "rank": RANK[bool(low), True], "reason": again.why}
+    at = place_again(low=low == 1, created_at=created_at, not_before=again.not_before, now=now)
+    values |= {"not_before": at.since, "rank": at.lane, "reason": again.why}
     values |= {"lost": int(lost is not None), "suspect": int(lost is not None and not uncounted)}
     found = conn.run(_DROP if lost is None else _LOSE, values)
     cause = "dropped" if lost is None else "node_lost"

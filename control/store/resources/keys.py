@@ -21,6 +21,7 @@ from typing import Any, Literal
 from sqlalchemy import insert, select, update
 
 from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn
@@ -41,10 +42,16 @@ def create_key(
     access: Access = ALL,
     expires_at: float | None = None,
     quota: Quota = UNBOUNDED,
+    priority: Priority | None = None,
 ) -> tuple[KeyRecord, str]:
     """Creates an API key. Returns its record, and the token that is shown once."""
-    record = KeyRecord("", account, name, now, access=access, expires_at=expires_at, quota=quota)
-    return _create(conn, record)
+    bounds: dict[str, Any] = {
+        "access": access,
+        "expires_at": expires_at,
+        "quota": quota,
+        "priority": priority,
+    }
+    return _create(conn, KeyRecord("", account, name, now, **bounds))
 
 
 def create_join_token(
@@ -80,6 +87,7 @@ def _create(conn: Conn, wanted: KeyRecord) -> tuple[KeyRecord, str]:
         "access": record.access.stored(),
         "uses_left": record.uses_left,
         "quota": record.quota.stored(),
+        "priority": record.priority,
     }
     conn.execute(insert(keys), row)
     return record, f"{_PREFIX[record.kind]}_{key}_{secret}"
@@ -153,8 +161,9 @@ def find_caller(conn: Conn, token: str, now: float) -> tuple[Caller, float | Non
     row = find(conn, "key", token)
     if row is None or _expired(row, now):
         return None
-    caller = Caller(row.account, row.id, Access.parse(row.access), Quota.parse(row.quota))
-    return caller, row.expires_at
+    access = Access.parse(row.access)
+    highest = _priority(row) or access.highest
+    return Caller(row.account, row.id, access, Quota.parse(row.quota), highest), row.expires_at
 
 
 # ---- tokens -------------------------------------------------------------------------------------
@@ -187,7 +196,12 @@ def _record(row: Any) -> KeyRecord:
         last_used_at=row.last_used_at,
         uses_left=row.uses_left,
         quota=Quota.parse(row.quota),
+        priority=_priority(row),
     )
+
+
+def _priority(row: Any) -> Priority | None:
+    return None if row.priority is None else Priority(row.priority)
 
 
 def _halves(kind: Kind, token: str) -> tuple[str, str]:

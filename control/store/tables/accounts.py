@@ -24,6 +24,7 @@ keys = table(
     Column("last_used_at", TIME),
     Column("uses_left", INTEGER),  # of a join token; NULL: any number
     string("quota", default="{}"),  # JSON: control.rules.quotas
+    Column("priority", Text),  # the highest class that it may submit; NULL: by its scope
 )
 
 audit = table(  # requests to the management API, and their keys

@@ -30,8 +30,8 @@ jobs = table(
     account(),
     string("endpoint", ForeignKey("endpoints.id")),
     string("state"),
-    integer("rank"),  # 0 retry, 1 normal, 2 retry of low priority, 3 low priority
-    time("not_before"),
+    integer("rank"),  # its lane, see control.rules.queueing.order
+    time("not_before"),  # its place in the lane; also the end of a back-off
     time("created_at"),
     time("expires_at"),
     time("ttl_at"),  # the hard limit; expires_at is never later
@@ -67,12 +67,20 @@ jobs = table(
     Column("stream_attempt", INTEGER),  # that its chunks are stored with; null: the current one, and no save
     Column("held_from", INTEGER),  # the first chunk that waits for a save; null: none does
     integer("began_anew", 0),  # the running attempt did, in spite of a save; `reason` says why
+    integer("urgent", 0),  # with `low`: its class
 )
 Index(
     "jobs_queue",
     jobs.c.endpoint,
     jobs.c.rank,
     jobs.c.not_before,  # those that back off are last in their rank, where no claim reads them
+    jobs.c.seq,
+    **where("state = 'IN_QUEUE'"),
+)
+Index(  # what scaling counts: jobs that start workers, and jobs that do not; by age
+    "jobs_demand",
+    jobs.c.endpoint,
+    jobs.c.low,
     jobs.c.seq,
     **where("state = 'IN_QUEUE'"),
 )

@@ -125,6 +125,7 @@ def test_why_a_job_waits_is_reported_once(service: Service, capsys: Capture, mon
 def test_all_options_reach_the_service(service: Service, capsys: Capture) -> None:
     job(
         *("run", "echo", "--no-wait", "--timeout", "5.5", "--ttl", "60", "--low-priority"),
+        *("--priority", "low"),
         *("--webhook", "https://w/x", "--idempotency-key", "k-7", "--set", "n=4", "--set", "word=four"),
     )
     output = capsys.readouterr()
@@ -134,7 +135,7 @@ def test_all_options_reach_the_service(service: Service, capsys: Capture) -> Non
         {
             "input": {"n": 4, "word": "four"},
             "webhook": "https://w/x",
-            "policy": {"executionTimeout": 5500, "ttl": 60000, "lowPriority": True},
+            "policy": {"executionTimeout": 5500, "ttl": 60000, "lowPriority": True, "priority": "low"},
         }
     ]
     assert service.requests[0][2]["Idempotency-Key"] == "k-7"

@@ -12,8 +12,11 @@ import pytest
 
 from stoker.control import store
 from stoker.control.errors import BadRequest, KeyReused, NotFound
+from stoker.control.jobs import records
 from stoker.control.jobs.queries import COUNT_MOST, RECOUNT_S
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.expected import SAMPLES
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.submissions import Once, Submission
 from stoker.control.rules.types import Counted, Listing, NewJob
 from stoker.wire.messages import Assign, Chunk, Outcome, Ref, WorkerState
@@ -439,7 +442,7 @@ async def test_a_queued_job_says_why_it_waits() -> None:
 async def test_a_low_priority_job_says_that_it_starts_no_worker() -> None:
     async with world() as (w, tasks):
         await w.agent().connect(tasks)
-        low = await w.plane.commands.submit(w.echo, Submission(b"{}", low_priority=True), sync=False)
+        low = await w.plane.commands.submit(w.echo, Submission(b"{}", priority=Priority.LOW), sync=False)
         await asyncio.sleep(3)
         assert (await reason(w, low.id)).startswith("low priority: it starts no worker")
         assert not w.plane.cluster.workers
@@ -493,3 +496,35 @@ async def test_a_poll_that_was_held_in_vain_reports_the_state_of_now() -> None:
         assert not poll.done()
         reported = await poll
         assert (reported.view.state, reported.chunks) == (JobState.IN_PROGRESS, ())
+
+
+# ---- when it starts -----------------------------------------------------------------------------------
+
+
+@story
+async def test_a_waiting_job_says_its_place_and_when_it_is_expected_to_start() -> None:
+    async with world(endpoint(workers_min=1, workers_max=1)) as (w, tasks):
+        agent = await w.working_agent(tasks)
+        for _ in range(SAMPLES):
+            await w.plane.commands.submit(w.echo, one(), sync=False)
+            assign = await agent.assigned()
+            await asyncio.sleep(20)
+            await agent.completes(assign, ms=20_000)
+        jobs = [(await w.plane.commands.submit(w.echo, one(), sync=False)).id for _ in range(3)]
+        await agent.assigned()
+        await asyncio.sleep(5)
+        views = [await w.plane.queries.status(w.echo, job) for job in jobs]
+        assert [view.ahead for view in views] == [None, 0, 1]
+        starts = [view.expected_start and view.expected_start - w.now() for view in views]
+        assert starts == [None, pytest.approx(15, abs=1), pytest.approx(35, abs=1)]
+        assert records.record(views[2])["position"] == 2
+        assert records.record(views[0]).keys().isdisjoint({"position", "expectedStartAt"})
+
+
+@story
+async def test_nothing_is_expected_before_jobs_have_ended() -> None:
+    async with world(endpoint(workers_min=1, workers_max=1)) as (w, tasks):
+        await w.working_agent(tasks)
+        jobs = [(await w.plane.commands.submit(w.echo, one(), sync=False)).id for _ in range(2)]
+        view = await w.plane.queries.status(w.echo, jobs[1])
+        assert (view.ahead, view.expected_start) == (0, None)

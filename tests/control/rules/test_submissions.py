@@ -3,6 +3,10 @@
 import json
 from dataclasses import replace
 
+import pytest
+
+from stoker.control.errors import BadRequest
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.submissions import S3Config, Submission, abbreviated, parse_submission
 
 
@@ -32,7 +36,7 @@ def test_all_fields() -> None:
         webhook="https://caller.example/done?x=1",
         execution_timeout_ms=5_000,
         ttl_ms=10_000,
-        low_priority=True,
+        priority=Priority.LOW,
         s3=S3Config("a", "hush", "b", "http://s3.example:9000", "up", "eu-west-1"),
     )
     assert "hush" not in repr(submission)
@@ -49,6 +53,7 @@ def test_null_reads_as_absent_as_typed_clients_send_it() -> None:
     assert parsed(policy={}, s3Config={}) == parsed()
     named = {"accessId": "a", "accessSecret": "s", "bucketName": "b", "endpointUrl": "http://s3.example"}
     assert parsed(s3Config=named | {"region": None}) == parsed(s3Config=named | {"region": ""})
+    assert parsed(policy={"priority": None}) == parsed()
     assert parsed(policy={"ttl": None, "executionTimeout": None, "lowPriority": None}) == parsed()
 
 
@@ -71,3 +76,12 @@ def test_numbers_and_characters_arrive_as_they_were_sent() -> None:
 
 def test_a_long_value_is_cut() -> None:
     assert len(abbreviated("x" * 500)) == 100
+
+
+@pytest.mark.parametrize("name", Priority)
+def test_a_class_is_named_and_low_priority_is_an_older_name(name: Priority) -> None:
+    assert parsed(policy={"priority": str(name), "lowPriority": False}).priority is name
+    assert parsed(policy={"lowPriority": True}) == parsed(policy={"priority": "low", "lowPriority": True})
+    if name is not Priority.LOW:
+        with pytest.raises(BadRequest, match=r"policy\.priority and policy\.lowPriority contradict"):
+            parsed(policy={"priority": str(name), "lowPriority": True})

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import Endpoint, Listing
 from stoker.control.sweeper import STAFF_PAUSE_S
@@ -141,7 +142,7 @@ async def test_the_first_job_starts_one_worker_and_a_long_wait_the_others() -> N
 async def test_low_priority_jobs_start_nothing_and_use_what_others_started() -> None:
     async with world(by_delay(), endpoint("other")) as (w, tasks):
         agent = await working(w, tasks)
-        low = await w.plane.commands.submit(w.echo, Submission(b"{}", low_priority=True), sync=False)
+        low = await w.plane.commands.submit(w.echo, Submission(b"{}", priority=Priority.LOW), sync=False)
         await asyncio.sleep(60)
         assert not agent.held
         await burst(w, 1)

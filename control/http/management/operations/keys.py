@@ -25,6 +25,7 @@ from stoker.control.http.management.operations.shapes import (
     id_in_path,
 )
 from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota, used
 from stoker.control.rules.types import KeyRecord
 
@@ -32,6 +33,7 @@ router = APIRouter(prefix="/keys", tags=["keys"])
 
 Kind = Literal["key", "join"]
 Right = Literal["none", "read", "write"]
+Class = Literal["urgent", "normal", "low"]
 
 
 async def _key_manager(by: By) -> Caller:
@@ -111,6 +113,10 @@ class KeyCreateInput(_Exact):
     kind: Annotated[Kind, Field(description="An API key, or a token with which agents join.")] = "key"
     access: Annotated[AccessInput | None, Field(description="Of an API key; everything by default.")] = None
     quota: Annotated[KeyQuota | None, Field(description="Of an API key; unbounded by default.")] = None
+    priority: Annotated[
+        Class | None,
+        Field(description="The highest class of jobs that an API key may submit; null: by its scope."),
+    ] = None
     maxUses: Annotated[
         int | None,
         Field(ge=1, le=1_000_000, description="Of a join token: how many nodes may join with it."),
@@ -126,6 +132,7 @@ class KeyUpdateInput(Changes, _Exact):
     name: Name = ""
     access: AccessInput | None = None
     quota: Annotated[KeyQuota | None, Field(description="Replaces the whole quota; null: unbounded.")] = None
+    priority: Annotated[Class | None, Field(description="null: by its scope.")] = None
     expiresAt: Annotated[When | None, Field(description="null: never.")] = None
 
 
@@ -143,6 +150,7 @@ _RESPONSE: dict[str, Any] = {
     "name": "ci",
     "kind": "key",
     "access": _RESTRICTED,
+    "priority": "normal",
     "createdAt": "2026-01-05T08:00:00Z",
 }
 
@@ -168,6 +176,13 @@ class KeyResponse(ResponseBody):
     kind: Kind
     access: AccessResponse | None = None
     quota: KeyQuota | None = None
+    priority: Annotated[
+        Class | None,
+        Field(
+            description="The highest class of jobs that an API key may submit. Where none was set,"
+            " scope `all` may submit `urgent` and any other scope `normal`."
+        ),
+    ] = None
     used: Annotated[
         UsedResponse | None, Field(description="The use of what the quota bounds; of one key only.")
     ] = None
@@ -208,6 +223,7 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
         "kind": record.kind,
         "access": access_of(record.access) if record.kind == "key" else None,
         "quota": KeyQuota(**record.quota.fields()) if record.quota != UNBOUNDED else None,
+        "priority": str(record.priority or record.access.highest) if record.kind == "key" else None,
         "usesLeft": record.uses_left,
         "createdAt": _at(record.created_at),
         "expiresAt": _at(record.expires_at),
@@ -219,12 +235,16 @@ def quota_of(body: KeyQuota | None) -> Quota:
     return UNBOUNDED if body is None else Quota.of(body.model_dump())
 
 
+def class_of(name: Class | None) -> Priority | None:
+    return None if name is None else Priority(name)
+
+
 @router.post("", responses=CREATES, response_model_exclude_none=True)
 async def create_key(by: KeyManager, managed: Managed, body: KeyCreateInput) -> NewKeyResponse:
     """Creates an API key or a join token, which is shown in this answer and never again."""
     expires_at = body.expiresAt.timestamp() if body.expiresAt else None
     if body.kind == "join":
-        for field in {"access", "quota"} & body.model_fields_set:
+        for field in {"access", "quota", "priority"} & body.model_fields_set:
             raise BadRequest(f"{field} is for API keys; a join token lets nodes join, and nothing else")
         made = managed.keys.create_join_token(
             by.account, name=body.name, uses=body.maxUses, expires_at=expires_at
@@ -234,7 +254,12 @@ async def create_key(by: KeyManager, managed: Managed, body: KeyCreateInput) -> 
             raise BadRequest(f'maxUses is for kind "join"; got {body.maxUses} for an API key')
         access = body.access.access() if body.access else ALL
         made = managed.keys.create(
-            by.account, name=body.name, access=access, expires_at=expires_at, quota=quota_of(body.quota)
+            by.account,
+            name=body.name,
+            access=access,
+            expires_at=expires_at,
+            quota=quota_of(body.quota),
+            priority=class_of(body.priority),
         )
     record, token = await made
     return NewKeyResponse(**fields_of(record), key=token)
@@ -261,7 +286,7 @@ async def get_key(by: KeyManager, managed: Managed, plane: ThePlane, keyId: KeyI
 @router.patch("/{keyId}", responses=CHANGES, response_model_exclude_none=True)
 @router.post("/{keyId}/update", responses=CHANGES, response_model_exclude_none=True)
 async def update_key(by: KeyManager, managed: Managed, keyId: KeyId, body: KeyUpdateInput) -> KeyResponse:
-    """Changes a key's name, rights, quota or end."""
+    """Changes a key's name, rights, quota, class or end."""
     changes: dict[str, Any] = {}
     if "name" in body.model_fields_set:
         changes["name"] = body.name
@@ -269,6 +294,8 @@ async def update_key(by: KeyManager, managed: Managed, keyId: KeyId, body: KeyUp
         changes["access"] = body.access.access()
     if "quota" in body.model_fields_set:
         changes["quota"] = quota_of(body.quota)
+    if "priority" in body.model_fields_set:
+        changes["priority"] = class_of(body.priority)
     if "expiresAt" in body.model_fields_set:
         changes["expires_at"] = body.expiresAt.timestamp() if body.expiresAt else None
     return KeyResponse(**fields_of(await managed.keys.update(by.account, keyId, changes)))

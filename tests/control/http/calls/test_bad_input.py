@@ -60,6 +60,9 @@ BODIES = [
     (policy(ttl=604_800_001), ["policy.ttl", "604800001", "10000 to 604800000"]),
     (policy(ttl=-1), ["policy.ttl", "-1", "10000 to 604800000"]),
     (policy(lowPriority="yes"), ["policy.lowPriority", '"yes"', "true or false"]),
+    (policy(priority="high"), ["policy.priority", '"high"', "urgent or normal or low"]),
+    (policy(priority=["low"]), ["policy.priority", '["low"]', "urgent or normal or low"]),
+    (policy(priority="urgent", lowPriority=True), ["policy.priority", "lowPriority", "send one of them"]),
     (policy(lowPriority=1), ["policy.lowPriority", "1", "true or false"]),
     (body(s3Config="x"), ["s3Config", '"x"', "an object"]),
     *(
@@ -412,7 +415,7 @@ VALID = json.dumps(
     {
         "input": {"prompt": "a cat", "width": 512, "n": [1, 2.5, None, True, {"é": "\n"}]},
         "webhook": "https://caller.example/done",
-        "policy": {"executionTimeout": 60_000, "ttl": 3_600_000, "lowPriority": True},
+        "policy": {"executionTimeout": 60_000, "ttl": 3_600_000, "priority": "low"},
         "s3Config": S3,
     }
 ).encode()
@@ -429,7 +432,9 @@ bodies = st.dictionaries(
     st.sampled_from(["input", "webhook", "policy", "s3Config", "extra"]),
     json_values
     | st.dictionaries(
-        st.sampled_from(["executionTimeout", "ttl", "lowPriority", *S3, "width", "prompt", "seed"]),
+        st.sampled_from(
+            ["executionTimeout", "ttl", "lowPriority", "priority", *S3, "width", "prompt", "seed"]
+        ),
         json_values,
     ),
 )

@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.streams import Cursor
 from stoker.control.rules.submissions import S3Config
 from stoker.control.store.tables.billing import spans
@@ -55,13 +56,40 @@ def test_an_older_job_is_claimed_first(bench: Any) -> None:
 
 
 def test_low_priority_comes_last_and_retries_first(bench: Any) -> None:
-    low, _ = bench.submit(10.0, low_priority=True)
+    low, _ = bench.submit(10.0, priority=Priority.LOW)
     first = bench.running(11.0)
     assert first.job != low.id
     second, _ = bench.submit(12.0)
     bench.report(13.0, bench.lost(first))
     order = [one.job for one in bench.claim(14.0, *[bench.slot()] * 3)]
     assert order == [first.job, second.id, low.id]
+
+
+def test_classes_stand_an_hour_apart_so_that_age_raises_a_job(bench: Any) -> None:
+    came = {
+        "low": (0.0, Priority.LOW),
+        "normal": (10.0, Priority.NORMAL),
+        "urgent": (3_600.0, Priority.URGENT),
+        "normal in time": (3_599.0, Priority.NORMAL),
+        "normal too late": (3_601.0, Priority.NORMAL),
+        "urgent too late": (3_611.0, Priority.URGENT),
+    }
+    for name, (at, priority) in came.items():
+        bench.submit(at, id=name, priority=priority)
+    order = [bench.claim(4_000.0, bench.slot())[0].job for _ in came]
+    assert order == ["urgent", "normal", "urgent too late", "normal in time", "low", "normal too late"]
+
+
+def test_a_low_job_that_is_tried_again_stands_where_it_stood(bench: Any) -> None:
+    low = bench.running(10.0, priority=Priority.LOW)
+    second, _ = bench.submit(11.0, priority=Priority.LOW)
+    normal, _ = bench.submit(12.0)
+    bench.report(13.0, Refused(low.job, low.attempt, "full", at_once=True))
+    assert [bench.claim(14.0, bench.slot())[0].job for _ in range(3)] == [normal.id, low.job, second.id]
+    bench.report(15.0, bench.done(bench.running(14.0, id="third", priority=Priority.LOW), end="failed"))
+    bench.submit(16.0, id="fourth", priority=Priority.LOW)
+    assert bench.retry(17.0, "third")[1] is not None
+    assert [bench.claim(18.0, bench.slot())[0].job for _ in range(2)] == ["third", "fourth"]
 
 
 def test_a_slot_takes_no_more_than_it_has_room_for(bench: Any) -> None:
@@ -445,6 +473,6 @@ def test_queue_sample(bench: Any) -> None:
     bench.running(10.0)
     bench.submit(11.0)
     bench.submit(12.0)
-    bench.submit(13.0, low_priority=True)
+    bench.submit(13.0, priority=Priority.LOW)
     sample = store.queue_sample(bench.store.writer)["echo"]
     assert (sample.queued, sample.low, sample.in_progress, sample.waiting_since) == (2, 1, 1, 11.0)

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.nodes.validation import AssignedWorker
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.streams import AttemptLog
 from stoker.control.rules.types import Counted, Listing, Page
 from stoker.control.store.billing import samples as store_samples
 from stoker.control.store.jobs import lists as store_lists
 from stoker.control.store.jobs import orders as store_orders
+from stoker.control.store.jobs import places as store_places
 from stoker.wire.messages import Ref
 
 
@@ -202,7 +204,7 @@ def count(bench: Any, limit: int) -> Counted:
 def test_jobs_are_counted_up_to_a_limit(bench: Any) -> None:
     assert count(bench, 10) == Counted(0, 0, True)
     for at in range(10, 13):
-        bench.submit(float(at), low_priority=at == 12)
+        bench.submit(float(at), priority=Priority.LOW if at == 12 else Priority.NORMAL)
     bench.claim(13.0, bench.slot(free=1))
     bench.running(14.0)
     assert count(bench, 2) == Counted(2, 2, True)
@@ -216,13 +218,13 @@ def test_queue_sample(bench: Any) -> None:
     bench.running(10.0)
     bench.submit(11.0)
     bench.submit(12.0)
-    bench.submit(13.0, low_priority=True)
+    bench.submit(13.0, priority=Priority.LOW)
     sample = store.queue_sample(bench.store.writer)["echo"]
     assert (sample.queued, sample.low, sample.in_progress, sample.waiting_since) == (2, 1, 1, 11.0)
 
 
 def test_the_sample_knows_the_longest_wait_but_of_low_priority(bench: Any) -> None:
-    bench.submit(10.0, low_priority=True)
+    bench.submit(10.0, priority=Priority.LOW)
     assert store.queue_sample(bench.store.writer)["echo"].waiting_since is None
     bench.submit(11.0)
     bench.submit(12.0)
@@ -231,24 +233,50 @@ def test_the_sample_knows_the_longest_wait_but_of_low_priority(bench: Any) -> No
     assert store.queue_sample(bench.store.writer) == {}
 
 
+def test_the_sample_counts_what_starts_workers_behind_any_number_of_low_jobs(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_samples, "SAMPLED", 2)
+    for at in range(10, 14):
+        bench.submit(float(at), priority=Priority.LOW)
+    bench.submit(5_000.0)
+    assert store.claim(bench.store.writer, [bench.slot()], 5_001.0)[0].job == "job-1", "it stands behind them"
+    sample = store.queue_sample(bench.store.writer)["echo"]
+    assert (sample.queued, sample.low, sample.waiting_since) == (1, 2, 5_000.0)
+
+
+def test_the_longest_wait_is_seen_behind_urgent_jobs(bench: Any) -> None:
+    bench.submit(10.0)
+    for at in (11.0, 12.0):
+        bench.submit(at, priority=Priority.URGENT)
+    assert store.queue_sample(bench.store.writer)["echo"].waiting_since == 10.0
+    assert store.waiting_since(bench.store.writer, "echo") == 10.0
+
+
 def test_the_sample_is_bounded(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_samples, "SAMPLED", 2)
     for at in range(10, 14):
         bench.submit(float(at))
-        bench.submit(float(at), low_priority=True)
+        bench.submit(float(at), priority=Priority.LOW)
     sample = store.queue_sample(bench.store.writer)["echo"]
     assert (sample.queued, sample.low, sample.waiting_since) == (2, 2, 10.0)
 
 
 LISTED = "jobs_listed (endpoint=? AND seq>? AND seq<?)"
+DEMAND = "jobs_demand (endpoint=? AND low=?)"
+IN_LINE = "jobs_queue (endpoint=? AND rank>? AND rank<?)"
 PLANS = {
-    "sample": (store_samples._SAMPLE, ["jobs_queue (endpoint=? AND rank>? AND rank<?)"]),
-    "count": (store_samples._COUNT, ["jobs_queue (endpoint=? AND rank>? AND rank<?)", "jobs_held (node>?)"]),
+    "sample": (store_samples._SAMPLE, [DEMAND, IN_LINE]),
+    "longest": (store_samples._WAITED, [DEMAND, IN_LINE]),
+    "count": (store_samples._COUNT, [IN_LINE, "jobs_held (node>?)"]),
     "running": (store_samples._RUNNING, ["jobs_held (node>?)"]),
     "list": (store_lists._listing(()), [LISTED]),
     **{f"by {name}": (store_lists._listing((name,)), [LISTED]) for name in store_lists._SEARCHES},
     "next": (store_lists._NEXT, ["jobs_listed (endpoint=? AND seq<?)"]),
     "deepest": (store_lists._DEEPEST, ["jobs_listed (endpoint=? AND seq<?)"]),
+    "retries ahead": (store_places._RETRIES, ["jobs_queue (endpoint=? AND rank>? AND rank<?)"]),
+    "retries before": (store_places._RETRIES_BEFORE, ["jobs_queue (endpoint=? AND rank=? AND not_before<?)"]),
+    "in line": (store_places._IN_LINE, ["jobs_queue (endpoint=? AND rank>? AND rank<?)"]),
     "newest": (store_orders._NEWEST, ["jobs_listed (endpoint>? AND endpoint<?)"]),
     "purge": (store_orders._PURGE, ["INTEGER PRIMARY KEY (rowid=?)", "jobs_queue (endpoint=?)"]),
 }

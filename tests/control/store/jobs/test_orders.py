@@ -8,6 +8,7 @@ import pytest
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.streams import Cursor
 from stoker.control.rules.submissions import S3Config
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused
@@ -177,7 +178,7 @@ def test_a_retry_is_given_out_as_often_as_a_new_job(bench: Any) -> None:
 def test_a_purge_releases_what_waits_and_nothing_else(bench: Any) -> None:
     running = bench.running(10.0)
     done = failed(bench, 11.0)
-    waiting = [bench.submit(13.0, low_priority=low)[0].id for low in (False, True)]
+    waiting = [bench.submit(13.0, priority=one)[0].id for one in (Priority.NORMAL, Priority.LOW)]
     upto = bench.newest()
     late, _ = bench.submit(14.0)
     purged = bench.purge(15.0, upto)

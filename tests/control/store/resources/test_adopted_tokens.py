@@ -6,6 +6,7 @@ import pytest
 
 from stoker.control.nodes import joining
 from stoker.control.rules.access import ALL, Caller
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.store import Store, open_store
 from stoker.control.store.resources import keys
 
@@ -24,7 +25,10 @@ def test_a_brought_key_is_known_from_then_on(opened: Store, token: str) -> None:
     assert keys.adopt(conn, "key", token, name="mine", now=1.0)
     assert keys.adopt(conn, "key", token, name="mine", now=2.0), "a second time changes nothing"
     (record,) = keys.list_keys(conn)
-    assert keys.find_caller(conn, token, 1.0) == (Caller("default", record.id, ALL), None)
+    assert keys.find_caller(conn, token, 1.0) == (
+        Caller("default", record.id, ALL, priority=Priority.URGENT),
+        None,
+    )
 
 
 def test_a_key_is_no_join_token(opened: Store) -> None:

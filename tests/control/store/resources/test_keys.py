@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.store.resources import keys
 
 
@@ -14,7 +15,10 @@ def test_a_key_is_found_until_it_is_revoked(bench: Any) -> None:
     record, token = bench.do(lambda conn: keys.create_key(conn, name="laptop", now=1.0))
     conn = bench.store.writer
     assert token.startswith(f"sk_{record.id}_")
-    assert keys.find_caller(conn, token, 1.5) == (Caller("default", record.id, ALL), None)
+    assert keys.find_caller(conn, token, 1.5) == (
+        Caller("default", record.id, ALL, priority=Priority.URGENT),
+        None,
+    )
     assert keys.find_caller(conn, token[:-1] + "x", 1.5) is None
     assert keys.list_keys(conn) == (record,)
     assert bench.do(lambda conn: keys.revoke_key(conn, record.id, 2.0))

@@ -30,8 +30,8 @@ KEYS = {
     "a key never ends": ("row is None or _expired(row, now)", "row is None"),
     "a moment too long": ("row.expires_at <= now", "row.expires_at < now"),
     "rights are forgotten": (
-        "Caller(row.account, row.id, Access.parse(row.access),",
-        "Caller(row.account, row.id, ALL,",
+        "access = Access.parse(row.access)\n    highest",
+        "access = ALL\n    highest",
     ),
     "another account's key is changed": (
         "changed = update(keys).where(keys.c.id == key, keys.c.account == account,",

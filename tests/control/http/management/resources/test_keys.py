@@ -66,6 +66,45 @@ async def test_a_quota_refuses_with_429_and_its_use_is_shown(api: Managed) -> No
     assert "used" not in (await api.http.get(path)).json()
 
 
+@pytest.mark.parametrize(
+    ("fields", "highest", "allowed"),
+    [
+        ({}, "urgent", ["urgent", "normal", "low"]),
+        ({"access": {**RESTRICTED, "endpoints": {"*": "write"}}}, "normal", ["normal", "low"]),
+        ({"priority": "normal"}, "normal", ["normal", "low"]),
+        ({"priority": "low"}, "low", ["low"]),
+    ],
+)
+async def test_a_key_submits_no_class_above_its_highest(
+    api: Managed, fields: dict[str, Any], highest: str, allowed: list[str]
+) -> None:
+    made = await api.made("/keys", **fields)
+    assert made["priority"] == highest
+    for name in ("urgent", "normal", "low"):
+        body = {"input": {}, "policy": {"priority": name}}
+        answer = await api.http.post(V2 + "/echo/run", json=body, headers=by(made))
+        assert answer.status_code == (200 if name in allowed else 403)
+        if name not in allowed:
+            assert answer.json()["error"] == (
+                f"policy.priority: this key may submit jobs of class {highest} and below; got {name};"
+                f" `stoker key set --priority {name}` allows it"
+            )
+    assert (await api.http.post(V2 + "/echo/run", json={"input": {}}, headers=by(made))).status_code == 200
+
+
+async def test_the_highest_class_of_a_key_is_changed_at_once(api: Managed) -> None:
+    made = await api.made("/keys", priority="low")
+    run, body = V2 + "/echo/run", {"input": {}, "policy": {"priority": "urgent"}}
+    assert (await api.http.post(run, json=body, headers=by(made))).status_code == 403
+    changed = await api.http.patch(f"/keys/{made['id']}", json={"priority": None})
+    assert changed.json()["priority"] == "urgent"
+    assert (await api.http.post(run, json=body, headers=by(made))).status_code == 200
+    token = await api.made("/keys", kind="join")
+    assert "priority" not in token
+    refused = await api.http.patch(f"/keys/{token['id']}", json={"priority": "low"})
+    assert refused.json()["error"].startswith("priority is for API keys")
+
+
 async def test_a_key_gives_its_endpoints_no_more_workers_than_its_quota(api: Managed) -> None:
     made = await api.made("/keys", name="batch", quota={"workers": 5})
     template = await api.made("/templates", name="t", imageName="ghcr.io/example/worker:1")
@@ -117,6 +156,8 @@ async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
         ({"kind": "join", "quota": {"jobsWaiting": 1}}, "quota is for API keys"),
         ({"quota": {"jobsWaiting": 0}}, "quota.jobsWaiting"),
         ({"quota": {"jobs": 1}}, "quota.jobs"),
+        ({"kind": "join", "priority": "low"}, "priority is for API keys"),
+        ({"priority": "high"}, "priority"),
         ({"kind": "jion"}, "kind must be one of 'key' or 'join'"),
         ({"expiresAt": "1970-01-01T00:00:00Z"}, "expiresAt must lie in the future"),
         ({"expiresAt": 4_000_000_000}, "expiresAt"),
