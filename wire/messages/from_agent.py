@@ -82,7 +82,8 @@ class DirectGateway:
 class Hello:
     """`jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of an agent that does not know of
     them none. `tunnels`: the agent opens a tunnel if Welcome asks for one. `saves`: an
-    attempt here can go on from a save."""
+    attempt here can go on from a save. `credential` is of a node that joins again, and proves that the id is
+    its own."""
 
     protocol: int
     node: str
@@ -101,6 +102,7 @@ class Hello:
     direct: DirectGateway | None = None
     tunnels: bool = False
     saves: bool = False
+    credential: str = field(repr=False, default="")
 
 
 @record(frozen=True, slots=True)
@@ -351,3 +353,4 @@ class FromAgent:
     draining: bool = False
     asks: tuple[SignAsk, ...] = ()
     source_asks: tuple[str, ...] = ()
+    certificate_ask: bytes = b""

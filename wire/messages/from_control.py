@@ -14,7 +14,7 @@ from stoker.wire.records import record
 class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
     shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
-    an agent that reports one."""
+    an agent that reports one. `certifies`: this control signs the certificates of nodes."""
 
     session: int
     beat_s: float
@@ -23,6 +23,7 @@ class Welcome:
     stop: tuple[AttemptKey, ...] = ()
     tunnel: bool = False
     saves: bool = False
+    certifies: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -260,8 +261,19 @@ class Cancel:
 
 
 @record(frozen=True, slots=True)
+class CertificateAnswer:
+    """The certificate of a node, and all authorities that the node must trust from now on (PEM); or a
+    `refusal`."""
+
+    certificate: bytes = b""
+    authorities: bytes = b""
+    refusal: str = ""
+
+
+@record(frozen=True, slots=True)
 class FromControl:
-    """`credential` answers a Hello with a join token, alone: the node reconnects with it."""
+    """`credential` answers a Hello with a join token, alone or with a certificate: the node reconnects with
+    them."""
 
     welcome: Welcome | None = None
     refusal: Refusal | None = None
@@ -273,3 +285,4 @@ class FromControl:
     answers: tuple[SignAnswer, ...] = ()
     credential: str | None = field(default=None, repr=False)
     sources: tuple[SourceAnswer, ...] = ()
+    certificate: CertificateAnswer | None = None
