@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 from stoker.cli.control.authority_files import AuthorityFiles
+from stoker.cli.control.renewal import Renewal
 from stoker.cli.errors import CliError
 from stoker.control.config.sections import Config
 from stoker.control.config.tls import TlsFiles
 from stoker.control.nodes.certifying import NodeCertificates
+from stoker.wire.tls_files import valid_until
 
 
 def node_certificates(config: Config, tls: TlsFiles | None, folder: Path) -> NodeCertificates | None:
@@ -32,3 +34,10 @@ def node_certificates(config: Config, tls: TlsFiles | None, folder: Path) -> Nod
     return NodeCertificates(
         AuthorityFiles(folder).read, section.life_s, time.time, required=section.mode == "require"
     )
+
+
+def ends_of(renewed: Renewal, nodes: NodeCertificates | None) -> dict[str, float]:
+    """Returns when the certificates in force end, by their names, in seconds since the epoch."""
+    served = renewed.certificate
+    found = {} if served is None else {"control": valid_until(served).timestamp()}
+    return found if nodes is None else {**found, "authority": nodes.authority.ends_at}

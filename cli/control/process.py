@@ -31,7 +31,7 @@ from starlette.types import ASGIApp
 from stoker import __version__
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
-from stoker.cli.control.agent_certificates import node_certificates
+from stoker.cli.control.agent_certificates import ends_of, node_certificates
 from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
 from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.renewal import Renewal
@@ -248,6 +248,7 @@ async def _lead(
         return warnings_of(renewed.certificate, renewed.authority, _now, embedded_beyond=embedded_beyond)
 
     checks = checks_of(commits, artifacts, folder.root, lambda: renewed.certificate, _now)
+    plane.scrapes.certificates = lambda: ends_of(renewed, declares.nodes)
     readiness = Readiness(checks, warned, time.monotonic)
     management = Lazily(lambda: _management_app(plane))
     app = make_app(plane, _api_settings(config, folder), management, gateway, probes(readiness))

@@ -83,6 +83,9 @@ def test_a_node_lives_by_its_certificate(tmp_path: Path, capsys: pytest.CaptureF
 
         (node,) = stack.http.get(f"{stack.facts['http']}/v1/nodes").json()
         assert node["facts"]["certificate_ends"].endswith("Z")
+        scraped = stack.http.get(f"{stack.facts['http']}/metrics").text
+        for line in (f'stoker_node_certificate_seconds{{node="{node["id"]}"}}', '{certificate="control"}'):
+            assert line in scraped
         stack.http.post(f"{stack.facts['http']}/v1/nodes/{node['id']}/revoke").raise_for_status()
         stack.agent.wait()
         assert "its credential was revoked" in stack.log("agent")
