@@ -19,7 +19,7 @@ from typing import Protocol
 
 from stoker.agent.host.logs.tail import LogTail
 from stoker.outbound.wait_rule import NOBODY, Waiter
-from stoker.wire.messages import Artifact, AttemptKey, Device, Grant, Ref, WorkerSpec
+from stoker.wire.messages import Artifact, AttemptKey, CertificateAnswer, Device, Grant, Ref, WorkerSpec
 from stoker.worker.frames import Frame
 
 
@@ -179,3 +179,23 @@ class Inputs(Protocol):
 
     async def fetch(self, wish: InputRequest) -> FetchedInput:
         """Raises InputRefused."""
+
+
+class Certificates(Protocol):
+    """The certificate of this node, which control signs."""
+
+    def request(self) -> bytes:
+        """Returns a request for a certificate, if one is due; else nothing."""
+
+    def answered(self, answer: CertificateAnswer) -> None:
+        """Keeps what control has signed, or notes why it has not."""
+
+
+class NoCertificates:
+    """Certificates of an agent that has none."""
+
+    def request(self) -> bytes:
+        return b""
+
+    def answered(self, answer: CertificateAnswer) -> None:
+        """Drops the answer, which nothing requested."""

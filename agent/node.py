@@ -27,7 +27,15 @@ from stoker.agent.host.devices.interfaces import Sampler
 from stoker.agent.host.devices.watch import DeviceWatch
 from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.host.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
-from stoker.agent.interfaces import Inputs, Objects, OutboxDisk, Scratch, Spawner
+from stoker.agent.interfaces import (
+    Certificates,
+    Inputs,
+    NoCertificates,
+    Objects,
+    OutboxDisk,
+    Scratch,
+    Spawner,
+)
 from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S
 from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.inputs.fetches import NoInputs
@@ -93,7 +101,8 @@ class AgentParts:
     `connect` opens a stream to control. `boottime` is a clock that goes on while the host sleeps. `wall`
     returns seconds since the epoch, and is used only to date spans of usage. `on_worker` is called with each
     state of a worker that is reported, `on_welcome` when a session begins. `keep_credential` stores what this
-    node joins with from then on, and returns whether it could. `tunnel` holds a tunnel to control open.
+    node joins with from then on, and returns whether it could. `proof` returns the credential of a node that
+    joins again. `tunnel` holds a tunnel to control open.
     """
 
     connect: Callable[[], Awaitable[AgentStream]]
@@ -115,6 +124,8 @@ class AgentParts:
     wall: Callable[[], float] = loop_time
     on_worker: Callable[[WorkerState], None] = lambda state: None
     keep_credential: Callable[[str], bool] = lambda credential: False
+    certificates: Certificates = field(default_factory=NoCertificates)
+    proof: Callable[[], str] = str
     on_welcome: Callable[[], None] = lambda: None
     disk_facts: Callable[[], Mapping[str, str]] = dict
     tunnel: Tunnelling | None = None
@@ -177,6 +188,7 @@ class Agent:
             signing=self.signing,
             source_requests=self.source_requests,
             keep_credential=parts.keep_credential,
+            certificates=parts.certificates,
             on_welcome=parts.on_welcome,
             tunnel=parts.tunnel,
         )
@@ -383,6 +395,7 @@ class Agent:
             jobs_ahead=WAITING_MOST,
             saves=True,
             yields=True,
+            credential=self._parts.proof(),
         )
 
     def _next_beat(self) -> int:

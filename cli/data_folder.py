@@ -6,6 +6,7 @@
   objects/           the embedded object store      object-store.json   its credentials and port
   agent/             a node's id, outbox, scratch   weights/     weights of the hosted models
   control.json       which database control uses
+  ca/                the private authority of `stoker ca`, and the certificate that it made for control
   logs/              the output of control and agent, of this run and of the run before
   up.lock            locked while an `up` runs here: a second one is refused
   control.lock, agent/agent.lock   the same for these two, after a wait: if its `up` was killed, an agent may
@@ -74,6 +75,11 @@ class DataFolder:
     def sources(self) -> Path:
         """Archives of handlers that control sends to nodes."""
         return self.root / "sources"
+
+    @property
+    def authority(self) -> Path:
+        """The folder of the private authority."""
+        return self.root / "ca"
 
     @property
     def control_note(self) -> Path:

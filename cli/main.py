@@ -19,6 +19,7 @@ import typer
 from stoker import __version__
 from stoker.cli import extras
 from stoker.cli.agent.options import (
+    CaFingerprint,
     ControlAddress,
     DataCenter,
     GatewayAdvertise,
@@ -40,6 +41,7 @@ from stoker.cli.jobs import image, talk
 from stoker.cli.jobs.app import app as job_app
 from stoker.cli.log_lines import Format, Level, LogFormat, LogLevel, log_lines
 from stoker.cli.manage import resource_app
+from stoker.cli.manage.ca_app import app as ca_app
 from stoker.cli.manage.key_app import app as key_app
 from stoker.cli.manage.weights_app import app as weights_app
 from stoker.cli.model.app import app as model_app
@@ -85,6 +87,7 @@ app = typer.Typer(
 )
 app.add_typer(job_app, name="job")
 app.add_typer(key_app, name="key")
+app.add_typer(ca_app, name="ca")
 app.add_typer(weights_app, name="weights")
 app.add_typer(model_app, name="model")
 app.command(
@@ -269,7 +272,12 @@ def control(
     run(options, variables)
 
 
-@app.command(epilog=examples("stoker agent --control control.example.com:8001 --tls-ca ca.pem"))
+@app.command(
+    epilog=examples(
+        "stoker agent --control control.example.com:8001 --tls-ca ca.pem",
+        "stoker agent --control control.example.com:8001 --ca-fingerprint sha256:HEX",
+    )
+)
 def agent(
     control: ControlAddress,
     join_token: JoinToken = None,
@@ -278,6 +286,7 @@ def agent(
     tls_ca: AgentTlsCa = None,
     tls_cert: AgentTlsCert = None,
     tls_key: TlsKey = None,
+    ca_fingerprint: CaFingerprint = None,
     insecure: Insecure = False,
     worker_user: WorkerUser = None,
     worker_users: WorkerUsers = None,
@@ -309,6 +318,7 @@ def agent(
         tls_ca=tls_ca,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        ca_fingerprint=ca_fingerprint,
         insecure=insecure,
         ready_fd=ready_fd,
         worker_user=worker_user,

@@ -37,6 +37,7 @@ from stoker.control.jobs.webhooks import Post, Webhooks
 from stoker.control.jobs.worker_logs import WorkerLogs
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
+from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.connected_nodes import ConnectedNodes
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
@@ -80,8 +81,10 @@ class Plane:
         rng: Random,
         post: Post,
         traces: Traces | None = None,
+        certificates: NodeCertificates | None = None,
     ) -> None:
         self.traces = traces
+        self.certificates = certificates
         self._settings = settings
         self.artifacts = artifacts
         self._commits = commits
@@ -207,6 +210,7 @@ class Plane:
             pods.is_of,
             volumes.is_deleted,
             self._clock,
+            self.certificates,
         )
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
@@ -259,6 +263,9 @@ class Plane:
             tasks.create_task(self.management.audit.run(), name="audit log")
             tasks.create_task(self.management.billing.run(), name="bills")
             tasks.create_task(self.management.temporary.run(), name="temporary endpoints")
+            if self.certificates is not None:
+                ending = self.certificates.run(self.sessions.disconnect)
+                tasks.create_task(ending, name="ends of certificates")
 
     def end_waits(self) -> None:
         """Answers all who wait for a job with what there is, now and from now on: this process is about to

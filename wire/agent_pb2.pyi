@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromAgent(_message.Message):
-    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining", "asks", "source_asks")
+    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining", "asks", "source_asks", "certificate_ask")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class FromAgent(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     ASKS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_ASKS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_ASK_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     reports: _containers.RepeatedCompositeFieldContainer[Report]
@@ -24,10 +25,11 @@ class FromAgent(_message.Message):
     draining: bool
     asks: _containers.RepeatedCompositeFieldContainer[SignAsk]
     source_asks: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ..., source_asks: _Optional[_Iterable[str]] = ...) -> None: ...
+    certificate_ask: bytes
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ..., source_asks: _Optional[_Iterable[str]] = ..., certificate_ask: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels", "saves", "yields")
+    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels", "saves", "yields", "credential")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +55,7 @@ class Hello(_message.Message):
     TUNNELS_FIELD_NUMBER: _ClassVar[int]
     SAVES_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     name: str
@@ -71,7 +74,8 @@ class Hello(_message.Message):
     tunnels: bool
     saves: bool
     yields: bool
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ...) -> None: ...
+    credential: str
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class GatewayAddress(_message.Message):
     __slots__ = ("port", "token", "namespace")
@@ -463,7 +467,7 @@ class Usage(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., boot: _Optional[str] = ..., n: _Optional[int] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FromControl(_message.Message):
-    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential", "sources", "yields")
+    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential", "sources", "yields", "certificate")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DESIRED_FIELD_NUMBER: _ClassVar[int]
@@ -477,6 +481,7 @@ class FromControl(_message.Message):
     CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refusal: Refusal
     desired: Desired
@@ -490,10 +495,21 @@ class FromControl(_message.Message):
     credential: str
     sources: _containers.RepeatedCompositeFieldContainer[SourceAnswer]
     yields: _containers.RepeatedCompositeFieldContainer[Yield]
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[Yield, _Mapping]]] = ...) -> None: ...
+    certificate: CertificateAnswer
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[Yield, _Mapping]]] = ..., certificate: _Optional[_Union[CertificateAnswer, _Mapping]] = ...) -> None: ...
+
+class CertificateAnswer(_message.Message):
+    __slots__ = ("certificate", "authorities", "refusal")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    authorities: bytes
+    refusal: str
+    def __init__(self, certificate: _Optional[bytes] = ..., authorities: _Optional[bytes] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel", "saves", "yields")
+    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel", "saves", "yields", "certifies")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     BEAT_S_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
@@ -502,6 +518,7 @@ class Welcome(_message.Message):
     TUNNEL_FIELD_NUMBER: _ClassVar[int]
     SAVES_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFIES_FIELD_NUMBER: _ClassVar[int]
     session: int
     beat_s: float
     lease_s: float
@@ -510,7 +527,8 @@ class Welcome(_message.Message):
     tunnel: bool
     saves: bool
     yields: bool
-    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ...) -> None: ...
+    certifies: bool
+    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ..., certifies: _Optional[bool] = ...) -> None: ...
 
 class AttemptKey(_message.Message):
     __slots__ = ("job", "attempt")

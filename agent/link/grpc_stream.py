@@ -46,6 +46,10 @@ class ConnectFailed(StreamEnded):
     """The stream never began; the message says which address and why."""
 
 
+class CertificateRefused(AgentRefused):
+    """Control accepts the token, and not the certificate that goes with it."""
+
+
 class _CallStream(DuplexStream[In, Out]):
     """Over one call, which it owns once it is `held`."""
 
@@ -141,7 +145,7 @@ async def connect(
 ) -> GrpcAgentStream:
     """Opens a stream to the control plane at `HOST:PORT`; with `ca` (PEM) over TLS, with `cert` and `key`
     under the agent's own name. Returns once control has accepted the token; raises ConnectFailed, and
-    AgentRefused where control refuses the token."""
+    AgentRefused where control refuses the token; CertificateRefused where it refuses the certificate."""
     channel = _channel(target, ca, cert, key)
     brought: Metadata = ((codec.TOKEN, token.encode("utf-8", "surrogatepass")),)
     try:
@@ -150,8 +154,11 @@ async def connect(
             await call.initial_metadata()
             if call.done():
                 why = await call.details() or "it ended the stream"
-                if await call.code() is grpc.StatusCode.UNAUTHENTICATED:
+                code = await call.code()
+                if code is grpc.StatusCode.UNAUTHENTICATED:
                     raise AgentRefused(why)
+                if code is grpc.StatusCode.PERMISSION_DENIED:
+                    raise CertificateRefused(why)
                 raise ConnectFailed(_cannot(target, why, ca))
         return GrpcAgentStream(channel, call, brought)
     except TimeoutError:

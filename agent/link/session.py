@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from stoker.agent.errors import AgentRefused
 from stoker.agent.host.devices.watch import DeviceWatch
 from stoker.agent.host.storage.volume_watch import VolumeWatch
+from stoker.agent.interfaces import Certificates
 from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
@@ -26,7 +27,16 @@ from stoker.agent.link.source_requests import SourceRequests
 from stoker.agent.pods.pods import Pods
 from stoker.agent.workers.lifecycle.worker import Worker
 from stoker.agent.workers.lifecycle.workers import Workers
-from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, StreamHello, Welcome
+from stoker.wire.messages import (
+    AttemptKey,
+    Beat,
+    CertificateAnswer,
+    FromAgent,
+    FromControl,
+    Hello,
+    StreamHello,
+    Welcome,
+)
 from stoker.wire.streams import AgentStream, HasLogs, HasTunnels, StreamEnded
 
 log = logging.getLogger(__name__)
@@ -56,6 +66,7 @@ class Node:
     signing: SigningRequests
     source_requests: SourceRequests
     keep_credential: Callable[[str], bool]
+    certificates: Certificates
     on_welcome: Callable[[], None]
     tunnel: Tunnelling | None
 
@@ -75,6 +86,8 @@ class Session:
         self._revision = 0
         self._speaker = StreamHello("", 0)
         self._tunnel_wanted = False
+        self._certifies = self._certificate_requested = False
+        self._certificate_ask = b""
         self.welcomed = False
         self.control_stops = False
 
@@ -101,22 +114,26 @@ class Session:
         )
         try:
             async with asyncio.timeout(self._answer_s):
-                await self._stream.send(FromAgent(hello=whole))
+                request = node.certificates.request()
+                await self._stream.send(FromAgent(hello=whole, certificate_ask=request))
                 message = await self._stream.receive()
         except TimeoutError:
             raise StreamEnded(f"no answer to Hello within {self._answer_s:g} s") from None
         if message.refusal is not None:
             raise AgentRefused(message.refusal.reason)
         if message.credential is not None:
-            self._join(message.credential)
+            self._join(message.credential, message.certificate)
         if message.welcome is None:
             raise StreamEnded("control did not begin with a Welcome")
         self._welcome(hello, message.welcome, sent)
         self._received(message)
         return message.welcome.beat_s
 
-    def _join(self, credential: str) -> NoReturn:
+    def _join(self, credential: str, certificate: CertificateAnswer | None) -> NoReturn:
+        """Keeps the credential first: with a new one and an old certificate, the node can join again."""
         if self._node.keep_credential(credential):
+            if certificate is not None:
+                self._node.certificates.answered(certificate)
             raise Joined("this node joined; it reconnects with a credential of its own")
         raise StreamEnded("the credential that this node joined with could not be kept")
 
@@ -124,7 +141,7 @@ class Session:
         log.info("session %d begins", welcome.session)
         self.welcomed = True
         self._speaker = StreamHello(hello.node, welcome.session)
-        self._tunnel_wanted = welcome.tunnel
+        self._tunnel_wanted, self._certifies = welcome.tunnel, welcome.certifies
         self._node.lease.begin(welcome.lease_s, hello_sent)
         self._node.reports.welcomed(saves=welcome.saves)
         self._node.attempts.control_takes_yields = welcome.yields
@@ -163,9 +180,12 @@ class Session:
                 if beat is None and not (reports or requests or sources or draining):
                     break
                 sent_draining = sent_draining or draining
+                certificate_ask, self._certificate_ask = self._certificate_ask, b""
                 if beat is not None:
                     node.lease.sent(beat.number, node.boottime())
-                await self._stream.send(FromAgent(None, beat, reports, draining, requests, sources))
+                await self._stream.send(
+                    FromAgent(None, beat, reports, draining, requests, sources, certificate_ask)
+                )
 
     async def _beats(self, beat_s: float) -> None:
         """Prepares a beat every `beat_s` seconds. Each carries the newest samples, once. A device that became
@@ -180,6 +200,9 @@ class Session:
             unsent = {} if self._beat is None else self._beat.facts
             facts = {**unsent, **self._node.take_new_facts()}
             self._beat = Beat(self._node.next_beat(), self._node.watch.new_samples(), facts)
+            if self._certifies and not self._certificate_requested:
+                self._certificate_ask = self._node.certificates.request()
+                self._certificate_requested = bool(self._certificate_ask)
             self._node.reports.wake.set()
 
     # -- from control
@@ -208,6 +231,9 @@ class Session:
             node.attempts.assign(assign)
         for answer in message.answers:
             node.signing.answered(answer)
+        if message.certificate is not None:
+            self._certificate_requested = False
+            node.certificates.answered(message.certificate)
         for source in message.sources:
             node.source_requests.answered(source)
         for cancel in message.cancels:

@@ -22,6 +22,16 @@ JoinToken = Annotated[
         help="Needed until the node has joined. Prefer STOKER_JOIN_TOKEN: arguments can be read.",
     ),
 ]
+CaFingerprint = Annotated[
+    str | None,
+    typer.Option(
+        "--ca-fingerprint",
+        envvar="STOKER_CA_FINGERPRINT",
+        metavar="sha256:HEX",
+        callback=clean_option,
+        help="In place of --tls-ca: the fingerprint of the authority, as `stoker ca show` prints it.",
+    ),
+]
 NodeName = Annotated[str | None, typer.Option(help="Name of the node; the host's name by default.")]
 WorkerUser = Annotated[
     str | None,

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
@@ -91,6 +93,9 @@ def metrics_of(agent: Agent) -> bytes:
     for name in ("disk_free", "disk_total"):
         if value := agent.settings.facts.get(name):
             gauge(f"stoker_agent_{name}_bytes", "The disk of the data folder.", float(value))
+    if end := agent.settings.facts.get("certificate_ends"):
+        left = datetime.fromisoformat(end).timestamp() - time.time()
+        gauge("stoker_agent_certificate_seconds", "How long this node's certificate is good.", left)
     workers = Gauge("stoker_agent_workers", "Workers here.", ["endpoint", "state"], registry=registry)
     for held in agent.workers.held():
         workers.labels(held.endpoint, held.state).inc()

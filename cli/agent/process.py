@@ -36,8 +36,6 @@ from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.jobs.reports.outbox_file import OutboxFile
 from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
-from stoker.agent.link.addresses import after_session, parse_addresses
-from stoker.agent.link.grpc_stream import connect, stays_here
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.pods.marks import MarksFile
 from stoker.agent.workers.containers.engine import ContainerEngine
@@ -59,27 +57,19 @@ from stoker.cli.agent.containers import (
     late_engine,
     pod_containers,
 )
+from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.agent.gateway import Gateways, gateway_at, open_gateways
 from stoker.cli.agent.inputs import input_cache
 from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.agent.location import location_facts, public_ip_fact
 from stoker.cli.agent.weights import weights_cache
-from stoker.cli.data_folder import locked_after_wait, read_private, write_private
+from stoker.cli.data_folder import locked_after_wait, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.processes.readiness import announce, send_line
 from stoker.cli.processes.stopping import on_first_signal
 from stoker.models.weights import LOCK, weights_folder
 from stoker.wire.messages import Device, WorkerSpec, WorkerState
 from stoker.wire.names import short_id
-from stoker.wire.streams import AgentStream, StreamEnded
-from stoker.wire.tls_files import (
-    PemFile,
-    TlsFilesUnusable,
-    read_authority,
-    read_certificate,
-    read_key,
-    warnings_now,
-)
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +90,7 @@ class AgentOptions:
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    ca_fingerprint: str | None = None
     insecure: bool = False
     ready_fd: int | None = None
     worker_user: str | None = None
@@ -112,6 +103,17 @@ class AgentOptions:
     gateway_advertise: str | None = None
     grace_s: float = GRACE_S
     probes: str | None = None
+
+    def connection(self) -> ConnectionOptions:
+        return ConnectionOptions(
+            self.control,
+            self.data_dir.absolute(),
+            self.tls_ca,
+            self.tls_cert,
+            self.tls_key,
+            self.ca_fingerprint,
+            insecure=self.insecure,
+        )
 
 
 def run(options: AgentOptions, variables: Mapping[str, str]) -> None:
@@ -127,7 +129,7 @@ def boottime() -> float:
 async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None:
     folder = options.data_dir.absolute()
     credential = NodeCredential(folder, options.join_token)
-    controls = Controls(options, credential)
+    controls = Controls(options.connection(), credential)
     credential.token()  # raises now if there is none
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if options.worker_user is not None and options.worker_users is not None:
@@ -173,7 +175,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             sampler=sampler,
             scratch=scratch,
             outbox_disk=OutboxFile(folder / "outbox"),
-            disk_facts=lambda: disk_facts(folder),
+            disk_facts=lambda: disk_facts(folder) | controls.facts(),
             rng=rng,
             inputs=inputs,
             pods=pods,
@@ -187,6 +189,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
             wall=time.time,
             on_worker=partial(_report_worker, options.ready_fd),
             keep_credential=credential.keep,
+            certificates=controls.certificates,
+            proof=controls.proof,
             on_welcome=announced,
             tunnel=TunnelToControl(relay).run,
         )
@@ -341,96 +345,6 @@ def node_id(folder: Path) -> str:
     if not found:
         raise CliError(f"{path} is empty; remove it, and a new id is created")
     return found
-
-
-class NodeCredential:
-    """The secret by which this host authenticates: the credential that it got when it joined, else the join
-    token."""
-
-    def __init__(self, folder: Path, join_token: str | None) -> None:
-        self._path, self._join_token = folder / "node_credential", join_token
-
-    def token(self) -> str:
-        try:
-            return read_private(self._path)
-        except FileNotFoundError:
-            if self._join_token is None:
-                raise CliError(
-                    "an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment; one"
-                    f" that has joined before needs none, but there is no {self._path}"
-                ) from None
-            return self._join_token
-
-    def keep(self, credential: str) -> bool:
-        """Stores the credential with mode 0600. Returns False if the disk does not accept it: control issues
-        another one at the next join."""
-        try:
-            write_private(self._path, credential + "\n")
-        except OSError as error:
-            log.warning("the node's credential cannot be stored in %s: %s", self._path, error.strerror)
-            return False
-        return True
-
-
-class Controls:
-    """The connections to control, at whichever of its addresses leads. The TLS files are read for each, so
-    that a renewed certificate is used. Raises CliError, and TlsFilesUnusable where they are wrong already."""
-
-    def __init__(self, options: AgentOptions, credential: NodeCredential) -> None:
-        if (options.tls_cert is None) != (options.tls_key is None):
-            raise CliError("a certificate of the agent's own needs both --tls-cert and --tls-key")
-        try:
-            self._addresses = parse_addresses(options.control)
-        except ValueError as error:
-            raise CliError(f"--control {options.control!r}: {error}") from None
-        away = [address for address in self._addresses.all if not stays_here(address)]
-        self.stay_here = not away
-        if options.tls_ca is None and not options.insecure and away:
-            raise CliError(
-                f"the join token and every job would go to {away[0]} in the clear: give --tls-ca, the"
-                " authority that signed control's certificate, or --insecure"
-            )
-        self._options, self._credential = options, credential
-        authority, certificate, _ = _tls_files(options)
-        for warning in warnings_now(authority, certificate):
-            log.warning("%s", warning)
-
-    async def connect(self) -> AgentStream:
-        try:
-            ca, cert, key = _tls_files(self._options)
-        except TlsFilesUnusable as error:  # while they are renewed
-            raise StreamEnded(str(error)) from None
-        token = self._credential.token()
-        return await connect(self._addresses.current, token, ca=_pem(ca), cert=_pem(cert), key=_pem(key))
-
-    def check_files(self) -> None:
-        """Says at SIGHUP whether the TLS files, which the next connection reads, can be used."""
-        try:
-            authority, certificate, _ = _tls_files(self._options)
-        except TlsFilesUnusable as error:
-            log.error("SIGHUP: the next connection to control would fail: %s", error)
-            return
-        log.info("SIGHUP: TLS files are read at each connection to control; options need a restart")
-        for warning in warnings_now(authority, certificate):
-            log.warning("%s", warning)
-
-    def after_session(self, welcomed: bool) -> bool:
-        """Returns whether to wait before the next connection, which may go to another address."""
-        self._addresses, wait = after_session(self._addresses, welcomed=welcomed)
-        return wait
-
-
-def _tls_files(options: AgentOptions) -> tuple[PemFile | None, PemFile | None, PemFile | None]:
-    """Returns the authority, the certificate and its key. Raises TlsFilesUnusable."""
-    authority = None if options.tls_ca is None else read_authority(options.tls_ca)
-    if options.tls_cert is None or options.tls_key is None:
-        return authority, None, None
-    certificate = read_certificate(options.tls_cert)
-    return authority, certificate, read_key(options.tls_key, certificate)
-
-
-def _pem(file: PemFile | None) -> bytes | None:
-    return None if file is None else file.pem
 
 
 class _AnnounceOnce:

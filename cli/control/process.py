@@ -33,6 +33,7 @@ from starlette.types import ASGIApp
 from stoker import __version__
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
+from stoker.cli.control.agent_certificates import ends_of, node_certificates
 from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
 from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.renewal import Renewal
@@ -65,6 +66,7 @@ from stoker.control.http.server.listener import adopted
 from stoker.control.http.server.server import HttpServer, serve_http
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
+from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.grpc_stream import GrpcServer, serve
 from stoker.control.plane import Plane
 from stoker.control.rules.types import Endpoint
@@ -141,6 +143,7 @@ class Declared:
     config: Config
     endpoints: list[Endpoint]
     tls: TlsFiles | None
+    nodes: NodeCertificates | None
     certificate: PemFile | None
     authority: PemFile | None
 
@@ -154,7 +157,10 @@ def declared(options: ControlOptions, variables: Mapping[str, str]) -> Declared:
         log.warning("%s", warning)
     if options.reload:
         endpoints = with_sources(endpoints)
-    return Declared(config, endpoints, tls, certificate, authority)
+    nodes = node_certificates(
+        config, None if options.grpc_plain else tls, DataFolder(options.data_dir.absolute()).authority
+    )
+    return Declared(config, endpoints, tls, nodes, certificate, authority)
 
 
 def renewal(options: ControlOptions, declares: Declared) -> Renewal:
@@ -222,7 +228,9 @@ async def _lead(
     await artifacts.start()
     settings = _settings(options, declares, folder)
     traced = await traces(stack, os.environ)
-    plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config), traced)
+    plane = Plane(
+        settings, commits, artifacts, time.time, SystemRandom(), _poster(config), traced, declares.nodes
+    )
     await plane.start(endpoints)
     await stack.enter_async_context(_running(plane.run(), "plane", stop))
     await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))
@@ -235,6 +243,7 @@ async def _lead(
             None if options.grpc_plain else tls,
             plane.live_logs.serve,
             plane.tunnels.serve,
+            declares.nodes,
         ),
         standby=options.standby,
     )
@@ -252,6 +261,7 @@ async def _lead(
         return warnings_of(renewed.certificate, renewed.authority, _now, embedded_beyond=embedded_beyond)
 
     checks = checks_of(commits, artifacts, folder.root, lambda: renewed.certificate, _now)
+    plane.scrapes.certificates = lambda: ends_of(renewed, declares.nodes)
     readiness = Readiness(checks, warned, time.monotonic)
     management = Lazily(lambda: _management_app(plane))
     app = make_app(plane, _api_settings(config, folder), management, gateway, probes(readiness))

@@ -122,7 +122,10 @@ def _certificates(asked: Asked, config: Config | None) -> tuple[Certificate, ...
         found += probes.certificate(Path(section.cert), Path(section.key))
     if section is not None and section.client_ca:
         found += probes.authority(Path(section.client_ca))
-    return found if asked.ca is None else (*found, *probes.authority(asked.ca))
+    if asked.ca is not None:
+        found += probes.authority(asked.ca)
+    read = {file.path for file in found}
+    return *found, *(file for file in probes.certificates_made_here(asked.data_dir) if file.path not in read)
 
 
 async def _objects(config: Config | None) -> Objects | None:

@@ -66,7 +66,8 @@ class Configuration:
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """A PEM file, and for certificates in how many seconds they begin and end to be valid; None for a key.
-    `begins` and `ends` are the same as a reader knows them."""
+    `begins` and `ends` are the same as a reader knows them. `soon_s`: how long before its end it should have
+    been renewed; None: as long as for a certificate that people renew."""
 
     what: str
     path: str
@@ -75,6 +76,7 @@ class Certificate:
     begins: str = ""
     ends: str = ""
     trouble: str = ""
+    soon_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,8 @@ def _certificates(facts: Facts) -> Iterator[Finding]:
 
 def _certificate(file: Certificate) -> Finding:
     renew = "renew it, and send SIGHUP to the process that has it"
+    if file.soon_s is not None:
+        renew = "its agent renews it in time: look at the log of the agent, and of control"
     if file.trouble:
         return Finding("certificates", Level.failed, file.trouble, "give a file as the sentence says")
     named = f"the {file.what} {file.path}"
@@ -180,7 +182,7 @@ def _certificate(file: Certificate) -> Finding:
     if file.begins_in_s > 0:
         found = f"{named} is valid from {file.begins} only"
         return Finding("certificates", Level.failed, found, "set this host's clock, or wait")
-    if file.ends_in_s <= SOON_S:
+    if file.ends_in_s <= (SOON_S if file.soon_s is None else file.soon_s):
         return Finding("certificates", Level.warning, f"{named} ends on {file.ends}", renew)
     return Finding("certificates", Level.ok, f"{named} is valid until {file.ends}")
 

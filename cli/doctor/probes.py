@@ -9,7 +9,8 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
@@ -114,6 +115,28 @@ def certificate(path: Path, key: Path | None) -> tuple[Certificate, ...]:
     except TlsFilesUnusable as error:
         return (_dates(read), Certificate("TLS key", str(key), trouble=str(error)))
     return (_dates(read), Certificate("TLS key", str(key)))
+
+
+def certificates_made_here(folder: Path) -> tuple[Certificate, ...]:
+    """Reads what `stoker ca` and an agent keep in this data folder, if anything; none of what may not be
+    read."""
+    found: tuple[Certificate, ...] = ()
+    with suppress(OSError):
+        for path in (folder / "node_certificate", folder / "agent" / "node_certificate"):
+            found += _node_certificate(path) if path.exists() else ()
+        ca = folder / "ca"
+        found += authority(ca / "ca.pem") if (ca / "ca.pem").exists() else ()
+        if (ca / "control.pem").exists():
+            found += certificate(ca / "control.pem", ca / "control.key")
+    return found
+
+
+def _node_certificate(path: Path) -> tuple[Certificate, ...]:
+    """Reads the certificate of a node. Agents renew after a quarter of its life, so half is late."""
+    (read,) = certificate(path, None)
+    if read.begins_in_s is None or read.ends_in_s is None:
+        return (read,)
+    return (replace(read, what="certificate of the node", soon_s=(read.ends_in_s - read.begins_in_s) / 2),)
 
 
 def authority(path: Path) -> tuple[Certificate, ...]:

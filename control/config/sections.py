@@ -26,6 +26,7 @@ from stoker.control.rules.limits import (
     RETENTION_SYNC_S,
     TTL_MS,
 )
+from stoker.control.rules.nodes.certificates import LIFE_S
 from stoker.control.rules.nodes.ways import WAYS, Way
 from stoker.control.rules.submissions import abbreviated, is_http_url
 from stoker.control.rules.types import AS_MANY_AS_FIT
@@ -97,6 +98,14 @@ class TlsSection(Section):
     cert: Annotated[str, Field(min_length=1)]
     key: Annotated[str, Field(min_length=1)]
     client_ca: Annotated[str | None, Field(min_length=1)] = None
+
+
+class AgentCertificatesSection(Section):
+    """The certificates that control signs for nodes with the authority of `stoker ca`. With "issue" nodes get
+    theirs, and with "require" none comes in without. `life_s` is that of a new one."""
+
+    mode: Literal["issue", "require"]
+    life_s: Annotated[int, Field(ge=60, le=31_536_000)] = int(LIFE_S)
 
 
 class Prices(Section):
@@ -313,6 +322,7 @@ class Config(Section):
     gateway_domain: Annotated[str, Field(pattern=_DOMAIN)] = ""
     gateway_ways: Annotated[tuple[Way, ...], Field(min_length=1)] = WAYS
     tls: TlsSection | None = None
+    agent_certificates: AgentCertificatesSection | None = None
     s3: S3Section | None = None
     database: SecretStr | None = None
     prices: Prices = Prices()

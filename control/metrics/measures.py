@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -20,7 +20,8 @@ from stoker.wire.messages import Device, DeviceSample
 class Snapshot:
     """The knowledge of control at one moment. `endpoints` are the ids of all; `queues` has those with living
     jobs. `read_s` and `write_s`: how long the database took to answer, and a commit waited for its turn; None
-    where it could not be stored."""
+    where it could not be stored. `certificates`: when those of control end, by their names,
+    and `node_certificates` those of nodes."""
 
     now: float
     endpoints: Sequence[str]
@@ -30,6 +31,8 @@ class Snapshot:
     sessions: int
     read_s: float
     write_s: float | None
+    certificates: Mapping[str, float] = field(default_factory=dict)
+    node_certificates: Mapping[str, float] = field(default_factory=dict)
 
 
 class Measures:
@@ -124,7 +127,27 @@ def _nodes(of: Snapshot) -> Iterator[Metric]:
     for node in of.nodes:
         takes.add_metric([node.node], 0 if node.closed else 1)
     yield takes
+    left = GaugeMetricFamily(
+        "stoker_node_certificate_seconds",
+        "How long the node's certificate is good, as the node says.",
+        labels=["node"],
+    )
+    for name, end in of.node_certificates.items():
+        left.add_metric([name], end - of.now)
+    yield left
+    yield _certificates(of)
     yield from _devices([(node, device) for node in of.nodes for device in node.devices])
+
+
+def _certificates(of: Snapshot) -> Metric:
+    left = GaugeMetricFamily(
+        "stoker_certificate_seconds",
+        "How long the certificate of control's ports, and the authority of nodes, are good.",
+        labels=["certificate"],
+    )
+    for name, end in of.certificates.items():
+        left.add_metric([name], end - of.now)
+    return left
 
 
 def _devices(found: Sequence[tuple[NodeState, Device]]) -> Iterator[Metric]:
@@ -143,7 +166,7 @@ def _devices(found: Sequence[tuple[NodeState, Device]]) -> Iterator[Metric]:
         healthy.add_metric(named, 0 if sample.ill else 1)
         if device.memory_total is not None:
             total.add_metric(named, device.memory_total)
-        for field, family in measured.items():
-            if (value := getattr(sample, field)) is not None:
+        for column, family in measured.items():
+            if (value := getattr(sample, column)) is not None:
                 family.add_metric(named, value)
     yield from (healthy, total, *measured.values())

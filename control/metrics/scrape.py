@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -12,7 +13,7 @@ from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import Unavailable
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.measures import Measures, Snapshot
-from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.store.database.commits import Commits
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -31,6 +32,8 @@ class Scrapes:
     ) -> None:
         self._events, self._commits, self._endpoints = events, commits, endpoints
         self._cluster, self._clock = cluster, clock
+        self.certificates: Callable[[], Mapping[str, float]] = dict
+        """When the certificates of control end, by their names, in seconds since the epoch."""
 
     async def text(self) -> bytes:
         """Returns the text. Raises Unavailable where the database does not answer."""
@@ -50,6 +53,8 @@ class Scrapes:
             sessions=len(cluster.nodes),
             read_s=read_s,
             write_s=write_s,
+            certificates=self.certificates(),
+            node_certificates=node_certificates(cluster.nodes.values()),
         )
         now = CollectorRegistry()
         now.register(Measures(snapshot))
@@ -63,3 +68,16 @@ class Scrapes:
         except Unavailable:
             return None
         return time.monotonic() - begun
+
+
+def node_certificates(nodes: Iterable[NodeState]) -> dict[str, float]:
+    """Returns when the certificates of nodes end, by their own facts, in seconds since the epoch."""
+    found = {}
+    for node in nodes:
+        try:
+            end = datetime.fromisoformat(node.facts.get("certificate_ends", ""))
+        except ValueError:
+            continue  # it has none, or says nonsense
+        if end.tzinfo is not None:
+            found[node.node] = end.timestamp()
+    return found

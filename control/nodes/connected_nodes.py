@@ -22,6 +22,7 @@ from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges
+from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.joining import (
     JoinRefused,
     is_credential_of,
@@ -51,6 +52,7 @@ from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import (
     PROTOCOL,
     AttemptKey,
+    CertificateAnswer,
     FromControl,
     HeldWorker,
     Hello,
@@ -105,7 +107,9 @@ class ConnectedNodes:
         pod_assigned: Callable[[str, str], bool],
         volume_assigned: Callable[[str, str], bool | None],
         clock: Callable[[], float],
+        certificates: NodeCertificates | None = None,
     ) -> None:
+        self._certificates = certificates
         self._settings = settings
         self._commits = commits
         self._cluster = cluster
@@ -173,10 +177,11 @@ class ConnectedNodes:
     async def _open(self, stream: ControlStream, peer: str, token: str) -> NodeSession | None:
         try:
             async with asyncio.timeout(HELLO_S):
-                hello = (await stream.receive()).hello
+                message = await stream.receive()
         except TimeoutError:
             stream.end(f"no Hello within {HELLO_S:.0f} s")
             return None
+        hello = message.hello
         refusal: str | None = "the first message must be Hello"
         if hello is not None:
             hello, refusal = await self._looked_at(hello, token)
@@ -185,7 +190,7 @@ class ConnectedNodes:
             await _refuse(stream, refusal or "")
             return None
         if is_join_token(token):
-            await self._join(hello, token, stream)
+            await self._join(hello, token, stream, message.certificate_ask)
             return None
         return await self._welcome(hello, token, stream, peer)
 
@@ -203,15 +208,17 @@ class ConnectedNodes:
                 f"{PROTOCOL} and the one before; update the agent"
             )
         node, now = hello.node, self._clock()
-        return await self._commits.read(lambda conn: why_refused(conn, token, node, now))
+        proof = hello.credential
+        return await self._commits.read(lambda conn: why_refused(conn, token, node, now, proof))
 
-    async def _join(self, hello: Hello, token: str, stream: ControlStream) -> None:
-        """Gives the node a credential, with which it then opens its session."""
+    async def _join(self, hello: Hello, token: str, stream: ControlStream, request: bytes) -> None:
+        """Gives the node a credential, with which it then opens its session, and a certificate for its
+        request."""
         now = self._clock()
 
         def add(conn: Conn) -> str:
             store.add_node(conn, hello, now)
-            return join(conn, token, hello.node, now)
+            return join(conn, token, hello.node, now, hello.credential)
 
         try:
             credential = await self._commits.commit(add)
@@ -219,7 +226,9 @@ class ConnectedNodes:
             await _refuse(stream, str(refused))
             return
         log.info("node %s (%s) joined", hello.node, hello.name)
-        await stream.send(FromControl(credential=credential))
+        wanted = bool(request) and self._certificates is not None
+        certificate = self._certified(hello.node, credential, request) if wanted else None
+        await stream.send(FromControl(credential=credential, certificate=certificate))
         stream.end("the node joined")
 
     async def _welcome(
@@ -238,7 +247,14 @@ class ConnectedNodes:
             hello.node, self._cluster, self._pod_assigned, self._volume_assigned, reconciled.assigned
         )
         session = NodeSession(
-            hello.node, number, stream, self._reports.receive, assigned, self._signed, self._sources.answer
+            hello.node,
+            number,
+            stream,
+            self._reports.receive,
+            assigned,
+            self._signed,
+            self._sources.answer,
+            lambda request: self._certified(hello.node, token, request),
         )
         self._sessions.add(session)
         reach = allowed(reach_of(hello, peer, settings.network_namespace), settings.gateway_ways)
@@ -257,6 +273,7 @@ class ConnectedNodes:
                 reach.wants_tunnel,
                 saves=True,
                 yields=True,
+                certifies=self._certificates is not None,
             )
         )
         self._scaling.desired.send(hello.node)
@@ -351,6 +368,11 @@ class ConnectedNodes:
             cold_start=worker.cold_start,
             idle_since=self._clock(),
         )
+
+    def _certified(self, node: str, credential: str, request: bytes) -> CertificateAnswer:
+        if self._certificates is None:
+            return CertificateAnswer(refusal="this control signs no certificates")
+        return self._certificates.answer(node, credential, request)
 
     async def _signed(self, node: str, request: SignAsk) -> SignAnswer:
         try:

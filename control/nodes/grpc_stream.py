@@ -27,6 +27,7 @@ import grpc.aio
 from stoker.control.auth.connection_shares import connections_of_a_door
 from stoker.control.config.tls import NotLoopback, TlsFiles
 from stoker.control.errors import Unavailable
+from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers
 from stoker.outbound.refused_addresses import is_loopback
 from stoker.wire import codec
@@ -121,11 +122,13 @@ class GrpcServer:
         handle: Handle,
         handle_logs: HandleLogs | None,
         handle_tunnel: HandleTunnel | None,
+        certified: NodeCertificates | None = None,
     ) -> None:
         self.port = 0
         self.certificates: grpc.ServerCertificateConfiguration | None = None
         """Those that new connections are shown; None without TLS."""
         self._unauthenticated = UnauthenticatedCallers(admit)
+        self._certified = certified
         self._server = server
         self._handle = handle
         self._handle_logs = handle_logs
@@ -137,7 +140,7 @@ class GrpcServer:
         """Shows the certificate that the files have now to new connections, if it serves with TLS. Raises
         TlsFilesUnusable."""
         if self.certificates is not None:
-            self.certificates = _certificates(tls)
+            self.certificates = _certificates(tls, self._certified)
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Ends every stream with a message; a handler still there after `grace_s` is cancelled."""
@@ -184,7 +187,12 @@ class GrpcServer:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         if refusal is not None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
-        return str(brought, "utf-8", "surrogatepass")
+        token = str(brought, "utf-8", "surrogatepass")
+        if self._certified is not None:
+            shown = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
+            if (refusal := self._certified.refusal(token, shown)) is not None:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
+        return token
 
     async def _call(self, stream: OpenStream, handling: Coroutine[Any, Any, None], context: Any) -> None:
         handler = asyncio.create_task(self._handled(stream, handling, context.peer()))
@@ -221,9 +229,11 @@ async def serve(
     tls: TlsFiles | None,
     logs: HandleLogs | None = None,
     tunnel: HandleTunnel | None = None,
+    certified: NodeCertificates | None = None,
 ) -> GrpcServer:
-    """Listens. Without `logs`, no node's logs are followed; without `tunnel`, no node has one. Raises
-    NotLoopback, CannotListen and TlsFilesUnusable."""
+    """Listens. Without `logs`, no node's logs are followed; without `tunnel`, no node has one. `certified`
+    demands certificates of nodes, where it requires them. Raises NotLoopback, CannotListen and
+    TlsFilesUnusable."""
     if tls is None and not is_loopback(host):
         raise NotLoopback(
             f"agents would connect to {host} in the clear: give TLS files, or listen on 127.0.0.1"
@@ -231,7 +241,7 @@ async def serve(
     # A caller that takes all of them delays new callers, but neither HTTP nor the store.
     connections = connections_of_a_door()
     server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_allowed_incoming_connections", connections)])
-    made = GrpcServer(server, admit, handle, logs, tunnel)
+    made = GrpcServer(server, admit, handle, logs, tunnel, certified)
     calls = {codec.SESSION: made.session}
     calls |= {codec.LOGS: made.logs} if logs else {}
     calls |= {codec.TUNNEL: made.tunnel} if tunnel else {}
@@ -242,10 +252,9 @@ async def serve(
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
     credentials = None
     if tls is not None:
-        first = made.certificates = _certificates(tls)
-        credentials = grpc.dynamic_ssl_server_credentials(
-            first, lambda: made.certificates or first, tls.client_ca is not None
-        )
+        first = made.certificates = _certificates(tls, certified)
+        demanded = tls.client_ca is not None or (certified is not None and certified.required)
+        credentials = grpc.dynamic_ssl_server_credentials(first, lambda: made.certificates or first, demanded)
     made.port = _bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", credentials)
     await server.start()
     return made
@@ -266,7 +275,10 @@ def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
     )
 
 
-def _certificates(tls: TlsFiles) -> grpc.ServerCertificateConfiguration:
+def _certificates(tls: TlsFiles, certified: NodeCertificates | None) -> grpc.ServerCertificateConfiguration:
     (certificate, key), authority = tls.pair(), tls.authority()
     client_ca = None if authority is None else authority.pem
+    if certified is not None:
+        certified.reload()
+        client_ca = certified.trusted
     return grpc.ssl_server_certificate_configuration([(key.pem, certificate.pem)], client_ca)

@@ -5,6 +5,7 @@
         ├── of one that never came with its credential ── the token that it joined with ──> AGAIN: another
         │                                                                  (the first may not have arrived)
         ├── of one whose credential was revoked ── a token made after that ──> NEW
+        ├── of one that brings its credential, too ── its certificate has ended ──> NEW
         └── of any other that is known ──> refused: its id belongs to its credential
     credential ── of this node, and not revoked ──> BACK; of several unused ones, the first to come stays
                └─> refused
@@ -75,8 +76,11 @@ class JoinedNode:
     revoked_at: float | None = None
 
 
-def entry(brought: Brought, node: str, known: JoinedNode | None, now: float) -> JoinCase:
-    """Returns how this node comes in. Raises JoinRefused."""
+def entry(
+    brought: Brought, node: str, known: JoinedNode | None, now: float, proof: str | None = None
+) -> JoinCase:
+    """Returns how this node comes in. `proof` is the id of the credential that came beside a join token.
+    Raises JoinRefused."""
     if brought.node is not None:
         if known is None or not (known.credential == brought.id or _may_be_first(brought, node, known)):
             whose = "an earlier one of this node" if brought.node == node else f"that of node {brought.node}"
@@ -85,6 +89,8 @@ def entry(brought: Brought, node: str, known: JoinedNode | None, now: float) -> 
     if known is not None and known.join_key and known.revoked_at is None:
         if known.join_key == brought.id and not known.used:
             return JoinCase.AGAIN
+        if known.credential == proof:
+            return _joins(brought, now)
         raise JoinRefused(
             f"node {node} is known, and its id belongs to the credential that it got when it joined. On a"
             " copy of its host, remove node_id from the data folder; to let the node itself in again, see"
@@ -123,10 +129,11 @@ def unknown(conn: Conn, token: str) -> str | None:
     return UNKNOWN if _kind(token) == "join" else OUT
 
 
-def why_refused(conn: Conn, token: str, node: str, now: float) -> str | None:
-    """Returns why this node may not connect with this token or credential; None when it may."""
+def why_refused(conn: Conn, token: str, node: str, now: float, proof: str = "") -> str | None:
+    """Returns why this node may not connect with this token or credential; None when it may. `proof` is the
+    credential that came beside a join token, if one did."""
     try:
-        entry(_brought(conn, token), node, _known(conn, node), now)
+        entry(_brought(conn, token), node, _known(conn, node), now, _proven(conn, proof))
     except JoinRefused as refused:
         return str(refused)
     return None
@@ -137,7 +144,7 @@ def is_join_token(token: str) -> bool:
     return _kind(token) == "join"
 
 
-def join(conn: Conn, token: str, node: str, now: float) -> str:
+def join(conn: Conn, token: str, node: str, now: float, proof: str = "") -> str:
     """Joins the node with this token; returns the credential with which the node reconnects. Raises
     JoinRefused, where `why_refused` says why.
 
@@ -145,7 +152,7 @@ def join(conn: Conn, token: str, node: str, now: float) -> str:
     is used up by the first node, and a refusal takes the row back.
     """
     brought, known = _brought(conn, token), _known(conn, node)
-    if entry(brought, node, known, now) is JoinCase.NEW:
+    if entry(brought, node, known, now, _proven(conn, proof)) is JoinCase.NEW:
         _spend(conn, brought)
         _forget_unused(conn, node)
     else:  # a full disk may ask for many
@@ -215,6 +222,12 @@ def _brought(conn: Conn, token: str) -> Brought:
         raise JoinRefused(UNKNOWN if kind == "join" else OUT)
     node = row.name if kind == "node" else None
     return Brought(row.id, row.created_at, row.expires_at, row.uses_left, node)
+
+
+def _proven(conn: Conn, proof: str) -> str | None:
+    """Returns the id of a credential that is good; None for anything else."""
+    row = keys.find(conn, "node", proof) if proof else None
+    return None if row is None else str(row.id)
 
 
 def _known(conn: Conn, node: str) -> JoinedNode | None:

@@ -30,6 +30,7 @@ from stoker.wire.messages import (
     AttemptKey,
     Beat,
     Cancel,
+    CertificateAnswer,
     Desired,
     FromControl,
     Grant,
@@ -139,7 +140,8 @@ class AssignedToNode:
 class NodeSession:
     """A session of a node. `assigned` is what this node may report about. `handle` commits one message's
     reports and returns once they may be acknowledged. `draining`: the node reported that it is about to
-    leave. `closed`: set by the server when the session is over, and the store knows."""
+    leave. `closed`: set by the server when the session is over, and the store knows. `certify` signs a
+    certificate of the node for its request; None where control signs none."""
 
     def __init__(
         self,
@@ -150,6 +152,7 @@ class NodeSession:
         assigned: AssignedToNode,
         sign: Callable[[str, SignAsk], Coroutine[Any, Any, SignAnswer]],
         source: Callable[[str, str], Coroutine[Any, Any, SourceAnswer]],
+        certify: Callable[[bytes], CertificateAnswer] | None = None,
     ) -> None:
         self.node = node
         self.assigned = assigned
@@ -160,6 +163,8 @@ class NodeSession:
         self._handle = handle
         self._sign = sign
         self._source = source
+        self._certify = certify
+        self._certificate: CertificateAnswer | None = None
         self._answers: list[SignAnswer] = []
         self._sources: list[SourceAnswer] = []
         self._assigns: list[Assign] = []
@@ -265,6 +270,10 @@ class NodeSession:
                 self._wake.set()
             if digests := [digest for message in messages for digest in message.source_asks]:
                 await self._send_sources(digests)
+            requests = [message.certificate_ask for message in messages if message.certificate_ask]
+            if requests and self._certify is not None:
+                self._certificate = self._certify(requests[-1])
+                self._wake.set()
             report = reports[-1].number if reports else self._acked.report
             beat = beats[-1].number if beats else self._acked.beat
             self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
@@ -307,9 +316,10 @@ class NodeSession:
                 answers=tuple(self._answers),
                 sources=tuple(self._sources[:1]),
                 yields=tuple(self._yields),
+                certificate=self._certificate,
             )
             self._answers = []
-            self._welcome = self._desired = self._ack = None
+            self._welcome = self._desired = self._ack = self._certificate = None
             self._cancels, self._yields = [], []
             await self._stream.send(message)
             del self._assigns[: len(message.assigns)]

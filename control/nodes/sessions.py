@@ -61,11 +61,11 @@ class NodeSessions:
         if session is not None:
             session.desire(desired)
 
-    def disconnect(self, nodes: Iterable[str]) -> None:
-        """Ends the sessions of nodes whose credential was revoked: they are refused when they come back."""
+    def disconnect(self, nodes: Iterable[str], why: str = "its credential was revoked") -> None:
+        """Ends the sessions of nodes that are refused when they come back."""
         for node in nodes:
             if (session := self.by_node.get(node)) is not None:
-                session.end("its credential was revoked")
+                session.end(why)
 
     def expire(self, lost: Mapping[str, int]) -> None:
         """Ends the sessions that the store has closed. Where the wall clock was set forward, streams still

@@ -14,6 +14,7 @@ import pytest
 from stoker.agent.host.devices.devices import DevicesUnknown
 from stoker.cli import data_folder
 from stoker.cli.agent import process as agent_process
+from stoker.cli.agent.controls import NodeCredential
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import process as control_process
 from stoker.cli.control.database import open_chosen
@@ -377,7 +378,7 @@ def test_an_agent_needs_a_join_token_until_it_has_joined(
     assert "an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment" in printed
     assert not folder.exists()
     folder.mkdir(mode=0o700)
-    assert agent_process.NodeCredential(folder, None).keep("nk_1_2")
+    assert NodeCredential(folder, None).keep("nk_1_2")
     assert "it goes on" in fails(capsys, *agent)
 
 

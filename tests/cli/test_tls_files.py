@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from stoker.cli.agent.process import AgentOptions, Controls, NodeCredential
+from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.control.process import ControlOptions, run_control
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
@@ -45,7 +45,7 @@ def _control_checks(files: TlsFiles, folder: Path) -> None:
 
 
 def _agent_checks(files: TlsFiles, folder: Path) -> None:
-    options = AgentOptions("192.0.2.1:1", "jt", folder, tls_ca=files.client_ca)
+    options = ConnectionOptions("192.0.2.1:1", folder, tls_ca=files.client_ca)
     Controls(replace(options, tls_cert=files.cert, tls_key=files.key), NodeCredential(folder, "jt"))
 
 
@@ -153,7 +153,7 @@ def test_a_certificate_of_tomorrow_is_a_warning(made: Certificate) -> None:
 async def test_an_agent_tries_again_while_its_certificate_is_renewed(
     tmp_path: Path, made: Certificate
 ) -> None:
-    options = AgentOptions("192.0.2.1:1", "jt", tmp_path, tls_ca=made.files.cert)
+    options = ConnectionOptions("192.0.2.1:1", tmp_path, tls_ca=made.files.cert)
     connect_once = Controls(options, NodeCredential(tmp_path, "jt")).connect
     made.files.cert.unlink()
     with pytest.raises(StreamEnded, match=r"the TLS authority .* cannot be read: No such file"):

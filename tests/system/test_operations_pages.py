@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,8 +32,19 @@ class Operator(Stack):
 
     def begin(self) -> None:
         self.start()
+        self.set_shell()
+        self.environment |= {"STOKER_URL": self.facts["http"], "STOKER_API_KEY": self.key}
+        self.names = {
+            "https://control.example.com": self.facts["http"],
+            "localhost:8000": self.facts["http"].removeprefix("http://"),
+            "control.example.com:8001 --tls-ca ca.pem": self.facts["grpc"],
+            "NODE_ID": self.nodes()[0]["id"],
+            "sk_…": self.key,
+        }
+
+    def set_shell(self) -> None:
         programs = self.folder / "bin"
-        programs.mkdir()
+        programs.mkdir(exist_ok=True)
         stoker = programs / "stoker"
         stoker.write_text(f"#!{sys.executable} -P\nfrom stoker.cli.__main__ import main\nmain()\n")
         stoker.chmod(0o755)
@@ -40,16 +52,8 @@ class Operator(Stack):
             **{name: value for name, value in os.environ.items() if not name.startswith("STOKER_")},
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(SOURCE),
-            "STOKER_URL": self.facts["http"],
-            "STOKER_API_KEY": self.key,
+            "STOKER_DATA_DIR": str(self.folder / "data"),
             "COLUMNS": "200",
-        }
-        self.names = {
-            "https://control.example.com": self.facts["http"],
-            "localhost:8000": self.facts["http"].removeprefix("http://"),
-            "control.example.com:8001 --tls-ca ca.pem": self.facts["grpc"],
-            "NODE_ID": self.nodes()[0]["id"],
-            "sk_…": self.key,
         }
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -165,3 +169,55 @@ def test_the_looks_inside_and_a_scrape(operator: Operator) -> None:
         url = f"{operator.facts['http']}/metrics"
         scraped = operator.types(f"curl -sf {url} -H 'Authorization: Bearer {made[0]}'")
         assert 'stoker_jobs_ended_total{endpoint="caption",state="completed"} 1' in scraped
+
+
+RENEWED = "the node's certificate is good until"
+TLS = """
+[tls]
+cert = "data/ca/control.pem"
+key = "data/ca/control.key"
+"""
+
+
+def test_certificates_from_the_authority_to_its_rotation(tmp_path: Path) -> None:
+    """Control and agent are the story's own: the commands of the page would not end. HTTP is in the clear, as
+    for a proxy, and certificates are renewed at once and not after a day."""
+    toml = Page.read(FOLDER / "certificates.md").blocks("toml")[0].text
+    section = toml[toml.index("[agent_certificates]") :]
+    operator = Operator(tmp_path, "behind_proxy = true", ENDPOINT, TLS, f"{section}life_s = 60\n")
+    operator.set_shell()
+    operator.names = {"issue control.example.com": "issue localhost 127.0.0.1"}
+    typed = commands("certificates")
+    begins = typed.index("stoker ca show") + 1
+    try:
+        for line in typed[:begins]:
+            printed = operator.types(line)
+        operator.agent_options += ["--ca-fingerprint", printed.splitlines()[0].split("\t")[-1]]
+        operator.begin()
+        operator.names["issue control.example.com"] = "issue localhost 127.0.0.1"
+        for line in sorted(typed[begins:], key=lambda line: "revoke" in line):
+            if line.startswith("systemctl reload"):
+                reload(operator)
+            elif "stoker agent" not in line:
+                (is_turned_out if "revoke" in line else Operator.types)(operator, line)
+    finally:
+        operator.stop()
+
+
+def reload(operator: Operator) -> None:
+    """Reloads control, and waits until the node has its next certificate."""
+    before = operator.log("control").count("SIGHUP: TLS files are applied")
+    operator.control.send_signal(signal.SIGHUP)
+    until(lambda: operator.log("control").count("SIGHUP: TLS files") > before, START_S, "a reload")
+    renewed = operator.log("agent").count(RENEWED)
+    until(lambda: operator.log("agent").count(RENEWED) > renewed + 1, START_S, "a renewal after that")
+
+
+def is_turned_out(operator: Operator, line: str) -> None:
+    """The authority that the node pinned is gone by now: it comes back with the one that it was sent."""
+    operator.kill("agent")
+    operator.start_agent()
+    assert operator.runsync("caption", {"n": 1})["output"] == {"n": 1}
+    operator.types(line)
+    until(lambda: operator.agent.poll() is not None, START_S, "the end of a node that was turned out")
+    assert "its credential was revoked" in operator.log("control")

@@ -15,6 +15,8 @@ caller and the handler parses what it need not read.
              <------------------------------  SignAnswer 3
       the digest of a worker's source  ---->
              <------------------------------  SourceAnswer
+      a request for a certificate  -------->
+             <------------------------------  CertificateAnswer
       draining  --------------------------->            assign nothing new: this node is about to leave
              <------------------------------  stopping  this control process ends: reconnect soon
 
@@ -60,6 +62,7 @@ from stoker.wire.messages.from_control import (
     Ack,
     Assign,
     Cancel,
+    CertificateAnswer,
     Desired,
     FromControl,
     Grant,

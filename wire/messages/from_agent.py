@@ -82,7 +82,8 @@ class DirectGateway:
 class Hello:
     """`jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of an agent that does not know of
     them none. `tunnels`: the agent opens a tunnel if Welcome asks for one. `saves`: an
-    attempt here can go on from a save. `yields`: an attempt here can be asked to yield."""
+    attempt here can go on from a save. `yields`: an attempt here can be asked to yield. `credential` is of a
+    node that joins again, and proves that the id is its own."""
 
     protocol: int
     node: str
@@ -102,6 +103,7 @@ class Hello:
     tunnels: bool = False
     saves: bool = False
     yields: bool = False
+    credential: str = field(repr=False, default="")
 
 
 @record(frozen=True, slots=True)
@@ -356,3 +358,4 @@ class FromAgent:
     draining: bool = False
     asks: tuple[SignAsk, ...] = ()
     source_asks: tuple[str, ...] = ()
+    certificate_ask: bytes = b""

@@ -14,7 +14,8 @@ from stoker.wire.records import record
 class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
     shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
-    an agent that reports one. `yields`: this control knows attempts that yield."""
+    an agent that reports one. `yields`: this control knows attempts that yield. `certifies`: this control
+    signs the certificates of nodes."""
 
     session: int
     beat_s: float
@@ -24,6 +25,7 @@ class Welcome:
     tunnel: bool = False
     saves: bool = False
     yields: bool = False
+    certifies: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -271,8 +273,19 @@ class Yield:
 
 
 @record(frozen=True, slots=True)
+class CertificateAnswer:
+    """The certificate of a node, and all authorities that the node must trust from now on (PEM); or a
+    `refusal`."""
+
+    certificate: bytes = b""
+    authorities: bytes = b""
+    refusal: str = ""
+
+
+@record(frozen=True, slots=True)
 class FromControl:
-    """`credential` answers a Hello with a join token, alone: the node reconnects with it."""
+    """`credential` answers a Hello with a join token, alone or with a certificate: the node reconnects with
+    them."""
 
     welcome: Welcome | None = None
     refusal: Refusal | None = None
@@ -285,3 +298,4 @@ class FromControl:
     credential: str | None = field(default=None, repr=False)
     sources: tuple[SourceAnswer, ...] = ()
     yields: tuple[Yield, ...] = ()
+    certificate: CertificateAnswer | None = None

@@ -149,6 +149,11 @@ def key_id(token: str) -> str:
     return _halves("key", token)[0]
 
 
+def credential_id(token: str) -> str | None:
+    """Returns the id of a node's credential; None for any other token."""
+    return _halves("node", token)[0] if token.startswith("nk_") else None
+
+
 def note_use(conn: Conn, used: Mapping[str, float]) -> None:
     """Stores when these keys were used last."""
     for key, at in used.items():

@@ -13,8 +13,9 @@ from types import MappingProxyType
 
 import pytest
 
+from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.agent.isolation import worker_user
-from stoker.cli.agent.process import AgentOptions, Controls, NodeCredential, host_environment, node_id
+from stoker.cli.agent.process import AgentOptions, host_environment, node_id
 from stoker.cli.control.hosted import (
     declared_endpoints,
     hosted_endpoints,
@@ -298,7 +299,7 @@ def test_a_credential_that_no_disk_takes_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_half_a_certificate_is_refused(tmp_path: Path) -> None:
-    options = AgentOptions("127.0.0.1:1", "jt", tmp_path, tls_cert=tmp_path / "cert.pem")
+    options = ConnectionOptions("127.0.0.1:1", tmp_path, tls_cert=tmp_path / "cert.pem")
     with pytest.raises(CliError, match="--tls-key"):
         Controls(options, NodeCredential(tmp_path, "jt"))
     assert "jt" not in repr(AgentOptions("127.0.0.1:1", "jt", tmp_path))
@@ -307,11 +308,11 @@ def test_half_a_certificate_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("control", ["control.example.com:8001", "10.0.0.7:8001", "0.0.0.0:8001"])
 def test_no_token_and_no_job_goes_out_in_the_clear(tmp_path: Path, control: str) -> None:
     with pytest.raises(CliError, match=r"would go to .* in the clear: give --tls-ca, .* or --insecure"):
-        Controls(AgentOptions(control, "jt", tmp_path), NodeCredential(tmp_path, "jt"))
+        Controls(ConnectionOptions(control, tmp_path), NodeCredential(tmp_path, "jt"))
     authority = make_certificate(tmp_path).files.cert
-    Controls(AgentOptions(control, "jt", tmp_path, tls_ca=authority), NodeCredential(tmp_path, "jt"))
-    Controls(AgentOptions(control, "jt", tmp_path, insecure=True), NodeCredential(tmp_path, "jt"))
-    Controls(AgentOptions("127.0.0.1:1", "jt", tmp_path), NodeCredential(tmp_path, "jt"))
+    Controls(ConnectionOptions(control, tmp_path, tls_ca=authority), NodeCredential(tmp_path, "jt"))
+    Controls(ConnectionOptions(control, tmp_path, insecure=True), NodeCredential(tmp_path, "jt"))
+    Controls(ConnectionOptions("127.0.0.1:1", tmp_path), NodeCredential(tmp_path, "jt"))
 
 
 def test_workers_run_as_the_agents_user_by_default(tmp_path: Path) -> None:

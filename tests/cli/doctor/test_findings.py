@@ -195,3 +195,13 @@ def test_an_address_that_refuses_is_a_standbys_only_beside_one_that_answers() ->
     down = Service("http://b", "Connection refused", refused=True)
     assert failed(findings(replace(WELL, services=(down,))))
     assert not failed(findings(replace(WELL, services=(*WELL.services, down))))
+
+
+@pytest.mark.parametrize(
+    ("left", "level"), [(3 * DAY, Level.ok), (1.9 * DAY, Level.warning), (-1.0, Level.failed)]
+)
+def test_a_nodes_certificate_is_late_once_half_of_its_life_is_over(left: float, level: Level) -> None:
+    file = Certificate("certificate of the node", "node_certificate", left - 4 * DAY, left, soon_s=2 * DAY)
+    (one,) = [one for one in findings(replace(WELL, certificates=(file,))) if one.check == "certificates"]
+    assert one.level is level
+    assert ("its agent renews it" in one.do) == (level is not Level.ok)

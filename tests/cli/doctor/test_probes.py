@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from datetime import timedelta
 from email.utils import formatdate
 from pathlib import Path
@@ -11,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.cli.agent.node_certificate import NodeCertificate
+from stoker.cli.control.authority_files import AuthorityFiles
 from stoker.cli.doctor import probes
 from stoker.cli.doctor.facts import Torch
+from stoker.control.auth.authority import Authority
+from stoker.wire.messages import CertificateAnswer
 from tests.certificates import make_certificate
 from tests.kept_port import kept_port
 
@@ -104,3 +109,23 @@ def test_an_engine_that_is_not_there_says_where_was_looked() -> None:
         found = probes.engine({"DOCKER_HOST": address}, 0)
     assert found.name == ""
     assert f"{address} does not answer" in found.trouble
+
+
+def test_certificates_of_the_data_folder_are_found(tmp_path: Path) -> None:
+    assert probes.certificates_made_here(tmp_path) == ()
+    made = AuthorityFiles(tmp_path / "ca")
+    authority = Authority.make(time.time())
+    made.write(authority)
+    made.write_server(*authority.sign_server(["localhost"], time.time()))
+    (tmp_path / "agent").mkdir()
+    node = NodeCertificate(tmp_path / "agent", pinned=False)
+    signed = authority.sign_node(node.request(), "n1", "c1", time.time(), 4 * 86_400.0)
+    node.answered(CertificateAnswer(signed, authority.pem))
+    found = probes.certificates_made_here(tmp_path)
+    assert [(one.what, Path(one.path).name, one.trouble) for one in found] == [
+        ("certificate of the node", "node_certificate", ""),
+        ("TLS authority", "ca.pem", ""),
+        ("TLS certificate", "control.pem", ""),
+        ("TLS key", "control.key", ""),
+    ]
+    assert found[0].soon_s == pytest.approx(2 * 86_400.0, abs=400.0)

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stoker.control.metrics.measures import Measures, Snapshot, cause_of, state_of
+from stoker.control.metrics.scrape import node_certificates
 from stoker.control.rules.types import QueueSample
 from stoker.control.scheduling.cluster_state import NodeState
 from stoker.control.scheduling.placed import PlacedWorker
@@ -111,3 +112,13 @@ def test_a_node_that_takes_nothing_new() -> None:
     found = parsed(Snapshot(0.0, (), {}, (), nodes, 2, 0.0, 0.0))
     assert found["stoker_node_takes_workers"] == {("a",): 1, ("b",): 0}
     assert found["stoker_sessions"] == {(): 2}
+
+
+def test_how_long_certificates_are_good() -> None:
+    """A fact that is not a time is a node's own fault, and no end of the scrape."""
+    facts = [{"certificate_ends": "1970-01-01T00:01:40Z"}, {"certificate_ends": "soon"}, {}]
+    nodes = [NodeState(name, 1, (), told) for name, told in zip("abc", facts, strict=True)]
+    ends = {"control": 30.0, "authority": 50.0}
+    found = parsed(Snapshot(40.0, (), {}, (), nodes, 3, 0.0, 0.0, ends, node_certificates(nodes)))
+    assert found["stoker_node_certificate_seconds"] == {("a",): 60.0}
+    assert found["stoker_certificate_seconds"] == {("control",): -10.0, ("authority",): 10.0}

@@ -203,3 +203,28 @@ def test_a_node_that_was_turned_out_comes_in_with_a_newer_token(bench: Any) -> N
     assert joining.revoked_nodes(conn) == frozenset()
     assert [record.revoked_at for record in keys.list_keys(conn, "node")] == [6.0, None]
     assert "used as often" in joining.why_refused(conn, new, "n9", 8.0)
+
+
+def test_a_node_whose_certificate_has_ended_joins_again_with_its_credential_beside_a_token(
+    bench: Any,
+) -> None:
+    """It keeps its id; without the credential, and with another node's, the id is not to be had."""
+    _, many = token(bench)
+    _, once = token(bench, uses=1)
+    for node in ("n1", "n2"):
+        bench.node(node, 2.0)
+    ours, theirs = comes(bench, many), comes(bench, many, "n2")
+    assert ours is not None
+    assert theirs is not None
+    comes(bench, ours)
+    conn = bench.store.writer
+    for proof in ("", theirs, "nk_1_2", once):
+        assert "belongs to the credential" in str(joining.why_refused(conn, once, "n1", 5.0, proof))
+    assert joining.why_refused(conn, once, "n1", 5.0, ours) is None
+    fresh = bench.do(lambda conn: joining.join(conn, once, "n1", 5.0, ours))
+    assert comes(bench, fresh, now=6.0) is None
+    assert not joining.is_credential_of(conn, ours, "n1"), "the newer one is the node's now"
+    with pytest.raises(joining.JoinRefused, match="used as often"):
+        bench.do(lambda conn: joining.join(conn, once, "n1", 7.0, fresh))
+    bench.do(lambda conn: joining.revoke(conn, "n1", 8.0))
+    assert "turned out" in str(joining.why_refused(conn, many, "n1", 9.0, fresh))
