@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -85,5 +86,22 @@ def test_a_worker_that_yields_unasked_broke_the_protocol(play, a_worker, a_job):
         assert outcome.end == "lost"
         assert "it yielded job j1, and was not asked to" in outcome.error
         assert host.control.about(Refused, "j1") == []
+
+    play(story)
+
+
+def test_an_agent_whose_host_is_taken_back_is_gone_in_time(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=2))
+        never = script(output=1, run_s=500, ignore_cancel=True)
+        await host.control.assign(a_job("j1", script(**LONG)), a_job("j2", never))
+        await host.holds_work()
+        began = asyncio.get_running_loop().time()
+        host.agent.leave("aws takes the host of node host back at 12:28:10 UTC", 30.0)
+        outcome = await host.control.outcome("j1")
+        assert outcome.error == "aws takes the host of node host back at 12:28:10 UTC"
+        back = await host.control.refused("j2")
+        assert (back.reason, back.at_once) == ("the agent is shutting down", True)
+        assert 20.0 < asyncio.get_running_loop().time() - began < 30.0
 
     play(story)
