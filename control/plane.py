@@ -45,6 +45,7 @@ from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
+from stoker.control.nodes.yields import Yields
 from stoker.control.resources import ManagedResources, hosted
 from stoker.control.resources.blueprint import relocked
 from stoker.control.rules.types import (
@@ -112,6 +113,7 @@ class Plane:
         dispatch.on_claim = events.claimed
         self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed, traces)
         self.scrapes = Scrapes(events, commits, endpoints, cluster, clock)
+        self.yields = Yields(cluster, sessions)
         self.management = ManagedResources(
             settings,
             commits,
@@ -120,6 +122,7 @@ class Plane:
             scaling,
             dispatch,
             sessions,
+            self.yields,
             changes,
             clock,
             rng,
@@ -200,6 +203,7 @@ class Plane:
             reports,
             Signing(self._commits, self.artifacts),
             self._sources,
+            self.yields,
             pods.is_of,
             volumes.is_deleted,
             self._clock,

@@ -36,6 +36,7 @@ from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources
+from stoker.control.nodes.yields import Yields
 from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, reach_of
 from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.nodes.ways import Reach, allowed
@@ -100,6 +101,7 @@ class ConnectedNodes:
         reports: NodeReports,
         signing: Signing,
         sources: Sources,
+        yields: Yields,
         pod_assigned: Callable[[str, str], bool],
         volume_assigned: Callable[[str, str], bool | None],
         clock: Callable[[], float],
@@ -114,6 +116,7 @@ class ConnectedNodes:
         self._reports = reports
         self._signing = signing
         self._sources = sources
+        self._yields = yields
         self._pod_assigned = pod_assigned
         self._volume_assigned = volume_assigned
         self._clock = clock
@@ -253,9 +256,11 @@ class ConnectedNodes:
                 reconciled.stop,
                 reach.wants_tunnel,
                 saves=True,
+                yields=True,
             )
         )
         self._scaling.desired.send(hello.node)
+        self._yields.ask_again(hello.node)
         self._changes.apply(reconciled.changed)
         self._scaling.wake.set()
         return session
@@ -312,6 +317,7 @@ class ConnectedNodes:
             reach=reach,
             jobs_ahead=hello.jobs_ahead,
             saves=hello.saves,
+            yields=hello.yields,
         )
         note_samples(opened, node, hello.samples)
         self._cluster.nodes[hello.node] = node

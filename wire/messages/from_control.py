@@ -14,7 +14,7 @@ from stoker.wire.records import record
 class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
     shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
-    an agent that reports one."""
+    an agent that reports one. `yields`: this control knows attempts that yield."""
 
     session: int
     beat_s: float
@@ -23,6 +23,7 @@ class Welcome:
     stop: tuple[AttemptKey, ...] = ()
     tunnel: bool = False
     saves: bool = False
+    yields: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -260,6 +261,16 @@ class Cancel:
 
 
 @record(frozen=True, slots=True)
+class Yield:
+    """A request to an attempt to give up its place at its next save. One that does not save runs on.
+    `reason` ends the sentence "yielded: …"."""
+
+    job: str
+    attempt: int
+    reason: str
+
+
+@record(frozen=True, slots=True)
 class FromControl:
     """`credential` answers a Hello with a join token, alone: the node reconnects with it."""
 
@@ -273,3 +284,4 @@ class FromControl:
     answers: tuple[SignAnswer, ...] = ()
     credential: str | None = field(default=None, repr=False)
     sources: tuple[SourceAnswer, ...] = ()
+    yields: tuple[Yield, ...] = ()
