@@ -52,9 +52,9 @@ class Reply:
 class Options(TypedDict, total=False):
     """The options of a submission. None is the same as left out.
 
-    `policy`: `executionTimeout` and `ttl` in milliseconds, `priority` ("urgent", "normal" or "low"),
-    `lowPriority`. `idempotency_key`: the service makes one job of all submissions with the same key; without
-    it, each call draws a key of its own.
+    `policy`: `executionTimeout`, `ttl`, `startBy` and `deadline` in milliseconds, `priority` ("urgent",
+    "normal" or "low"), `lowPriority`. `idempotency_key`: the service makes one job of all submissions with
+    the same key; without it, each call draws a key of its own.
     """
 
     idempotency_key: str | None

@@ -96,6 +96,7 @@ class Sweeper:
                 if watched:
                     await self._expire_sessions()
                 await self._expire_jobs()
+                await self._end_late_jobs()
                 revoked = await self._commits.read(revoked_nodes)
                 self._sessions.disconnect(revoked)
                 for streams in self._streams:
@@ -110,6 +111,14 @@ class Sweeper:
             expired = await self._commits.commit(partial(store.expire, now=now, limit=BATCH))
             self._changes.apply(expired)
             if len(expired) < BATCH:
+                return
+
+    async def _end_late_jobs(self) -> None:
+        while True:
+            now = self._clock()
+            ended = await self._commits.commit(partial(store.end_late, now=now, limit=BATCH))
+            self._changes.apply(ended)
+            if len(ended) < BATCH:
                 return
 
     async def _expire_sessions(self) -> None:

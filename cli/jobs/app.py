@@ -69,6 +69,13 @@ def run(
             help="The class of the job: an urgent one stands in the queue as if it came an hour ago."
         ),
     ] = None,
+    start_by: Annotated[
+        float | None,
+        typer.Option(help="End the job if no worker was given it after so many seconds."),
+    ] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="End the job if it has not ended after so many seconds.")
+    ] = None,
     webhook: Annotated[
         str | None,
         typer.Option(callback=clean_option, help="URL that gets a POST when the job has ended."),
@@ -84,7 +91,9 @@ def run(
     from stoker.cli.jobs.input import read_input
 
     read = read_input(input_, sets or (), sys.stdin.buffer.read)
-    options = jobs.RunOptions(timeout, ttl, low_priority, webhook, idempotency_key, priority)
+    options = jobs.RunOptions(
+        timeout, ttl, low_priority, webhook, idempotency_key, priority, start_by, deadline
+    )
     jobs.run(jobs.JobTarget(url, endpoint, data_dir), read, options, wait=wait)
 
 

@@ -58,6 +58,8 @@ class RunOptions:
     webhook: str | None = None
     idempotency_key: str | None = None
     priority: str | None = None
+    start_by_s: float | None = None
+    deadline_s: float | None = None
 
     def policy(self) -> dict[str, Any] | None:
         values: dict[str, Any] = {
@@ -65,6 +67,8 @@ class RunOptions:
             "ttl": _ms(self.ttl_s),
             "lowPriority": self.low_priority or None,
             "priority": self.priority,
+            "startBy": _ms(self.start_by_s),
+            "deadline": _ms(self.deadline_s),
         }
         return {name: value for name, value in values.items() if value is not None} or None
 

@@ -44,6 +44,9 @@ from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.inputs.checking import check_input
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing.deadlines import cannot_be_met, contradiction
+from stoker.control.rules.queueing.expected import MOST_AHEAD, Pace, expected_run_s, expected_wait_s
+from stoker.control.rules.queueing.order import place
 from stoker.control.rules.queueing.priorities import Priority, granted
 from stoker.control.rules.quotas import UNBOUNDED, Quota, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
@@ -177,13 +180,14 @@ class JobCommands:
         return view
 
     async def _accept(self, endpoint: Endpoint, new: NewJob, caller: Caller) -> Submitted:
+        pace = self._dispatch.pace(endpoint.id) if new.has_deadlines else None
         slots = self._dispatch.reserve([endpoint.id], most=1)
         done: Submitted | None = None
         sent: tuple[Claimed, ...] = ()
 
-        def send(submitted: Submitted | TooMany) -> None:
+        def send(submitted: Submitted | ControlError) -> None:
             nonlocal sent
-            if isinstance(submitted, TooMany):
+            if isinstance(submitted, ControlError):
                 return
             if [job.job for job in submitted.claimed] == [new.id]:  # an older job would be claimed once more
                 sent = submitted.claimed
@@ -191,10 +195,10 @@ class JobCommands:
 
         try:
             stored = await self._commits.commit(
-                lambda conn: self._store(conn, endpoint, new, caller, slots),
+                lambda conn: self._store(conn, endpoint, new, caller, slots, pace),
                 send if new.once is None else None,
             )
-            if isinstance(stored, TooMany):
+            if isinstance(stored, ControlError):
                 raise stored
             done = stored
         except UncertainCommit:
@@ -216,14 +220,22 @@ class JobCommands:
         return done
 
     def _store(
-        self, conn: Conn, endpoint: Endpoint, new: NewJob, caller: Caller, slots: Sequence[Slot]
-    ) -> Submitted | TooMany:
+        self,
+        conn: Conn,
+        endpoint: Endpoint,
+        new: NewJob,
+        caller: Caller,
+        slots: Sequence[Slot],
+        pace: Pace | None,
+    ) -> Submitted | ControlError:
         """Stores the job. A refusal is returned, as what raises costs the transactions beside it a second
         run."""
         if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: the job would not be cancelled
             raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
         if new.metered and not seen(conn, new) and (refusal := _over_quota(conn, endpoint, caller, new)):
             return refusal
+        if pace is not None and not seen(conn, new) and (late := _too_late(conn, new, pace)):
+            return late
         submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
         if new.input_ref is not None and submitted.repeated:
             store.note_orphans(conn, [new.input_ref.key])
@@ -235,6 +247,9 @@ class JobCommands:
         self, endpoint: Endpoint, submission: Submission, caller: Caller, *, sync: bool
     ) -> NewJob:
         settings, priority = self._settings, _granted(submission, caller)
+        ttl_ms = submission.ttl_ms or endpoint.ttl_ms
+        if why := contradiction(submission.start_by_ms, submission.deadline_ms, ttl_ms):
+            raise BadRequest(why)
         if submission.webhook or submission.s3:
             refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
         now, job = self._clock(), names.job_id(self._rng, sync=sync)
@@ -248,13 +263,15 @@ class JobCommands:
             account=endpoint.account,
             endpoint=endpoint.id,
             created_at=now,
-            expires_at=now + (submission.ttl_ms or endpoint.ttl_ms) / 1000,
+            expires_at=now + ttl_ms / 1000,
             execution_timeout_ms=submission.execution_timeout_ms or endpoint.execution_timeout_ms,
             sync=sync,
             retention_s=settings.retention_sync_s if sync else settings.retention_s,
             max_attempts=endpoint.max_attempts,
             handler_retries=endpoint.handler_retries,
             priority=priority,
+            start_by=None if submission.start_by_ms is None else now + submission.start_by_ms / 1000,
+            deadline=None if submission.deadline_ms is None else now + submission.deadline_ms / 1000,
             webhook=submission.webhook,
             input=None if ref else data,
             input_ref=ref,
@@ -367,6 +384,15 @@ def _over_quota(conn: Conn, endpoint: Endpoint, caller: Caller, new: NewJob) -> 
     now = new.created_at
     held = ((f"{kind} {owner}", quota, use(conn, kind, owner, quota, now)) for kind, owner, quota in bounds)
     return refused(held, now)
+
+
+def _too_late(conn: Conn, new: NewJob, pace: Pace) -> BadRequest | None:
+    """Returns why the job would miss its deadlines, as far as that is known."""
+    now = new.created_at
+    ahead = store.ahead_of_new(conn, new.endpoint, place(new.priority, now), now, MOST_AHEAD)
+    start_by_s, deadline_s = (None if at is None else at - now for at in (new.start_by, new.deadline))
+    why = cannot_be_met(start_by_s, deadline_s, expected_wait_s(ahead, pace), expected_run_s(pace))
+    return None if why is None else BadRequest(why)
 
 
 def _granted(submission: Submission, caller: Caller) -> Priority:

@@ -26,6 +26,9 @@ DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
 TTL_MS = (10_000, 604_800_000)
 """Job policy bounds: "ttl 10 seconds to 7 days"."""
 
+START_BY_MS = DEADLINE_MS = (1_000, TTL_MS[1])
+"""`policy.startBy` and `policy.deadline`, from submission: ours."""
+
 DEFAULT_TTL_MS = 86_400_000
 """Policy, ttl: "86400000 (24 hours)"."""
 

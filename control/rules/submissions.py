@@ -15,14 +15,21 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
-from stoker.control.rules.limits import EXECUTION_TIMEOUT_MS, TEXT_LENGTH, TTL_MS, URL_LENGTH
+from stoker.control.rules.limits import (
+    DEADLINE_MS,
+    EXECUTION_TIMEOUT_MS,
+    START_BY_MS,
+    TEXT_LENGTH,
+    TTL_MS,
+    URL_LENGTH,
+)
 from stoker.control.rules.queueing.priorities import Priority
 from stoker.outbound.refused_addresses import refusal_before_lookup
 from stoker.outbound.s3.regions import is_region
 from stoker.wire.records import record
 
 KNOWN: Mapping[str, tuple[str, ...] | None] = {
-    "policy": ("executionTimeout", "lowPriority", "priority", "ttl"),
+    "policy": ("deadline", "executionTimeout", "lowPriority", "priority", "startBy", "ttl"),
     "s3Config": ("accessId", "accessSecret", "bucketName", "endpointUrl", "objectPath", "region"),
     "input": None,
     "webhook": None,
@@ -63,6 +70,8 @@ class Submission:
     webhook: str | None = None
     execution_timeout_ms: int | None = None
     ttl_ms: int | None = None
+    start_by_ms: int | None = None
+    deadline_ms: int | None = None
     priority: Priority | None = None
     s3: S3Config | None = None
     once: Once | None = None
@@ -94,6 +103,8 @@ def parse_submission(body: bytes) -> Submission:
         webhook=_webhook(document),
         execution_timeout_ms=_bounded(policy, "policy.executionTimeout", EXECUTION_TIMEOUT_MS),
         ttl_ms=_bounded(policy, "policy.ttl", TTL_MS),
+        start_by_ms=_bounded(policy, "policy.startBy", START_BY_MS),
+        deadline_ms=_bounded(policy, "policy.deadline", DEADLINE_MS),
         priority=_priority(policy),
         s3=_s3(_optional_object(document, "s3Config")),
         ignored=tuple(_ignored(document)),

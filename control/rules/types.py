@@ -159,7 +159,8 @@ class JobView:
 @record(frozen=True, slots=True)
 class NewJob:
     """A job that is to be stored. `api_key`: the id of the key that submitted it. `metered`: a quota counts
-    the job. `traceparent`: the span that is the job's parent."""
+    the job. `traceparent`: the span that is the job's parent. `start_by`, `deadline`: moments at which it is
+    ended, unless it was given to a worker, or had ended, by then."""
 
     id: str
     account: str
@@ -172,6 +173,8 @@ class NewJob:
     max_attempts: int = 3
     handler_retries: int = 0
     priority: Priority = Priority.NORMAL
+    start_by: float | None = None
+    deadline: float | None = None
     webhook: str | None = None
     input: bytes | None = None
     input_ref: Ref | None = None
@@ -180,6 +183,10 @@ class NewJob:
     api_key: str = ""
     metered: bool = False
     traceparent: str | None = None
+
+    @property
+    def has_deadlines(self) -> bool:
+        return self.start_by is not None or self.deadline is not None
 
 
 @record(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from stoker.control import store
 from stoker.control.config.endpoints import Endpoints
+from stoker.control.rules.queueing.expected import Pace
 from stoker.control.rules.types import Claimed, Slot
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.store.database.commits import Commits
@@ -58,6 +59,10 @@ class Dispatch:
         now = self._clock()
         known = (endpoint for endpoint in endpoints if endpoint in self._endpoints.by_id)
         return [slot for endpoint in known for slot in self._cluster.reserve(endpoint, most, now)]
+
+    def pace(self, endpoint: str) -> Pace:
+        """Returns the pace of the endpoint's ready workers now."""
+        return self._cluster.pace(endpoint, self._clock())
 
     def settle(self, slots: Sequence[Slot], claimed: Sequence[Claimed]) -> None:
         """Ends a reservation and sends what was claimed."""

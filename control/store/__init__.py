@@ -29,6 +29,7 @@ from stoker.control.store.jobs.orders import (
     cancel,
     cancel_all,
     delete,
+    end_late,
     end_wait,
     newest,
     purge,

@@ -11,7 +11,15 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from stoker.control.rules.limits import EXECUTION_TIMEOUT_MS, INLINE_BYTES, MIB, TTL_MS, URL_LENGTH
+from stoker.control.rules.limits import (
+    DEADLINE_MS,
+    EXECUTION_TIMEOUT_MS,
+    INLINE_BYTES,
+    MIB,
+    START_BY_MS,
+    TTL_MS,
+    URL_LENGTH,
+)
 
 URL_PATTERN = r"^https?://([A-Za-z][A-Za-z0-9]*\.)+[A-Za-z]{2,}(:[1-9][0-9]{0,3})?(/[!-[\]-~]*)?$"
 JOB = "d3b0a1c2-5f64-4e0e-9c7b-0d9a7d1f2b63-u1"
@@ -23,6 +31,8 @@ _REGION = "The bucket's region; learnt from the endpoint or the store where it i
 _WORK = EXECUTION_TIMEOUT_MS
 _LIMIT = "Milliseconds of work; the endpoint's where it is left out."
 _TTL = "Milliseconds from submission to deletion, in any state."
+_START_BY = "Milliseconds from submission; where no worker was given the job by then, it is TIMED_OUT."
+_DEADLINE = "Milliseconds from submission; where the job has not ended by then, it is TIMED_OUT."
 _CLASS = (
     "The class of the job; normal where it is left out. A low one waits for workers that run, as with"
     " lowPriority. A key has a highest class."
@@ -62,6 +72,12 @@ class Policy(TypedDict):
     ttl: NotRequired[Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1], description=_TTL)] | None]
     lowPriority: NotRequired[
         Annotated[bool | None, Field(description="Whether the job starts no further worker.")]
+    ]
+    startBy: NotRequired[
+        Annotated[int, Field(ge=START_BY_MS[0], le=START_BY_MS[1], description=_START_BY)] | None
+    ]
+    deadline: NotRequired[
+        Annotated[int, Field(ge=DEADLINE_MS[0], le=DEADLINE_MS[1], description=_DEADLINE)] | None
     ]
     priority: NotRequired[Annotated[Literal["urgent", "normal", "low"], Field(description=_CLASS)] | None]
 

@@ -8,10 +8,10 @@
 -- name: insert_job
 INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, ttl_at, retention_s,
                   sync, low, urgent, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket,
-                  api_key, metered, traceparent)
+                  api_key, metered, traceparent, late_at, deadline)
 VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, :not_before, :created_at, :expires_at, :expires_at,
         :retention_s, :sync, :low, :urgent, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket,
-        :api_key, :metered, :traceparent)
+        :api_key, :metered, :traceparent, :late_at, :deadline)
 RETURNING seq
 
 -- name: insert_input
@@ -23,13 +23,13 @@ WITH next AS MATERIALIZED (
     SELECT seq FROM jobs
     WHERE EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1 {share lock})
       AND endpoint = :endpoint AND {from claim} AND rank IN (0, 1, 2, 3)
-      AND not_before <= :now AND expires_at > :now
+      AND not_before <= :now AND expires_at > :now AND (late_at IS NULL OR late_at > :now)
     ORDER BY rank, not_before, seq LIMIT :free {skip locked}
 )
 UPDATE jobs
 SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect, suspect = 0, uploading = 0,
     node = :node, worker = :worker, claimed_at = :now, stream_attempt = NULL, held_from = NULL,
-    began_anew = 0,
+    began_anew = 0, late_at = deadline,
     delay_ms = {ms :now - created_at}
 WHERE seq IN (SELECT seq FROM next)
 RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms, api_key, traceparent

@@ -2,7 +2,7 @@
 
     8 ── jobs.backoffs ──> 9 ── the key of jobs and webhooks ──> 10
     10 ── quotas, the times of logs' lines, jobs.traceparent ──> 11 ── saves ──> 12
-    12 ── classes of jobs ──> 13
+    12 ── classes and deadlines of jobs ──> 13
 
 Columns are added, each with a default that is true of the rows that are there, and tables and indexes: no
 row is written, and a process of the earlier version that has the tables open works on. There is no way back,
@@ -42,8 +42,9 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
     ),
     11: (jobs.c.stream_attempt, jobs.c.held_from, jobs.c.began_anew, saves),
     12: (
-        *(jobs.c.urgent, keys.c.priority),
+        *(jobs.c.urgent, jobs.c.late_at, jobs.c.deadline, keys.c.priority),
         *(index for index in jobs.indexes if index.name == "jobs_demand"),
+        *(index for index in jobs.indexes if index.name == "jobs_late"),
     ),
 }
 """The columns, indexes and tables that each version lacks, compared with the next version, in the order in

@@ -72,6 +72,8 @@ def _insert(conn: Conn, new: NewJob) -> int:
         "sync": int(new.sync),
         "low": int(new.priority is Priority.LOW),
         "urgent": int(new.priority is Priority.URGENT),
+        "late_at": min((at for at in (new.start_by, new.deadline) if at is not None), default=None),
+        "deadline": new.deadline,
         "max_attempts": new.max_attempts,
         "handler_retries": new.handler_retries,
         "execution_timeout_ms": new.execution_timeout_ms,

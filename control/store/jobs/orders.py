@@ -1,4 +1,4 @@
-"""The orders of callers for stored jobs: cancel a job, end a job that took too long, clear the queue, try a
+"""The orders of callers for stored jobs: cancel a job, end jobs that took too long, clear the queue, try a
 job again, keep a job no longer than to a time, delete a job.
 
 Each is one guarded statement; what it leaves behind goes in the same transaction. An order that comes too
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stoker.control.rules.job_states import PURGED, JobState
+from stoker.control.rules.queueing.deadlines import missed
 from stoker.control.rules.queueing.order import HEAD_START_S, IN_LINE, RETRY
 from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.types import Changed, JobView
@@ -75,10 +76,29 @@ def end_wait(
     row = conn.run(_END_WAIT, values | {"state": "TIMED_OUT", "reason": None}).fetchone()
     if row is None:
         return view(conn, account, endpoint, job, now), None
-    conn.run("insert_result", {"seq": row[14], "output": None, "error": why, **NO_REF})
-    changed = _ended(conn, row, now, why)
-    conn.run("count", {"account": account, "endpoint": endpoint, "name": "failed", "by": 1})
+    changed = _timed_out(conn, row, account, now, why)
     return changed.view, changed
+
+
+def _timed_out(conn: Conn, row: Any, account: str, now: float, why: str) -> Changed:
+    conn.run("insert_result", {"seq": row[14], "output": None, "error": why, **NO_REF})
+    conn.run("count", {"account": account, "endpoint": row[1], "name": "failed", "by": 1})
+    return _ended(conn, row, now, why)
+
+
+_END_LATE = f"""{_END}
+WHERE {guard("wait_over")} AND seq IN (
+    SELECT seq FROM jobs
+    WHERE late_at <= :now AND late_at IS NOT NULL AND ended_at IS NULL AND expires_at > :now
+    ORDER BY late_at LIMIT :limit)
+{_ENDED}, account, late_at, deadline"""
+
+
+def end_late(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
+    """Ends at most `limit` jobs as TIMED_OUT that missed a deadline, waiting or running. Fewer: it is
+    done."""
+    rows = conn.run(_END_LATE, {"now": now, "limit": limit, "state": "TIMED_OUT", "reason": None}).fetchall()
+    return tuple(_timed_out(conn, row, row[17], now, missed(row[3], row[18], row[19])) for row in rows)
 
 
 def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit: int) -> tuple[Changed, ...]:
@@ -154,6 +174,8 @@ UPDATE jobs SET state = 'IN_QUEUE', expires_at = ttl_at,
     not_before = CASE WHEN low = 1 THEN created_at - {HEAD_START_S[Priority.LOW]} ELSE :now END,
     failures = 0, handler_failures = 0, backoffs = 0, given_before = attempt - refused,
     first_attempt = attempt + 1, reason = NULL, claimed_at = NULL, ended_at = NULL, node = NULL,
+    late_at = CASE WHEN deadline > :now THEN deadline END,
+    deadline = CASE WHEN deadline > :now THEN deadline END,
     worker = NULL, delay_ms = NULL, execution_ms = NULL, stream_attempt = NULL, held_from = NULL
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
 RETURNING seq, attempt

@@ -68,6 +68,8 @@ jobs = table(
     Column("held_from", INTEGER),  # the first chunk that waits for a save; null: none does
     integer("began_anew", 0),  # the running attempt did, in spite of a save; `reason` says why
     integer("urgent", 0),  # with `low`: its class
+    Column("late_at", TIME),  # it is ended then: at startBy; once claimed, at the deadline
+    Column("deadline", TIME),
 )
 Index(
     "jobs_queue",
@@ -84,6 +86,7 @@ Index(  # what scaling counts: jobs that start workers, and jobs that do not; by
     jobs.c.seq,
     **where("state = 'IN_QUEUE'"),
 )
+Index("jobs_late", jobs.c.late_at, **where("late_at IS NOT NULL AND ended_at IS NULL"))
 Index(
     "jobs_held",
     jobs.c.node,

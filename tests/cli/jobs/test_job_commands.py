@@ -125,7 +125,7 @@ def test_why_a_job_waits_is_reported_once(service: Service, capsys: Capture, mon
 def test_all_options_reach_the_service(service: Service, capsys: Capture) -> None:
     job(
         *("run", "echo", "--no-wait", "--timeout", "5.5", "--ttl", "60", "--low-priority"),
-        *("--priority", "low"),
+        *("--priority", "low", "--start-by", "5", "--deadline", "30.5"),
         *("--webhook", "https://w/x", "--idempotency-key", "k-7", "--set", "n=4", "--set", "word=four"),
     )
     output = capsys.readouterr()
@@ -135,7 +135,14 @@ def test_all_options_reach_the_service(service: Service, capsys: Capture) -> Non
         {
             "input": {"n": 4, "word": "four"},
             "webhook": "https://w/x",
-            "policy": {"executionTimeout": 5500, "ttl": 60000, "lowPriority": True, "priority": "low"},
+            "policy": {
+                "executionTimeout": 5500,
+                "ttl": 60000,
+                "lowPriority": True,
+                "priority": "low",
+                "startBy": 5000,
+                "deadline": 30500,
+            },
         }
     ]
     assert service.requests[0][2]["Idempotency-Key"] == "k-7"

@@ -14,6 +14,7 @@ from stoker.control import store
 from stoker.control.errors import BadRequest, KeyReused, NotFound
 from stoker.control.jobs import records
 from stoker.control.jobs.queries import COUNT_MOST, RECOUNT_S
+from stoker.control.rules.access import Caller
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.queueing.expected import SAMPLES
 from stoker.control.rules.queueing.priorities import Priority
@@ -501,15 +502,21 @@ async def test_a_poll_that_was_held_in_vain_reports_the_state_of_now() -> None:
 # ---- when it starts -----------------------------------------------------------------------------------
 
 
+async def with_known_pace(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:
+    """An agent with one worker, whose jobs take 20 s."""
+    agent = await w.working_agent(tasks)
+    for _ in range(SAMPLES):
+        await w.plane.commands.submit(w.echo, one(), sync=False)
+        assign = await agent.assigned()
+        await asyncio.sleep(20)
+        await agent.completes(assign, ms=20_000)
+    return agent
+
+
 @story
 async def test_a_waiting_job_says_its_place_and_when_it_is_expected_to_start() -> None:
     async with world(endpoint(workers_min=1, workers_max=1)) as (w, tasks):
-        agent = await w.working_agent(tasks)
-        for _ in range(SAMPLES):
-            await w.plane.commands.submit(w.echo, one(), sync=False)
-            assign = await agent.assigned()
-            await asyncio.sleep(20)
-            await agent.completes(assign, ms=20_000)
+        agent = await with_known_pace(w, tasks)
         jobs = [(await w.plane.commands.submit(w.echo, one(), sync=False)).id for _ in range(3)]
         await agent.assigned()
         await asyncio.sleep(5)
@@ -528,3 +535,66 @@ async def test_nothing_is_expected_before_jobs_have_ended() -> None:
         jobs = [(await w.plane.commands.submit(w.echo, one(), sync=False)).id for _ in range(2)]
         view = await w.plane.queries.status(w.echo, jobs[1])
         assert (view.ahead, view.expected_start) == (0, None)
+
+
+# ---- deadlines ----------------------------------------------------------------------------------------
+
+
+def timed(**fields: Any) -> Submission:
+    return replace(one(), **fields)
+
+
+@story
+async def test_a_job_that_would_miss_its_deadline_is_refused_with_the_numbers() -> None:
+    async with world(endpoint(workers_min=1, workers_max=1)) as (w, tasks):
+        await with_known_pace(w, tasks)
+        submit = w.plane.commands.submit
+        await submit(w.echo, timed(deadline_ms=25_000, start_by_ms=1_000), sync=False)
+        await asyncio.sleep(1)
+        with pytest.raises(BadRequest, match=r"policy.startBy: the job would start in about 19 s.*got 10000"):
+            await submit(w.echo, timed(start_by_ms=10_000), sync=False)
+        with pytest.raises(BadRequest, match=r"policy.deadline: the job would end in about 39 s.*got 30000"):
+            await submit(w.echo, timed(deadline_ms=30_000), sync=False)
+        assert (await submit(w.echo, timed(deadline_ms=45_000), sync=False)).state is JobState.IN_QUEUE
+        with pytest.raises(BadRequest, match=r"policy.startBy: the job would start in about 39 s"):
+            await submit(w.echo, timed(start_by_ms=30_000), sync=False)
+        urgent = timed(start_by_ms=30_000, priority=Priority.URGENT)
+        caller = Caller("default", priority=Priority.URGENT)
+        assert (await submit(w.echo, urgent, sync=False, caller=caller)).state is JobState.IN_QUEUE
+
+
+@story
+async def test_a_job_sent_again_with_its_key_is_not_refused() -> None:
+    async with world(endpoint(workers_min=1, workers_max=1)) as (w, tasks):
+        await with_known_pace(w, tasks)
+        again = timed(start_by_ms=1_000, once=Once("k", b"1"))
+        first = await w.plane.commands.submit(w.echo, again, sync=False)
+        await asyncio.sleep(1)
+        assert (await w.plane.commands.submit(w.echo, again, sync=False)).id == first.id
+
+
+@story
+async def test_deadlines_end_jobs_that_wait_and_jobs_that_run() -> None:
+    async with world(endpoint(workers_min=1, workers_max=1)) as (w, tasks):
+        agent, assign = await running(w, tasks, timed(deadline_ms=30_000))
+        waits = await w.plane.commands.submit(w.echo, timed(start_by_ms=10_000), sync=False)
+        began = w.now()
+        view = await w.plane.queries.wait(w.echo, waits.id, 60)
+        assert w.now() - began == pytest.approx(10, abs=1.5)
+        assert (view.state, view.error) == (
+            JobState.TIMED_OUT,
+            "the job did not start within the 10 s of policy.startBy, and was ended",
+        )
+        cancelled = await stopped(agent)
+        assert (cancelled.job, cancelled.attempt) == (assign.job, assign.attempt)
+        view = await w.plane.queries.wait(w.echo, assign.job, 60)
+        assert w.now() - began == pytest.approx(30, abs=1.5)
+        assert view.state is JobState.TIMED_OUT
+        assert view.error == "the job did not end within the 30 s of policy.deadline, and was stopped"
+
+
+@story
+async def test_deadlines_that_contradict_the_ttl_are_refused() -> None:
+    async with world(endpoint(ttl_ms=60_000)) as (w, _):
+        with pytest.raises(BadRequest, match=r"at most the ttl, when .*: 60000; got 60001"):
+            await w.plane.commands.submit(w.echo, timed(deadline_ms=60_001), sync=False)

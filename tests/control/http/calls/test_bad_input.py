@@ -60,6 +60,8 @@ BODIES = [
     (policy(ttl=604_800_001), ["policy.ttl", "604800001", "10000 to 604800000"]),
     (policy(ttl=-1), ["policy.ttl", "-1", "10000 to 604800000"]),
     (policy(lowPriority="yes"), ["policy.lowPriority", '"yes"', "true or false"]),
+    (policy(startBy=999), ["policy.startBy", "999", "1000 to 604800000"]),
+    (policy(deadline="soon"), ["policy.deadline", '"soon"', "integer"]),
     (policy(priority="high"), ["policy.priority", '"high"', "urgent or normal or low"]),
     (policy(priority=["low"]), ["policy.priority", '["low"]', "urgent or normal or low"]),
     (policy(priority="urgent", lowPriority=True), ["policy.priority", "lowPriority", "send one of them"]),

@@ -16,7 +16,7 @@ from tests.control.http.calls.fake_plane import KEY
 S3 = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
 SUBMISSIONS: list[dict[str, Any]] = [
     {"input": {}},
-    {"input": {}, "policy": {"priority": "urgent"}},
+    {"input": {}, "policy": {"priority": "urgent", "startBy": 1_000, "deadline": 5_000}},
     {"input": {"prompt": "a cat", "width": 512, "n": [1, 2.5, None, True, {"é": "\n"}]}},
     {"input": {"x": {"y": [[[{"z": "deep"}]]]}}, "webhook": "https://caller.example/done?x=1"},
     {
