@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageCms, UnidentifiedImageError
 
 from stoker.models import image_repairs
 from stoker.worker.payloads import media_types
@@ -38,6 +39,8 @@ TURNS: Final = {
 }
 """The transposition that turns an image upright, by the orientation in its EXIF."""
 
+Conversion: TypeAlias = Callable[[Image.Image], Image.Image]
+
 SRGB: Final = ImageCms.createProfile("sRGB")
 GAMMA: Final = 1 / 2.2
 """The approximate gamma of sRGB. A PNG may declare another."""
@@ -56,12 +59,22 @@ class InvalidImage(ValueError):
 def opened(path: Path, least: int = LEAST, most: int = MOST) -> Image.Image:
     """Returns the whole image in RGB, upright. `least`: the pixels of each side; `most`: those of all. Raises
     InvalidImage."""
+    return _opened(path, least, most, _in_srgb)
+
+
+def opened_mask(path: Path) -> Image.Image:
+    """Returns a mask in 8 bits of grey, upright: white where it is transparent or, if it is opaque, where it
+    is white. Raises InvalidImage."""
+    return _opened(path, LEAST, MOST, _in_grey)
+
+
+def _opened(path: Path, least: int, most: int, converted: Conversion) -> Image.Image:
     data = image_repairs.repaired(path.read_bytes())
     try:
         try:
-            return _decoded(data, least, most)
+            return _decoded(data, least, most, converted)
         except OSError as error:
-            return _decoded_to_its_end(data, least, most, error)
+            return _decoded_to_its_end(data, least, most, converted, error)
     except UnidentifiedImageError:
         raise InvalidImage(_of_no_format(data)) from None
     except Image.DecompressionBombError:
@@ -72,17 +85,19 @@ def opened(path: Path, least: int = LEAST, most: int = MOST) -> Image.Image:
         raise InvalidImage(f"it cannot be decoded completely: {error}") from error
 
 
-def _decoded(data: bytes, least: int, most: int) -> Image.Image:
+def _decoded(data: bytes, least: int, most: int, converted: Conversion) -> Image.Image:
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         _check(image, least, most)
-        return _in_srgb(_upright(image))
+        return converted(_upright(image))
 
 
-def _decoded_to_its_end(data: bytes, least: int, most: int, error: OSError) -> Image.Image:
+def _decoded_to_its_end(
+    data: bytes, least: int, most: int, converted: Conversion, error: OSError
+) -> Image.Image:
     """Decodes a JPEG whose end marker alone is missing. Raises the error if more is missing."""
     found = None
     for ended in image_repairs.endings(data):
-        image = _decoded(ended, least, most)
+        image = _decoded(ended, least, most, converted)
         if found is not None and found.tobytes() != image.tobytes():
             raise error
         found = image
@@ -132,11 +147,23 @@ def _in_srgb(image: Image.Image) -> Image.Image:
     return plain.convert("RGB")
 
 
+def _in_grey(image: Image.Image) -> Image.Image:
+    if _may_be_transparent(image):
+        alpha = image.convert("RGBA").getchannel("A")
+        if alpha.getextrema() != (255, 255):
+            return ImageChops.invert(alpha)
+    return _opaque(image).convert("L")
+
+
+def _may_be_transparent(image: Image.Image) -> bool:
+    return image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+
+
 def _opaque(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16 bits: converting would cut off the upper half
         grey = np.asarray(image, np.float32) / 257.0
         return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+    if _may_be_transparent(image):
         transparent = image.convert("RGBA")
         background = Image.new("RGBA", transparent.size, BACKGROUND)
         return Image.alpha_composite(background, transparent).convert("RGB")

@@ -54,11 +54,12 @@ class ImageChoices:
     """Choices that a job has with an image pipeline, besides the inputs that all of them take.
 
     `schedulers`: their names. `from_image`: those which can start from the caller's image; empty if the
-    pipeline cannot.
+    pipeline cannot. `masks`: it can keep a part of that image as it is.
     """
 
     schedulers: tuple[str, ...] = ()
     from_image: tuple[str, ...] = ()
+    masks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class ImageParameters:
     pipeline's defaults. `guidance` and `negative_prompt` are None where the pipeline does not use them or
     there is none; `factor` is set only beside a negative prompt. `scheduler` is None for the pipeline's own.
     Sampling starts from `image`, if there is one, which has the width and the height; `strength`, over 0 and
-    at most 1, says how much of the image is made again. `more` has the inputs that only this pipeline takes.
+    at most 1, says how much of the image is made again; with a `mask`, of the same size, only where that is
+    white. `more` has the inputs that only this pipeline takes.
     """
 
     prompt: str
@@ -90,6 +92,7 @@ class ImageParameters:
     loras: tuple[Lora, ...] = ()
     image: Image.Image | None = None
     strength: float = 1.0
+    mask: Image.Image | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
 

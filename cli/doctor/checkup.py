@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from stoker import __version__
 from stoker.cli import extras
 from stoker.cli.doctor import probes
-from stoker.cli.doctor.facts import Certificate, Configuration, Door, Engine, Facts, Gpus, Objects, Service
+from stoker.cli.doctor.facts import Certificate, Engine, Facts, Gpus, Service, Tried
 from stoker.outbound.run_in_thread import run_in_thread
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def gather_facts(asked: Asked) -> Facts:
         _host(asked, agent=agent),
         _objects(config),
         _all(asked.urls, lambda url: probes.service(url, key, ca), Service),
-        _all(asked.doors, lambda address: probes.door(address, asked.ca), Door),
+        _all(asked.doors, lambda address: probes.door(address, asked.ca), Tried),
     )
     return replace(
         found,
@@ -91,15 +91,15 @@ async def _all(
     return tuple(await asyncio.gather(*probing))
 
 
-def _configuration(asked: Asked) -> tuple[Configuration | None, Config | None]:
+def _configuration(asked: Asked) -> tuple[Tried | None, Config | None]:
     from stoker.control.config.config import ConfigError, load_config
 
     if asked.config is None:
         return None, None
     try:
-        return Configuration(str(asked.config)), load_config(asked.config)
+        return Tried(str(asked.config)), load_config(asked.config)
     except ConfigError as error:
-        return Configuration(str(asked.config), str(error)), None
+        return Tried(str(asked.config), str(error)), None
 
 
 def _key(asked: Asked) -> str | None:
@@ -128,7 +128,7 @@ def _certificates(asked: Asked, config: Config | None) -> tuple[Certificate, ...
     return *found, *(file for file in probes.certificates_made_here(asked.data_dir) if file.path not in read)
 
 
-async def _objects(config: Config | None) -> Objects | None:
+async def _objects(config: Config | None) -> Tried | None:
     if config is None:
         return None
     from stoker.cli.control.s3_settings import from_config, from_environment
@@ -137,7 +137,7 @@ async def _objects(config: Config | None) -> Objects | None:
     try:
         store = from_config(config) or from_environment(os.environ)
     except CliError as error:
-        return Objects("STOKER_S3_*", str(error))
+        return Tried("STOKER_S3_*", str(error))
     if store is None:
         return None
-    return await _probe(lambda: probes.objects(store), partial(Objects, store.endpoint_url))
+    return await _probe(lambda: probes.objects(store), partial(Tried, store.endpoint_url))

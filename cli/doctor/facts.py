@@ -58,9 +58,13 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
-    file: str
+class Tried:
+    """A file or an address that was tried: the configuration, the object store, or control's gRPC server as
+    an agent of this host reaches it. `refused`: nothing listens there."""
+
+    name: str
     trouble: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +84,6 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
-    """The configured object store."""
-
-    address: str
-    trouble: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Service:
     """Control over HTTP. `checks` and `warnings` are those of its `/ready`. `version` is empty where no key
     of ours may read it, `ahead_s` is how far its clock is before ours. `refused`: nothing listens there."""
@@ -102,16 +98,6 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """An address of control's gRPC server, as an agent of this host reaches it. `refused`: nothing listens
-    there."""
-
-    address: str
-    trouble: str = ""
-    refused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """All facts. None is what does not apply: its part is not installed, or was not asked for."""
 
@@ -121,8 +107,8 @@ class Facts:
     engine: Engine | None = None
     cgroup: OwnCgroup | None = None
     disk: Disk | None = None
-    configuration: Configuration | None = None
+    configuration: Tried | None = None
     certificates: tuple[Certificate, ...] = ()
-    objects: Objects | None = None
+    objects: Tried | None = None
     services: tuple[Service, ...] = ()
-    doors: tuple[Door, ...] = ()
+    doors: tuple[Tried, ...] = ()

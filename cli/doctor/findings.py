@@ -158,7 +158,7 @@ def _configuration(facts: Facts) -> Iterator[Finding]:
         do = "deploy/stoker.example.toml shows every field"
         yield Finding("configuration", Level.failed, read.trouble, do)
     else:
-        yield Finding("configuration", Level.ok, read.file)
+        yield Finding("configuration", Level.ok, read.name)
 
 
 def _certificates(facts: Facts) -> Iterator[Finding]:
@@ -194,9 +194,7 @@ def _objects(facts: Facts) -> Finding:
     if facts.objects.trouble:
         do = "correct [s3] of stoker.toml, or the store: its address, its bucket, what the key may do there"
         return Finding("object store", Level.failed, facts.objects.trouble, do)
-    return Finding(
-        "object store", Level.ok, f"{facts.objects.address} takes, gives back and deletes an object"
-    )
+    return Finding("object store", Level.ok, f"{facts.objects.name} takes, gives back and deletes an object")
 
 
 STANDS_BY = "refuses connections, as a standby that waits does; another address of control answers"
@@ -212,12 +210,12 @@ def _control(facts: Facts) -> Iterator[Finding]:
             yield from _service(service, facts.version)
     for door in facts.doors:
         if door.refused and takes:
-            yield Finding("control", Level.ok, f"{door.address} {STANDS_BY}")
+            yield Finding("control", Level.ok, f"{door.name} {STANDS_BY}")
         elif door.trouble:
             do = "compare --control and --tls-ca with control's --grpc-host, --grpc-port and certificate"
-            yield Finding("control", Level.failed, f"{door.address}: {door.trouble}", do)
+            yield Finding("control", Level.failed, f"{door.name}: {door.trouble}", do)
         else:
-            yield Finding("control", Level.ok, f"agents reach {door.address}")
+            yield Finding("control", Level.ok, f"agents reach {door.name}")
 
 
 def _service(service: Service, version: str) -> Iterator[Finding]:

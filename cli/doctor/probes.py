@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from stoker.cli.doctor.facts import Certificate, Disk, Door, Engine, Gpus, Objects, OwnCgroup, Service, Torch
+from stoker.cli.doctor.facts import Certificate, Disk, Engine, Gpus, OwnCgroup, Service, Torch, Tried
 
 if TYPE_CHECKING:
     from stoker.outbound.s3.buckets import ObjectStoreConfig
@@ -161,7 +161,7 @@ def _moment(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d at %H:%M} UTC"
 
 
-def objects(config: ObjectStoreConfig) -> Objects:
+def objects(config: ObjectStoreConfig) -> Tried:
     """Writes, reads and deletes an object, as control does at its start."""
     from stoker.outbound.errors import OutboundError
     from stoker.outbound.s3.objects import ObjectStore
@@ -170,8 +170,8 @@ def objects(config: ObjectStoreConfig) -> Objects:
         with closing(ObjectStore(config)) as store:
             store.check()
     except OutboundError as error:
-        return Objects(config.endpoint_url, str(error))
-    return Objects(config.endpoint_url)
+        return Tried(config.endpoint_url, str(error))
+    return Tried(config.endpoint_url)
 
 
 def service(address: str, key: str | None, ca: str | None) -> Service:
@@ -218,7 +218,7 @@ def _ahead_s(date: str | None, asked: float, answered: float) -> float | None:
 
 def door(
     address: str, ca: Path | None, connect: Callable[..., socket.socket] = socket.create_connection
-) -> Door:
+) -> Tried:
     """Connects as an agent does, with TLS where an authority is given."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -229,9 +229,9 @@ def door(
                 context.set_alpn_protocols(["h2"])
                 context.wrap_socket(plain, server_hostname=host).close()
     except ssl.SSLCertVerificationError as error:
-        return Door(address, f"its certificate is not accepted: {error.verify_message}")
+        return Tried(address, f"its certificate is not accepted: {error.verify_message}")
     except OSError as error:
-        return Door(address, error.strerror or str(error), _is_refusal(error))
+        return Tried(address, error.strerror or str(error), _is_refusal(error))
     except ValueError:
-        return Door(address, "an address reads HOST:PORT")
-    return Door(address)
+        return Tried(address, "an address reads HOST:PORT")
+    return Tried(address)

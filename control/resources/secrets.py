@@ -19,6 +19,11 @@ from stoker.control.store.database.commits import Commits
 VALUE_BYTES = 64 * 1024
 
 
+SSH_KEYS = "account_ssh_keys"
+"""A secret that the platform keeps for an account: the keys with which its pods are entered. Callers change
+it where its keys are, and nowhere else."""
+
+
 class ManagedSecrets:
     """`load` must be awaited before `fill` is called."""
 
@@ -50,6 +55,13 @@ class ManagedSecrets:
         return self._values.by_account.get(account, {}).get(name)
 
     async def put(self, account: str, name: str, value: str) -> store.NamedSecret:
+        """Stores a caller's secret. Raises BadRequest."""
+        _check_own(name)
+        return await self.keep(account, name, value)
+
+    async def keep(self, account: str, name: str, value: str) -> store.NamedSecret:
+        """Stores a secret, also one that the platform keeps. Raises BadRequest for a value that is too
+        long."""
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > VALUE_BYTES:
             raise BadRequest(f"value is at most {VALUE_BYTES} bytes long; got {size}")
@@ -60,9 +72,14 @@ class ManagedSecrets:
         return stored
 
     async def list(self, account: str) -> tuple[store.NamedSecret, ...]:
-        return await self._commits.read(lambda conn: store.list_secrets(conn, account))
+        """Returns the secrets that callers stored."""
+        every = await self._commits.read(lambda conn: store.list_secrets(conn, account))
+        return tuple(one for one in every if one.name != SSH_KEYS)
 
     async def delete(self, account: str, name: str) -> None:
+        """Deletes a caller's secret. Raises BadRequest if it is in use, and NotFound."""
+        _check_own(name)
+
         def remove(conn: Conn) -> None:
             using = [user.description for user in store.users_of(conn, account) if _names(user.env, name)]
             if using:
@@ -72,6 +89,14 @@ class ManagedSecrets:
 
         await self._commits.commit(remove)
         self._values.by_account.get(account, {}).pop(name, None)
+
+
+def _check_own(name: str) -> None:
+    if name == SSH_KEYS:
+        raise BadRequest(
+            f"secret {name} is kept by the platform, from the account's SSH keys: change them under"
+            " /v2/account/ssh-keys, or choose another name"
+        )
 
 
 def _names(env: Mapping[str, str], secret: str) -> bool:

@@ -13,7 +13,8 @@ from stoker.models.text_to_image.families import schedulers
 IMAGES_MOST: Final = 10
 LORAS_MOST: Final = 4
 STRENGTH: Final = 0.6
-"""Of an image to start from, if the job names none."""
+MASKED_STRENGTH: Final = 1.0
+"""Of an image to start from, and of the part of one, if the job names none."""
 
 _LORA: Final[dict[str, Any]] = {
     "type": "object",
@@ -60,7 +61,15 @@ SCHEMA: Final[dict[str, dict[str, Any]]] = {
         "maximum": 1.0,
         "description": (
             f"How much of `image` is made anew, and the share of the steps that are made; {STRENGTH} if it is"
-            " left out."
+            f" left out, and {MASKED_STRENGTH:g} with a mask."
+        ),
+    },
+    "mask_image": {
+        "type": "string",
+        "format": "uri",
+        "description": (
+            "URL of a mask for `image`: what is transparent in it is made anew or, if nothing is, what is"
+            " white; the rest is kept. Not all pipelines can."
         ),
     },
     "strict": {
@@ -83,4 +92,6 @@ def schema_for(entry: PipelineEntry) -> dict[str, dict[str, Any]]:
         found["loras"] = {**SCHEMA["loras"], "items": items, "maxItems": most}
     if choices.from_image:
         found |= {name: SCHEMA[name] for name in ("image", "strength")}
+    if choices.masks:
+        found["mask_image"] = SCHEMA["mask_image"]
     return found

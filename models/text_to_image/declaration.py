@@ -78,7 +78,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "title": "Text to image: input",
     "type": "object",
     "required": ["prompt"],
-    "dependentRequired": {"strength": ["image"]},
+    "dependentRequired": {"strength": ["image"], "mask_image": ["image"]},
     "additionalProperties": False,
     "properties": {
         "prompt": {

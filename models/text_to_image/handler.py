@@ -24,15 +24,13 @@ from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, PipelineEntry, Step
 from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.speed_ups import profiles, warm_sizes
-from stoker.models.text_to_image import metadata, previews
+from stoker.models.text_to_image import metadata, previews, start_image
 from stoker.models.text_to_image.declaration import DECLARATION, schema_for, schema_of_any
 from stoker.models.text_to_image.notes import noted
 from stoker.models.text_to_image.request import ImageRequest
-from stoker.worker import Device, File, HandlerError, InputRefused, Job
+from stoker.worker import Device, File, HandlerError, Job
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from stoker.models.text_to_image.batching.batches import Batches
 
 log = logging.getLogger(__name__)
@@ -127,11 +125,11 @@ class TextToImage:
             request = ImageRequest.parse(job.input, schema_for(self.entry), self.entry.choices)
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
-        start = None if request.image is None else self._image_of(job, request)
+        start = start_image.made(job, request.image, request.mask_image, (request.width, request.height))
         first = secrets.randbelow(SEEDS) if request.seed == -1 else request.seed
         made = []
         for number in range(request.num_images):
-            parameters = request.parameters(self.entry.defaults, (first + number) % SEEDS_MOST, start)
+            parameters = request.parameters(self.entry.defaults, (first + number) % SEEDS_MOST, *start)
             made.append({"image_url": self._made(job, request, parameters, number), "seed": parameters.seed})
         job.measure("output_pixels", request.num_images * request.width * request.height)
         several = {"images": made} if request.num_images > 1 else {}
@@ -140,22 +138,6 @@ class TextToImage:
     def _notes(self, request: ImageRequest, parameters: ImageParameters) -> dict[str, Any]:
         of_pipeline: dict[str, Any] = getattr(self.pipeline, "notes", lambda _: {})(parameters)
         return noted(self.entry, request.without_effect(self.entry.defaults), of_pipeline)
-
-    def _image_of(self, job: Job, request: ImageRequest) -> Image.Image:
-        """Returns the caller's image, cropped to the requested width and height."""
-        from PIL import Image, ImageOps
-
-        from stoker.models import input_image
-
-        assert request.image is not None  # the caller looked
-        try:
-            fetched = job.fetch(request.image, max_bytes=input_image.BYTES_MOST)
-            whole = input_image.opened(fetched.path)
-        except InputRefused as error:
-            raise HandlerError(f"Invalid image URL: {error}", retryable=error.retryable) from error
-        except input_image.InvalidImage as error:
-            raise HandlerError(f"Invalid image: {error}") from error
-        return ImageOps.fit(whole, (request.width, request.height), Image.Resampling.LANCZOS)
 
     def _made(self, job: Job, request: ImageRequest, parameters: ImageParameters, number: int) -> File:
         """Makes the file of one image; its `number` counts from 0."""
@@ -209,5 +191,6 @@ class TextToImage:
             "scheduler": parameters.scheduler,
             "loras": loras or None,
             "strength": None if parameters.image is None else parameters.strength,
+            "masked": None if parameters.mask is None else True,
         }
         return {name: value for name, value in found.items() if value is not None}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stoker.models.checked_input import InvalidInput, checked
 from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, Lora
-from stoker.models.text_to_image.choices import STRENGTH
+from stoker.models.text_to_image.choices import MASKED_STRENGTH, STRENGTH
 from stoker.models.text_to_image.declaration import SCHEMA
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ first process the whole prompt, which takes twelve seconds for a megabyte."""
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
     """The checked input of a job. Steps, guidance and scheduler are None if the pipeline chooses them.
-    `image` is a URL. `more`: inputs that only this pipeline takes."""
+    `image` and `mask_image` are URLs. `more`: inputs that only this pipeline takes."""
 
     prompt: str
     negative_prompt: str | None
@@ -41,6 +41,7 @@ class ImageRequest:
     loras: tuple[Lora, ...] = ()
     image: str | None = None
     strength: float = STRENGTH
+    mask_image: str | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -54,7 +55,7 @@ class ImageRequest:
         more = {name: found.pop(name) for name in schema["properties"] if name not in SCHEMA["properties"]}
         found["loras"] = tuple(Lora(**lora) for lora in found.get("loras") or ())
         if found.get("strength") is None:
-            found["strength"] = STRENGTH
+            found["strength"] = STRENGTH if found.get("mask_image") is None else MASKED_STRENGTH
         return cls(**found, more=more)
 
     @property
@@ -73,10 +74,14 @@ class ImageRequest:
         return [name for name, is_ignored in ignored.items() if is_ignored]
 
     def parameters(
-        self, defaults: ImageDefaults, seed: int, image: Image.Image | None = None
+        self,
+        defaults: ImageDefaults,
+        seed: int,
+        image: Image.Image | None = None,
+        mask: Image.Image | None = None,
     ) -> ImageParameters:
         """Returns the image to make, with what the pipeline chooses itself. `image`: the image that sampling
-        starts from."""
+        starts from; `mask`: the part of it that is made anew."""
         guidance = defaults.guidance
         if guidance is not None and self.guidance is not None:
             guidance = self.guidance
@@ -94,6 +99,7 @@ class ImageRequest:
             loras=self.loras,
             image=image,
             strength=1.0 if image is None else self.strength,
+            mask=mask,
             more=self.more,
         )
 
@@ -106,6 +112,8 @@ def _require_fit(found: Mapping[str, Any], choices: ImageChoices | None) -> None
     image, scheduler = found.get("image"), found.get("scheduler")
     if image is None and found.get("strength") is not None:
         raise InvalidInput(f"strength: {found['strength']} is not allowed without an image to start from")
+    if image is None and found.get("mask_image") is not None:
+        raise InvalidInput("mask_image: a mask is not allowed without an image to start from")
     if image is not None and scheduler is not None and choices and scheduler not in choices.from_image:
         allowed = " or ".join(choices.from_image)
         raise InvalidInput(f'scheduler: "{scheduler}" cannot start from an image; it must be {allowed}')

@@ -4,15 +4,20 @@
     the image               image_generation.completed, image_edit.completed
 
 Previews are small, and there may be many, or few: as many as are wanted are taken at equal distances of the
-steps. `usage`, which counts tokens, is left out.
+steps. The tokens of `usage` are units of ours, since the service has no tokenizer and bills pixels: four
+characters of the prompt, begun or whole, and squares of 16 x 16 pixels, as most of the networks work on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
+
+CHARACTERS, SIDE = 4, 16
+"""The characters of a token of text, and the pixels of a side of a token of an image."""
 
 GENERATION, EDIT = "image_generation", "image_edit"
 
@@ -54,9 +59,35 @@ def partial_image(kind: str, index: int, preview: Preview, at: float) -> bytes:
     return _event(f"{kind}.partial_image", {**fields, "partial_image_index": index})
 
 
-def completed(kind: str, data: str, image_format: str, size: str, seed: Any, at: float) -> bytes:
-    known = {} if seed is None else {"seed": seed}
-    return _event(f"{kind}.completed", _fields(data, image_format, size, at) | known)
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A finished image in base64. `seed` and `usage` are None where they are not known."""
+
+    data: str
+    image_format: str
+    size: str
+    seed: Any = None
+    usage: Mapping[str, Any] | None = None
+
+
+def completed(kind: str, made: Made, at: float) -> bytes:
+    known = {name: value for name in ("seed", "usage") if (value := getattr(made, name)) is not None}
+    return _event(f"{kind}.completed", _fields(made.data, made.image_format, made.size, at) | known)
+
+
+def usage(prompt: Any, width: Any, height: Any, *, starts: bool) -> Mapping[str, Any] | None:
+    """Returns what an image used; None where the job has no prompt or no size. `starts`: it starts from an
+    image, which has its size."""
+    if not (isinstance(prompt, str) and isinstance(width, int) and isinstance(height, int)):
+        return None
+    text, image = -(-len(prompt) // CHARACTERS), -(-width // SIDE) * -(-height // SIDE)
+    start = image if starts else 0
+    return {
+        "input_tokens": text + start,
+        "input_tokens_details": {"image_tokens": start, "text_tokens": text},
+        "output_tokens": image,
+        "total_tokens": text + start + image,
+    }
 
 
 def _fields(data: str, image_format: str, size: str, at: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@
     response_format url, b64_json   how each image is answered
     stream, partial_images          events instead: `image_events`
     image                           of an edit, the image to start from: a file, a URL or a data URL
+    mask                            mask_image: what is transparent in it is made anew, the same three ways
 
 `seed`, `negative_prompt`, `num_inference_steps`, `guidance`, `scheduler` and of an edit `strength` may be
 sent, too (`extra_body` of the official client). What else the OpenAI API names has no effect here: `quality`,
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker.control.errors import BadRequest
@@ -31,39 +32,41 @@ _NUMBERS = ("seed", "num_inference_steps", "guidance", "strength", "n", "partial
 _SAME = ("prompt", "seed", "negative_prompt", "num_inference_steps", "guidance", "scheduler")
 _NO_EFFECT = ("model", "quality", "style", "user", "background", "moderation")
 _OWN = ("size", "n", "output_format", "response_format", "stream", "partial_images")
-_OF_EDITS = ("image", "images", "strength", "input_fidelity")
+_OF_EDITS = ("image", "images", "mask", "strength", "input_fidelity")
 _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?", re.ASCII)
 _SEEDS = 2**63
+_NO_MASK = "a mask is a file, a URL or a data URL"
 _MISSING = "an edit starts from an image, which is a file, a URL or a data URL"
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesRequest:
-    """`inputs`: one for each image. `image`: the image that all of them start from. `partial`: how many
+    """`inputs`: one for each image. `image`: the image that all of them start from. `mask`: the part
+    of it that is made anew; None for all of it. `partial`: how many
     partial images a stream has; None if no stream is wanted."""
 
     inputs: Sequence[Mapping[str, Any]]
     as_base64: bool
     image: str | SentFile | None = None
+    mask: str | SentFile | None = None
     partial: int | None = None
 
 
 def parse_images(body: Mapping[str, Any]) -> ImagesRequest:
     """Raises BadRequest, which names the field. The values of the jobs' inputs are checked with the jobs."""
-    return _parse(body, _SAME, (*_SAME, *_OWN, *_NO_EFFECT), None)
+    return _parse(body, _SAME, (*_SAME, *_OWN, *_NO_EFFECT))
 
 
 def parse_edit(body: Mapping[str, Any]) -> ImagesRequest:
     """Raises BadRequest, which names the field. Forms have numbers as texts."""
     fields = {name: _number(value) if name in _NUMBERS else value for name, value in body.items()}
-    image = _only_image(fields)
-    return _parse(fields, (*_SAME, "strength"), (*_SAME, *_OWN, *_OF_EDITS, *_NO_EFFECT), image)
+    image, mask = _only_image(fields), fields.get("mask")
+    parsed = _parse(fields, (*_SAME, "strength"), (*_SAME, *_OWN, *_OF_EDITS, *_NO_EFFECT))
+    return replace(parsed, image=image, mask=None if mask is None else file_field("mask", mask, _NO_MASK))
 
 
-def _parse(
-    body: Mapping[str, Any], same: Sequence[str], allowed: Sequence[str], image: str | SentFile | None
-) -> ImagesRequest:
+def _parse(body: Mapping[str, Any], same: Sequence[str], allowed: Sequence[str]) -> ImagesRequest:
     for name in body:
         if name not in allowed:
             raise BadRequest(f"{name} is not known here; allowed: {', '.join(allowed)}")
@@ -76,7 +79,7 @@ def _parse(
     as_base64 = _one_of(body, "response_format", formats, formats[0]) == "b64_json"
     if partial is not None and count > 1:
         raise BadRequest(f"n must be 1 with stream, whose events tell of one image; got {count}")
-    return ImagesRequest([_with_seed(one, number) for number in range(count)], as_base64, image, partial)
+    return ImagesRequest([_with_seed(one, number) for number in range(count)], as_base64, partial=partial)
 
 
 def _partial(body: Mapping[str, Any]) -> int | None:

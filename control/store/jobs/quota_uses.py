@@ -43,9 +43,9 @@ def use(conn: Conn, kind: Kind, owner: str, quota: Quota, now: float) -> Use:
 
 
 def add_gpu_time(conn: Conn, key: str, endpoint: str, gpu_ms: int, now: float) -> None:
-    """Adds the GPU time of a metered job to its key's day and to its endpoint's."""
+    """Adds the GPU time of a metered job to its endpoint's day, and to its key's, if it has one."""
     owners: tuple[tuple[Kind, str], ...] = (("key", key), ("endpoint", endpoint))
-    for kind, owner in owners:
+    for kind, owner in owners if key else owners[1:]:
         conn.run(_ADD, {"kind": kind, "owner": owner, "day": day_of(now), "gpu_ms": gpu_ms})
 
 

@@ -4,7 +4,7 @@
                      └ scheduler.step ─> on_step(number, estimate)      raises to stop
 
 A job's scheduler replaces the pipeline's own for its image; its LoRAs are switched (`loras`); from an image,
-the library's class for that runs on the same components.
+the library's class for that, or for a part of it, runs on the same components.
 
 The image is what the library's pipeline returns, with no step of ours in between. Its scheduler is watched
 while it works: it sees the latents before and after each step, whichever pipeline calls it.
@@ -60,6 +60,8 @@ class DiffusersPipeline:
     """The class in diffusers that starts from an image, with the same components."""
     from_image_schedulers: ClassVar[tuple[str, ...]] = ("euler",)
     """The schedulers that it can use."""
+    from_mask_class: ClassVar[str | None] = None
+    """The class in diffusers that makes a part of an image anew, with the same components and schedulers."""
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class DiffusersPipeline:
     def choices(cls) -> ImageChoices:
         """Returns what jobs may choose."""
         can_start = cls.from_image_schedulers if cls.from_image_class else ()
-        return ImageChoices(tuple(cls.schedulers), can_start)
+        return ImageChoices(tuple(cls.schedulers), can_start, masks=cls.from_mask_class is not None)
 
     def warm(self, sizes: Sequence[tuple[int, int]], defaults: ImageDefaults) -> None:
         """Applies the other speed-ups of the profile. On a GPU each size runs once, the largest first."""
@@ -208,6 +210,8 @@ class DiffusersPipeline:
             found["max_sequence_length"] = self.text_tokens
         if parameters.image is not None:
             found |= self.from_image_arguments(parameters)
+        if parameters.mask is not None:
+            found["mask_image"] = parameters.mask
         if "height" in inspect.signature(pipe.__call__).parameters:  # SDXL takes the image's
             found |= {"height": parameters.height, "width": parameters.width}
         return found | self.arguments(parameters)
@@ -215,7 +219,9 @@ class DiffusersPipeline:
     @contextlib.contextmanager
     def _runner(self, parameters: ImageParameters) -> Iterator[Any]:
         """Yields the library's pipeline for this image, with its scheduler."""
-        pipe = self.pipe if parameters.image is None else self._from_image
+        pipe = self.pipe
+        if parameters.image is not None:
+            pipe = self._from_image if parameters.mask is None else self._from_mask
         name = parameters.scheduler
         pipe.scheduler = self._own_scheduler if name is None else self._scheduler(name)
         try:
@@ -228,11 +234,19 @@ class DiffusersPipeline:
 
     @functools.cached_property
     def _from_image(self) -> Any:
-        """Made of the same components, so that no weights are loaded twice."""
+        return self._of_the_same_parts(self.from_image_class)
+
+    @functools.cached_property
+    def _from_mask(self) -> Any:
+        return self._of_the_same_parts(self.from_mask_class)
+
+    def _of_the_same_parts(self, name: str | None) -> Any:
+        """Returns another of the library's pipelines, made of the same components, so that no weights are
+        loaded twice."""
         import diffusers
 
-        assert self.from_image_class is not None  # the handler refuses an image otherwise
-        library_class = getattr(diffusers, self.from_image_class)
+        assert name is not None  # the handler refuses an image or a mask otherwise
+        library_class = getattr(diffusers, name)
         known = {**self.pipe.config, **self.pipe.components}
         names = inspect.signature(library_class.__init__).parameters
         pipe = library_class(**{name: known[name] for name in names if name in known})

@@ -23,6 +23,7 @@ class Flux(DiffusersPipeline):
     library_class = "FluxPipeline"
     schedulers = some(FLOW_MATCHING, "euler", "dpm++2m", "unipc")
     from_image_class = "FluxImg2ImgPipeline"
+    from_mask_class = "FluxInpaintPipeline"
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
         """Returns the library's arguments. A network that takes no guidance ignores the zero."""

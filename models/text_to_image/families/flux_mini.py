@@ -71,10 +71,12 @@ class FluxMini(Flux):
 
 
 def _as_drawn(parameters: ImageParameters) -> ImageParameters:
-    """Returns the same picture in the size that the network draws. Of a caller's image it is the middle."""
+    """Returns the same picture in the size that the network draws. Of a caller's image and mask it is the
+    middle."""
     size = enlargement.nearest(parameters.width, parameters.height)
     image = parameters.image and enlargement.middle(parameters.image, size)
-    return replace(parameters, width=size[0], height=size[1], image=image)
+    mask = parameters.mask and enlargement.middle(parameters.mask, size)
+    return replace(parameters, width=size[0], height=size[1], image=image, mask=mask)
 
 
 def _with_sides(step: Step, ratio: float) -> torch.Tensor:

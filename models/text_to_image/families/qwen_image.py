@@ -20,6 +20,7 @@ class QwenImage(DiffusersPipeline):
     library_class = "QwenImagePipeline"
     schedulers = some(FLOW_MATCHING, "euler", "unipc")
     from_image_class = "QwenImageImg2ImgPipeline"
+    from_mask_class = "QwenImageInpaintPipeline"
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
         return {

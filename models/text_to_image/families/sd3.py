@@ -17,6 +17,7 @@ class StableDiffusion3(DiffusersPipeline):
     library_class = "StableDiffusion3Pipeline"
     schedulers = some(FLOW_MATCHING, "euler", "heun", "dpm++2m", "unipc")
     from_image_class = "StableDiffusion3Img2ImgPipeline"
+    from_mask_class = "StableDiffusion3InpaintPipeline"
     from_image_schedulers = ("euler", "heun")
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:

@@ -18,6 +18,7 @@ class StableDiffusionXL(DiffusersPipeline):
     network = "unet"
     schedulers = DIFFUSION
     from_image_class = "StableDiffusionXLImg2ImgPipeline"
+    from_mask_class = "StableDiffusionXLInpaintPipeline"
     from_image_schedulers = tuple(DIFFUSION)
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:

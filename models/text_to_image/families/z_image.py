@@ -17,6 +17,7 @@ class ZImage(DiffusersPipeline):
     library_class = "ZImagePipeline"
     schedulers = some(FLOW_MATCHING, "euler")
     from_image_class = "ZImageImg2ImgPipeline"
+    from_mask_class = "ZImageInpaintPipeline"
 
     @property
     def head_width(self) -> int:

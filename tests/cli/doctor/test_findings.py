@@ -12,16 +12,14 @@ from stoker.cli.agent.probes import FREE_LEAST as AGENT_FREE_LEAST
 from stoker.cli.doctor import checkup
 from stoker.cli.doctor.facts import (
     Certificate,
-    Configuration,
     Disk,
-    Door,
     Engine,
     Facts,
     Gpus,
-    Objects,
     OwnCgroup,
     Service,
     Torch,
+    Tried,
 )
 from stoker.cli.doctor.findings import AHEAD_FAILS_S, AHEAD_WARNS_S, SOON_S, Finding, Level, failed, findings
 from stoker.control.http.health.checks import FREE_LEAST
@@ -40,11 +38,11 @@ WELL = Facts(
         "/sys/fs/cgroup/system.slice/stoker-agent.service", frozenset({"cpu", "memory", "pids"})
     ),
     disk=Disk("/var/lib/stoker", 500 * GIB, 900 * GIB, GIB),
-    configuration=Configuration("/etc/stoker/stoker.toml"),
+    configuration=Tried("/etc/stoker/stoker.toml"),
     certificates=(Certificate("TLS certificate", "cert.pem", -DAY, 90 * DAY),),
-    objects=Objects("https://s3.example.com"),
+    objects=Tried("https://s3.example.com"),
     services=(Service("https://control", "", {"database": "ok"}, (), "0.2.0", 0.0),),
-    doors=(Door("control:8001"),),
+    doors=(Tried("control:8001"),),
 )
 
 
@@ -83,11 +81,11 @@ def test_a_host_where_all_is_well() -> None:
         ("cgroups", Level.warning, "cpu, pids", {"cgroup": OwnCgroup("/x", frozenset({"memory"}))}),
         ("disk", Level.failed, "900 MiB of 900.0 GiB", {"disk": Disk("/d", 900 << 20, 900 * GIB, GIB)}),
         ("disk", Level.warning, "20.0 GiB of 900.0 GiB", {"disk": Disk("/d", 20 * GIB, 900 * GIB, GIB)}),
-        ("configuration", Level.failed, "colour", {"configuration": Configuration("x", "no field colour")}),
-        ("object store", Level.failed, "no bucket", {"objects": Objects("https://s3", "no bucket images")}),
+        ("configuration", Level.failed, "colour", {"configuration": Tried("x", "no field colour")}),
+        ("object store", Level.failed, "no bucket", {"objects": Tried("https://s3", "no bucket images")}),
         ("object store", Level.skipped, "none is configured", {"objects": None}),
         ("control", Level.failed, "refused", {"services": (Service("http://c", "refused"),)}),
-        ("control", Level.failed, "timed out", {"doors": (Door("control:8001", "timed out"),)}),
+        ("control", Level.failed, "timed out", {"doors": (Tried("control:8001", "timed out"),)}),
         (
             "control",
             Level.failed,
@@ -153,12 +151,12 @@ ANY_FACTS = st.builds(
     cgroup=st.none()
     | st.builds(OwnCgroup, st.just("/x"), st.frozensets(st.sampled_from(("cpu", "pids"))), SENTENCES),
     disk=st.none() | st.builds(Disk, st.just("/d"), SIZES, SIZES, SIZES),
-    configuration=st.none() | st.builds(Configuration, st.just("x"), SENTENCES),
+    configuration=st.none() | st.builds(Tried, st.just("x"), SENTENCES),
     certificates=st.tuples()
     | st.tuples(st.builds(Certificate, st.just("TLS key"), st.just("k"), trouble=SENTENCES)),
-    objects=st.none() | st.builds(Objects, st.just("s3"), SENTENCES),
+    objects=st.none() | st.builds(Tried, st.just("s3"), SENTENCES),
     services=st.tuples() | st.tuples(st.builds(Service, st.just("http://c"), SENTENCES)),
-    doors=st.tuples() | st.tuples(st.builds(Door, st.just("c:1"), SENTENCES)),
+    doors=st.tuples() | st.tuples(st.builds(Tried, st.just("c:1"), SENTENCES)),
 )
 
 
@@ -186,8 +184,8 @@ def test_the_limits_are_those_of_ready() -> None:
 
 
 def test_an_address_that_refuses_is_a_standbys_only_beside_one_that_answers() -> None:
-    waits = Door("standby:8001", "Connection refused", refused=True)
-    wrong = Door("other:8001", "its certificate is not accepted: expired")
+    waits = Tried("standby:8001", "Connection refused", refused=True)
+    wrong = Tried("other:8001", "its certificate is not accepted: expired")
     alone = replace(WELL, doors=(waits,))
     assert failed(findings(alone))
     assert not failed(findings(replace(WELL, doors=(*WELL.doors, waits))))

@@ -39,6 +39,8 @@ def edit(endpoint: str, key: str, images: list[str], given: dict[str, Any]) -> l
     with contextlib.ExitStack() as opened:
         files: Any = [opened.enter_context(open(path, "rb")) for path in images]
         image = files if len(files) > 1 else files[0]
+        if "mask" in given:
+            given = given | {"mask": opened.enter_context(open(given["mask"], "rb"))}
         made: Any = _client(endpoint, key).images.edit(image=image, **given)
         return [one.to_dict() for one in (made if given.get("stream") else made.data)]
 

@@ -385,6 +385,87 @@ def test_from_an_image_is_what_the_library_makes_on_the_same_weights(
             pipe.scheduler = own.scheduler
 
 
+def mask(width: int = 256, height: int = 256) -> Image.Image:
+    """White in the right half of the square in the middle, and to the right of the square."""
+    found = np.zeros((height, width), np.uint8)
+    found[:, width // 2 :] = 255
+    return Image.fromarray(found)
+
+
+def test_a_part_of_an_image_is_what_the_library_makes_on_the_same_weights(
+    family: Family, site: Callable[[str, bytes], str]
+) -> None:
+    import inspect
+
+    handler = family.handler
+    image, part = site("picture.png", png(picture())), site("mask.png", png(mask()))
+    if not handler.entry.choices.masks:
+        assert handler.entry.name == "flux-2-klein-4b"
+        assert refusal(handler, mask_image=part).startswith(
+            "mask_image: there is no such field; allowed are "
+        )
+        return
+    own = handler.pipeline.pipe  # type: ignore[attr-defined]
+    for name in handler.entry.choices.from_image:
+        job = painted(handler, image=image, mask_image=part, strength=0.8, scheduler=name)
+        pipe = handler.pipeline._from_mask  # type: ignore[attr-defined]
+        assert all(one is getattr(own, part_name) for part_name, one in pipe.components.items())
+        assert {"width", "height", "mask_image"} <= inspect.signature(pipe.__call__).parameters.keys()
+        pipe.scheduler = handler.pipeline._scheduler(name)  # type: ignore[attr-defined]
+        sides = {"width": 256, "height": 256}
+        try:
+            plain = bare(handler, pipe, image=picture(), mask_image=mask(), strength=0.8, **sides)
+        finally:
+            pipe.scheduler = own.scheduler
+        assert plain == pixels(job) != pixels(painted(handler, image=image, strength=0.8, scheduler=name))
+    made = metadata.read(job.files[0].path)
+    assert made is not None
+    assert (made["masked"], made["strength"]) == (True, 0.8)
+
+
+def test_a_mask_is_white_or_transparent_and_goes_with_its_image(
+    family: Family, site: Callable[[str, bytes], str]
+) -> None:
+    handler = family.handler
+    if not handler.entry.choices.masks:
+        return
+    image = site("picture.png", png(picture()))
+    clear = picture().convert("RGBA")
+    clear.putalpha(Image.eval(mask(), lambda value: 255 - value))  # as programs erase a part of the picture
+    small, wide = mask().resize((64, 64)), mask(320, 256)
+    found = {
+        pixels(painted(handler, image=given, mask_image=site(f"{name}.png", png(one))))
+        for name, one, given in (
+            ("grey", mask(), image),
+            ("colour", mask().convert("RGB"), image),
+            ("clear", clear, image),
+            ("small", small, image),
+            ("wide", wide, site("wide-picture.png", png(picture(320, 256)))),
+        )
+    }
+    whole = pixels(painted(handler, image=image, mask_image=site("mask.png", png(mask())), strength=1.0))
+    assert found == {whole}
+
+
+def test_a_mask_that_does_not_fit_is_refused(family: Family, site: Callable[[str, bytes], str]) -> None:
+    handler = family.handler
+    if not handler.entry.choices.masks:
+        return
+    image, black = site("picture.png", png(picture())), site("black.png", png(Image.new("L", (256, 256))))
+    assert (
+        refusal(handler, mask_image=black)
+        == "mask_image: a mask is not allowed without an image to start from"
+    )
+    assert refusal(handler, image=image, mask_image=black) == (
+        "mask_image: nothing of it is transparent or white, so nothing would be made anew"
+    )
+    assert refusal(handler, image=image, mask_image="m.png").endswith("it must be an http or https URL")
+    tiny_mask = site("tiny.png", png(Image.new("L", (32, 32), 255)))
+    assert refusal(handler, image=image, mask_image=tiny_mask).startswith(
+        "Invalid mask_image: it has 32 x 32"
+    )
+
+
 def test_an_image_is_cropped_and_turned_upright(family: Family, site: Callable[[str, bytes], str]) -> None:
     handler = family.handler
     if not handler.entry.choices.from_image:

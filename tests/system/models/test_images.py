@@ -210,6 +210,14 @@ def test_the_official_openai_client_edits_an_image(stack: Stack, python: StockCl
     [streamed] = python.ask("edit", **to, given={**edit, "stream": True})
     assert streamed["type"] == "image_edit.completed"
     assert streamed["b64_json"] == edited["b64_json"], "the same edit"
+    assert (
+        streamed["usage"]["input_tokens_details"]["image_tokens"] == streamed["usage"]["output_tokens"] == 256
+    )
+    mask, erased = tmp_path / "mask.png", Image.new("RGBA", (256, 256), "navy")
+    erased.paste((0, 0, 0, 0), (0, 0, 128, 256))
+    erased.save(mask)
+    [part] = python.ask("edit", **to, given={**edit, "response_format": "b64_json", "mask": str(mask)})
+    assert part["b64_json"] != edited["b64_json"]
     with pytest.raises(Raised, match="the hosted models start from one image; got 2"):
         python.ask("edit", **to | {"images": [str(start)] * 2}, given=edit)
 

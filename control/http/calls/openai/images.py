@@ -1,7 +1,7 @@
 """An image model behind the official OpenAI clients.
 
 POST /v1/images/generations   a job for each image; with `stream`, the events of one
-POST /v1/images/edits         the same, from an image; what was sent as a file is kept for it
+POST /v1/images/edits         the same, from an image or a part of one; what was sent as a file is kept for it
 """
 
 from __future__ import annotations
@@ -56,18 +56,26 @@ async def answer(call: Call, request: OpenAIRequest) -> Response:
     if wanted.partial is None:
         return await call.while_connected(_made(call, wanted))
     [one] = wanted.inputs
-    return await streamed(call, one, _Streamed(call, kind, wanted.partial, _size(one, schema)).texts)
+    sides = _sides(one, schema)
+    used = image_events.usage(one.get("prompt"), *sides, starts=kind == image_events.EDIT)
+    return await streamed(call, one, _Streamed(call, kind, wanted.partial, sides, used).texts)
 
 
 async def _from_image(
     call: Call, edit: images.ImagesRequest, schema: Mapping[str, Any]
 ) -> images.ImagesRequest:
-    """Returns the request with the URL of the image to start from in its inputs."""
+    """Returns the request with the URLs of the image to start from, and of its mask, in its inputs."""
     if "image" not in schema:
         raise BadRequest(f"image: the pipeline of {call.endpoint.id} starts from no image")
+    if edit.mask is not None and "mask_image" not in schema:
+        raise BadRequest(
+            f"mask: the pipeline of {call.endpoint.id} makes no part of an image anew: leave it out"
+        )
     assert edit.image is not None  # or the request was refused
-    url = await url_of(call, "image", edit.image)
-    return replace(edit, inputs=[{**one, "image": url} for one in edit.inputs], image=None)
+    urls = {"image": await url_of(call, "image", edit.image)}
+    if edit.mask is not None:
+        urls["mask_image"] = await url_of(call, "mask", edit.mask)
+    return replace(edit, inputs=[{**one, **urls} for one in edit.inputs], image=None, mask=None)
 
 
 async def _made(call: Call, request: images.ImagesRequest) -> Answer:
@@ -118,19 +126,22 @@ def _key_of(url: str, view: JobView) -> str:
     return path[path.index(prefix) :]
 
 
-def _size(one: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _sides(one: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the width and the height of the image; None for one that its endpoint does not declare."""
     width, height = (one.get(side, schema.get(side, {}).get("default")) for side in ("width", "height"))
-    return f"{width}x{height}"
+    return width, height
 
 
 @dataclass(frozen=True, slots=True)
 class _Streamed:
-    """An image whose previews are events; `partial` of them are wanted."""
+    """An image whose previews are events; `partial` of them are wanted. `used`: its usage, if that is
+    known."""
 
     call: Call
     kind: str
     partial: int
-    size: str
+    sides: tuple[Any, Any]
+    used: Mapping[str, Any] | None
 
     async def texts(self, events: Events) -> AsyncGenerator[bytes, None]:
         """Yields what a caller is sent. Previews of an attempt that was lost stay: others follow them."""
@@ -159,6 +170,7 @@ class _Streamed:
         except ControlError as error:
             return answers.event(answers.error_body(error.status, str(error)))
         image_format = "png" if key.endswith(".png") else "jpeg"
-        return image_events.completed(
-            self.kind, data, image_format, self.size, output.get("seed"), time.time()
+        made = image_events.Made(
+            data, image_format, "{}x{}".format(*self.sides), output.get("seed"), self.used
         )
+        return image_events.completed(self.kind, made, time.time())

@@ -148,7 +148,7 @@ async def network_volume_billing(
     bill_query = BillQuery(by.account, "volume", query.hours(managed.clock()))
     return [
         NetworkVolumeBillingRecord(
-            amount=one.nano_usd / NANO, diskSpaceBilledGb=one.disk_gb, time=_time(one.hour)
+            amount=one.nano_usd / NANO, diskSpaceBilledGb=one.disk_gb, time=hour_time(one.hour)
         )
         for one in await managed.billing.read(bill_query, query.bucketSize)
     ]
@@ -162,11 +162,12 @@ def _record(one: BillRecord, grouping: str) -> BillingRecord:
     return BillingRecord(
         amount=one.nano_usd / NANO,
         diskSpaceBilledGb=one.disk_gb,
-        time=_time(one.hour),
+        time=hour_time(one.hour),
         timeBilledMs=one.billed_ms,
         **{grouping: one.name or None},
     )
 
 
-def _time(hour: int) -> str:
+def hour_time(hour: int) -> str:
+    """Returns the beginning of an hour since the epoch, such as 2026-11-22T08:00:00Z."""
     return datetime.fromtimestamp(hour * HOUR_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

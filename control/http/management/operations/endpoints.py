@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -21,6 +20,7 @@ from stoker.control.http.management.operations.shapes import (
     READS,
     After,
     Changes,
+    Cuda,
     Limit,
     Name,
     QuotaBody,
@@ -28,6 +28,7 @@ from stoker.control.http.management.operations.shapes import (
     ResponseBody,
     id_in_path,
     page_of,
+    rfc3339,
 )
 from stoker.control.http.management.operations.templates import TemplateResponse, template_response
 from stoker.control.jobs import records
@@ -69,7 +70,6 @@ GpuTypes = Annotated[
         examples=[["NVIDIA A40"]],
     ),
 ]
-Cuda = Annotated[str, Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$", examples=["12.8"])]
 DataCenters = Annotated[
     list[_Name],
     Field(
@@ -247,7 +247,7 @@ def endpoint_response(
         origin="api" if endpoint.origin == "api" else "file",
         hosted=endpoint.hosted,
         userId=endpoint.account,
-        createdAt=_time(endpoint.created_at),
+        createdAt=rfc3339(endpoint.created_at) if endpoint.created_at else None,
         version=endpoint.version,
         templateId=endpoint.template or None,
         template=None if template is None else template_response(template),
@@ -281,13 +281,6 @@ def endpoint_response(
         workersMax=endpoint.workers_max,
         workersMin=endpoint.workers_min,
     )
-
-
-def _time(at: float) -> str | None:
-    """Returns a time such as 2026-11-22T08:00:00.000Z, or None if it is not known."""
-    if not at:
-        return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 EndpointId = Annotated[str, id_in_path("endpoint")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from stoker.control.http.management.operations.shapes import ResponseBody
+from stoker.control.http.management.operations.shapes import ResponseBody, rfc3339
 from stoker.control.http.management.operations.templates import TemplateResponse, template_response
 from stoker.control.http.management.operations.volumes import NetworkVolumeResponse, volume_response
 from stoker.control.resources import ManagedResources
@@ -193,7 +193,7 @@ def _known(view: PodView) -> dict[str, Any]:
         "cpuFlavorId": view.cpu_flavor,
         "vcpuCount": body.vcpus if body.compute == "CPU" else _vcpus(view.node),
         "memoryInGb": _memory_gb(view.node),
-        "lastStartedAt": rfc3339(pod.started_at),
+        "lastStartedAt": None if pod.started_at is None else rfc3339(pod.started_at),
         "costPerHr": _dollars(view.nano_usd),
         "adjustedCostPerHr": _dollars(view.nano_usd),
     }
@@ -245,7 +245,7 @@ def worker_response(managed: ManagedResources, worker: EndpointWorker, endpoint:
         "memoryInGb": _memory_gb(node),
         "costPerHr": _dollars(nano_usd),
         "adjustedCostPerHr": _dollars(nano_usd),
-        "lastStartedAt": rfc3339(worker.since or None),
+        "lastStartedAt": rfc3339(worker.since) if worker.since else None,
         "logs": list(worker.log),
         "serves": worker.serves,
         "coldStartMs": {stage.name: stage.took_ms for stage in worker.cold_start},
@@ -319,12 +319,6 @@ def _memory_gb(node: NodeState | None) -> int | None:
 
 def _dollars(nano_usd: int | None) -> float | None:
     return None if nano_usd is None else nano_usd / _NANO
-
-
-def rfc3339(at: float | None) -> str | None:
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _change(pod: Pod) -> str:

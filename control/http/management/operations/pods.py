@@ -17,6 +17,7 @@ from stoker.control.http.management.operations.shapes import (
     LISTS,
     READS,
     Changes,
+    Cuda,
     Name,
     RequestBody,
     id_in_path,
@@ -35,7 +36,6 @@ ACTS = refusals(400, 404)
 _Priority = Literal["availability", "custom"]
 _CpuFlavor = Literal["cpu3c", "cpu3g", "cpu3m", "cpu5c", "cpu5g", "cpu5m"]
 _Text = Annotated[str, Field(max_length=255)]
-_Cuda = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$", max_length=16, examples=["12.8"])]
 _Country = Annotated[str, Field(examples=["NL"])]
 _Least = Annotated[float, Field(ge=0)]
 _Image = Annotated[
@@ -71,7 +71,7 @@ class PodCreateInput(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    allowedCudaVersions: list[_Cuda] | None = None
+    allowedCudaVersions: list[Cuda] | None = None
     cloudType: Annotated[Literal["SECURE", "COMMUNITY"], Field(description=_ACCEPTED)] = DEFAULTS["cloudType"]
     computeType: Literal["GPU", "CPU"] = DEFAULTS["computeType"]
     containerDiskInGb: _Disk = DEFAULTS["containerDiskInGb"]
@@ -100,7 +100,7 @@ class PodCreateInput(RequestBody):
     locked: Annotated[
         bool, Field(description="A locked pod is neither stopped, restarted, reset nor deleted.")
     ] = DEFAULTS["locked"]
-    minCudaVersion: Annotated[_Cuda | None, Field(description="Of the node's driver, at least.")] = None
+    minCudaVersion: Annotated[Cuda | None, Field(description="Of the node's driver, at least.")] = None
     minDiskBandwidthMBps: Annotated[_Least | None, Field(description=_ACCEPTED)] = None
     minDownloadMbps: Annotated[_Least | None, Field(description=_ACCEPTED)] = None
     minRAMPerGPU: Annotated[int, Field(ge=0, le=INT, description=_ACCEPTED)] = DEFAULTS["minRAMPerGPU"]

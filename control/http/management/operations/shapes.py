@@ -9,6 +9,7 @@ are left out of answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Path, Query
@@ -49,6 +50,16 @@ def page_of(listed: Sequence[_L], after: str | None, limit: int | None) -> Seque
             raise BadRequest(f"after must be an id in this list; got {after[:100]!r}: begin again without it")
         first = ids.index(after) + 1
     return listed[first : None if limit is None else first + limit]
+
+
+Cuda = Annotated[str, Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$", examples=["12.8"])]
+PORT = "[1-9][0-9]{0,5}/(http|tcp|udp)"
+Port = Annotated[str, Field(pattern=f"^{PORT}$", examples=["8888/http"])]
+
+
+def rfc3339(at: float) -> str:
+    """Returns a time in seconds since the epoch such as 2026-11-22T08:00:00.000Z."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def id_in_path(what: str) -> Any:

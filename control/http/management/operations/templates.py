@@ -14,10 +14,12 @@ from stoker.control.http.management.operations.shapes import (
     CREATES,
     DELETES,
     LISTS,
+    PORT,
     READS,
     Argument,
     Changes,
     EnvName,
+    Port,
     RequestBody,
     ResponseBody,
     id_in_path,
@@ -27,25 +29,22 @@ from stoker.control.rules.types import Template
 
 router = APIRouter(prefix="/templates", tags=["templates"])
 
-_PORT = "[1-9][0-9]{0,5}/(http|tcp|udp)"
-_Port = Annotated[str, Field(pattern=f"^{_PORT}$")]
-
 
 def _split(ports: object) -> object:
     return [one for one in ports.split(",") if one] if isinstance(ports, str) else ports
 
 
 Ports = Annotated[
-    list[_Port],
+    list[Port],
     BeforeValidator(_split),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "array", "items": {"type": "string", "pattern": f"^{_PORT}$"}},
-                {"type": "string", "pattern": f"^({_PORT}(,{_PORT})*)?$"},
+                {"type": "array", "items": {"type": "string", "pattern": f"^{PORT}$"}},
+                {"type": "string", "pattern": f"^({PORT}(,{PORT})*)?$"},
             ],
             "description": "As a list, or as one text with commas. A number above 65535 asks for a port that"
-            " is the same inside and outside: the variable `RUNPOD_TCP_PORT_70000` holds it.",
+            " is the same inside and outside: the variable `RUNPOD_TCPPORT_70000` holds it.",
             "examples": [["8888/http", "22/tcp"]],
         }
     ),

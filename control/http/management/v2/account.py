@@ -14,10 +14,10 @@ from pydantic import ConfigDict, Field
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.v2.shapes import CHANGES, LISTS, Body, Record
 from stoker.control.resources import ManagedResources
+from stoker.control.resources.secrets import SSH_KEYS
 
 router = APIRouter(prefix="/account", tags=["account"])
 
-SECRET = "account_ssh_keys"
 _NONE = "# no keys"
 """The value without keys, a comment in a file of authorized keys. Pods refer to the secret, so it
 is not deleted."""
@@ -48,13 +48,13 @@ class SshKeyList(Record):
 
 
 def ssh_keys(managed: ManagedResources, account: str) -> list[str]:
-    stored = managed.secrets.value(account, SECRET)
+    stored = managed.secrets.value(account, SSH_KEYS)
     return [] if stored in (None, _NONE) else stored.splitlines()
 
 
 def ssh_env(managed: ManagedResources, account: str) -> dict[str, str]:
     """Returns the variable with the keys, if there are any."""
-    return {"PUBLIC_KEY": f"{{{{ STOKER_SECRET_{SECRET} }}}}"} if ssh_keys(managed, account) else {}
+    return {"PUBLIC_KEY": f"{{{{ STOKER_SECRET_{SSH_KEYS} }}}}"} if ssh_keys(managed, account) else {}
 
 
 @router.get("/ssh-keys", responses=LISTS)
@@ -66,5 +66,5 @@ async def get_ssh_keys(by: By, managed: Managed) -> SshKeyList:
 @router.put("/ssh-keys", responses=CHANGES)
 async def replace_ssh_keys(by: By, managed: Managed, body: SshKeys) -> SshKeyList:
     """Replaces the account's public keys."""
-    await managed.secrets.put(by.account, SECRET, "\n".join(body.keys) or _NONE)
+    await managed.secrets.keep(by.account, SSH_KEYS, "\n".join(body.keys) or _NONE)
     return SshKeyList(keys=body.keys)

@@ -7,13 +7,13 @@ amounts are null. Hosted models are at `endpoints`, other endpoints at `serverle
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from stoker.control.http.management.operations.billing import HOUR_S, BillRange
+from stoker.control.errors import BadRequest
+from stoker.control.http.management.operations.billing import HOUR_S, BillRange, hour_time
 from stoker.control.http.management.operations.caller import By, Managed
 from stoker.control.http.management.v2.shapes import Record, refusals
 from stoker.control.resources import ManagedResources
@@ -35,6 +35,9 @@ class BillingQuery(BillRange):
         """Returns the first hour, and the first hour after the range. Raises BadRequest."""
         if self.lastN is None:
             return self.hours(now)
+        if both := [name for name in ("startTime", "endTime") if getattr(self, name) is not None]:
+            times = " and ".join(both)
+            raise BadRequest(f"lastN counts buckets back from now; got {times} beside it: leave one out")
         last = int(now // HOUR_S)
         first = bucket_start(last, self.bucketSize)
         for _ in range(self.lastN - 1):
@@ -125,8 +128,8 @@ async def _read(
 
 def _common(one: BillRecord, size: BucketSize) -> dict[str, Any]:
     return {
-        "startTime": _time(one.hour),
-        "endTime": _time(bucket_end(one.hour, size)),
+        "startTime": hour_time(one.hour),
+        "endTime": hour_time(bucket_end(one.hour, size)),
         "totalAmount": one.nano_usd / NANO,
     }
 
@@ -144,10 +147,6 @@ def _bills(
         **({unique: len({one.name for one in found})} if unique else {}),
     )
     return Bills(records=[record(one, _common(one, query.bucketSize)) for one in found], metadata=metadata)
-
-
-def _time(hour: int) -> str:
-    return datetime.fromtimestamp(hour * HOUR_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @router.get("", responses=READS, response_model_exclude_unset=True)

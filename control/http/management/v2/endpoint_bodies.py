@@ -16,8 +16,9 @@ from pydantic import ConfigDict, Field
 
 from stoker.control.errors import BadRequest, Unprocessable
 from stoker.control.http.management.operations.endpoints import Count, ExecutionTimeout, GpuCount
+from stoker.control.http.management.operations.shapes import Port
 from stoker.control.http.management.v2.gpu_pools import types_of
-from stoker.control.http.management.v2.pods import CudaBounds, Vcpus
+from stoker.control.http.management.v2.pods import CudaBounds, Vcpus, check_cuda
 from stoker.control.http.management.v2.shapes import (
     Args,
     Body,
@@ -25,7 +26,6 @@ from stoker.control.http.management.v2.shapes import (
     Env,
     Image,
     Name,
-    Port,
     Registry,
     Text,
 )
@@ -178,8 +178,7 @@ def _scaling(scaling: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpu(gpu: Mapping[str, Any], known_types: Collection[str]) -> dict[str, Any]:
-    if gpu.get("allowedCudaVersions") and gpu.get("minCudaVersion"):
-        raise BadRequest("gpu has either allowedCudaVersions or minCudaVersion; got both")
+    check_cuda(gpu)
     fields: dict[str, Any] = {}
     if "pools" in gpu:
         fields["gpuTypeIds"] = types_of(gpu["pools"], gpu.get("excludedTypes", ()), known_types)

@@ -8,10 +8,11 @@ from pydantic import Field
 
 from stoker.control.config.endpoints import called
 from stoker.control.http.management.operations.pod_answers import env_response
+from stoker.control.http.management.operations.shapes import rfc3339
 from stoker.control.http.management.v2.container import container_record
 from stoker.control.http.management.v2.endpoint_bodies import EndpointType, FlashBoot
 from stoker.control.http.management.v2.gpu_pools import pools_of
-from stoker.control.http.management.v2.pod_records import Container, time
+from stoker.control.http.management.v2.pod_records import Container
 from stoker.control.http.management.v2.shapes import Pagination, Record
 from stoker.control.resources import blueprint
 from stoker.control.resources.endpoint_workers import EndpointWorker
@@ -89,7 +90,7 @@ def endpoint_record(
         networkVolumes=[run.volume] if run.volume else [],
         timeout=endpoint.execution_timeout_ms,
         flashboot=flashboot if requested.get("flashboot") else "OFF",  # type: ignore[arg-type]
-        createdAt=time(endpoint.created_at),
+        createdAt=rfc3339(endpoint.created_at),
         **({"cpu": _cpus(endpoint)} if on_cpus else {"gpu": _gpu(endpoint)}),
     )
 
@@ -219,7 +220,7 @@ def worker_record(worker: EndpointWorker, endpoint: Endpoint, data_center: str, 
         gpuCount=len(worker.gpus),
         gpuTypeId=worker.gpus[0] if worker.gpus else None,
         dataCenterId=data_center or None,
-        startedAt=time(worker.since) if worker.since else None,
+        startedAt=rfc3339(worker.since) if worker.since else None,
         uptimeSeconds=max(int(now - worker.since), 0) if worker.since else None,
     )
 

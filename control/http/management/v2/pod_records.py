@@ -6,11 +6,11 @@ the field: one whose container ended by itself, or whose node is away, keeps its
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from stoker.control.http.management.operations.shapes import rfc3339
 from stoker.control.http.management.v2.container import container_record, mounts_record
 from stoker.control.http.management.v2.shapes import Pagination, Record
 from stoker.control.resources.pods.pod_views import PodView
@@ -166,8 +166,8 @@ def pod_record(found: PodView, now: float) -> PodRecord:
         locked=body.locked,
         runtime=_runtime(pod, ports, now) if running else None,
         globalNetworking=GlobalNetworking(enabled=body.global_networking, ip=None, internalDns=None),
-        createdAt=time(pod.created_at),
-        startedAt=None if pod.started_at is None else time(pod.started_at),
+        createdAt=rfc3339(pod.created_at),
+        startedAt=None if pod.started_at is None else rfc3339(pod.started_at),
         **_device(found),
     )
 
@@ -215,8 +215,3 @@ def _runtime(pod: Pod, ports: list[RuntimePort], now: float) -> Runtime:
     began = now if pod.started_at is None else pod.started_at
     unknown = Load(util=None)
     return Runtime(uptime=max(int(now - began), 0), gpus=[], cpu=unknown, memory=unknown, ports=ports)
-
-
-def time(at: float) -> str:
-    """Returns a time such as 2026-11-22T08:00:00.000Z."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from stoker.control.errors import BadRequest, Conflict, Forbidden
 from stoker.control.http.management.operations.caller import By, Managed
+from stoker.control.http.management.operations.shapes import Cuda, Port
 from stoker.control.http.management.operations.templates import MountPath
 from stoker.control.http.management.v2.account import ssh_env
 from stoker.control.http.management.v2.container import changed_mount, container_fields, mount_fields
@@ -23,14 +24,12 @@ from stoker.control.http.management.v2.shapes import (
     READS,
     Args,
     Body,
-    Cuda,
     Disk,
     Env,
     Image,
     Name,
     Page,
     PersistentMount,
-    Port,
     Registry,
     Text,
     Unquoted,
@@ -182,9 +181,14 @@ def wanted_pod(given: Mapping[str, Any]) -> dict[str, Any]:
     return fields | (_gpu(given["gpu"]) if given.get("gpu") else _cpu(given["cpu"], fields))
 
 
-def _gpu(gpu: Mapping[str, Any]) -> dict[str, Any]:
+def check_cuda(gpu: Mapping[str, Any]) -> None:
+    """Raises BadRequest if the versions of CUDA are bounded twice."""
     if gpu.get("allowedCudaVersions") and gpu.get("minCudaVersion"):
         raise BadRequest("gpu has either allowedCudaVersions or minCudaVersion; got both")
+
+
+def _gpu(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    check_cuda(gpu)
     fields = {"computeType": "GPU", "gpuTypeIds": [gpu["id"]], "gpuCount": gpu.get("count", 1)}
     names = {
         "allowedCudaVersions": "allowedCudaVersions",

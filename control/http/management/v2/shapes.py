@@ -35,13 +35,11 @@ Args = Annotated[
     Argument, Field(description="The command's arguments, quoted as for a shell; empty: the image's own.")
 ]
 Disk = Annotated[int, Field(ge=1, le=1_000_000, description="The container's own, in GB.")]
-Port = Annotated[str, Field(pattern="^[1-9][0-9]{0,5}/(http|tcp|udp)$", examples=["8888/http"])]
 Env = Annotated[
     dict[EnvName, str],
     Field(description="`{{ STOKER_SECRET_name }}` in a value is filled in when a container starts."),
 ]
 Registry = Annotated[str | None, Field(description="The id of a registry; null: none.")]
-Cuda = Annotated[str, Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$", examples=["12.8"])]
 
 
 class Body(BaseModel):

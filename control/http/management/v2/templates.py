@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from stoker.control.errors import Unprocessable
 from stoker.control.http.management.operations.caller import By, Managed
+from stoker.control.http.management.operations.shapes import Cuda, Port
 from stoker.control.http.management.operations.templates import TemplateCreateInput
 from stoker.control.http.management.v2.container import (
     container_fields,
@@ -26,7 +27,6 @@ from stoker.control.http.management.v2.shapes import (
     READS,
     Args,
     Body,
-    Cuda,
     Disk,
     Env,
     Image,
@@ -34,7 +34,6 @@ from stoker.control.http.management.v2.shapes import (
     Page,
     Pagination,
     PersistentMount,
-    Port,
     Record,
     Registry,
     Unquoted,

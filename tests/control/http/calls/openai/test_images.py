@@ -76,6 +76,23 @@ async def test_an_edit_by_url_and_by_data_url(http: httpx2.AsyncClient, plane: F
     ]
 
 
+async def test_an_edit_of_a_part_has_a_mask(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    mask = ("m.png", b"\x89PNG mask", "image/png")
+    plane.events.put_nowait(finished())
+    assert (
+        await http.post(EDITS, data={"prompt": "a"}, files={"image": PNG, "mask": mask})
+    ).status_code == 200
+    plane.events.put_nowait(finished())
+    by_url = {"image": "https://a.test/i.png", "mask": {"image_url": "https://a.test/m.png"}}
+    assert (await http.post(EDITS, json={"prompt": "a", **by_url})).status_code == 200
+    kept = "https://objects.test/text-to-image"
+    assert [(one["image"], one["mask_image"]) for one in inputs(plane)] == [
+        (f"{kept}/image", f"{kept}/mask"),
+        ("https://a.test/i.png", "https://a.test/m.png"),
+    ]
+    assert plane.kept["mask"] == (b"\x89PNG mask", "image/png")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -83,7 +100,8 @@ async def test_an_edit_by_url_and_by_data_url(http: httpx2.AsyncClient, plane: F
         ({"image": []}, "image is missing"),
         ({"images": [{"image_url": "http://a/"}, {"image_url": "http://b/"}]}, "start from one image; got 2"),
         ({"image": {"file_id": "f"}}, "have an image_url and nothing else"),
-        ({"image": "http://a/", "mask": "http://b/"}, "mask is not known here"),
+        ({"image": "http://a/", "mask": ""}, "mask is missing: a mask is a file, a URL or a data URL"),
+        ({"image": "http://a/", "mask": {"file_id": "f"}}, "mask must be a file, or have an image_url"),
         ({"image": "http://a/", "strength": "much"}, "strength"),
         ({"image": "http://a/", "n": "eleven"}, "n must be a whole number from 1 to 10; got 'eleven'"),
         ({"image": "http://a/", "stream": "yes"}, "stream must be true or false; got 'yes'"),
@@ -105,6 +123,17 @@ async def test_a_pipeline_that_starts_from_no_image_says_so(
     plane.endpoints.put(endpoint("text-to-image", hosted=True, schema={**SCHEMA, "properties": properties}))
     answer = await http.post(EDITS, data={"prompt": "a"}, files={"image": PNG})
     assert answer.json()["error"]["message"] == "image: the pipeline of text-to-image starts from no image"
+
+
+async def test_a_pipeline_that_takes_no_mask_says_so(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    properties = {name: rule for name, rule in SCHEMA["properties"].items() if name != "mask_image"}
+    plane.endpoints.put(endpoint("text-to-image", hosted=True, schema={**SCHEMA, "properties": properties}))
+    answer = await http.post(EDITS, data={"prompt": "a"}, files={"image": PNG, "mask": PNG})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400,
+        "mask: the pipeline of text-to-image makes no part of an image anew: leave it out",
+    )
+    assert (plane.submitted, plane.kept) == ([], {})
 
 
 # -- streams
@@ -164,6 +193,13 @@ async def test_previews_are_events_and_the_image_is_the_last(
         "png",
         7,
     )
+    start = 4096 if kind == "image_edit" else 0
+    assert last["usage"] == {
+        "input_tokens": 1 + start,
+        "input_tokens_details": {"image_tokens": start, "text_tokens": 1},
+        "output_tokens": 4096,
+        "total_tokens": 4097 + start,
+    }
 
 
 async def test_without_partial_images_there_is_the_image_alone(app: ASGIApp, plane: FakePlane) -> None:
@@ -222,6 +258,17 @@ async def test_a_stream_that_is_refused_names_the_field(
 # -- pure
 
 
+def test_usage_counts_begun_units_and_only_what_is_known() -> None:
+    used = image_events.usage("a fox", 264, 256, starts=True)
+    assert used is not None
+    assert (used["input_tokens_details"], used["output_tokens"]) == (
+        {"image_tokens": 272, "text_tokens": 2},
+        272,
+    )
+    assert image_events.usage("a fox", None, 256, starts=False) is None
+    assert image_events.usage(None, 256, 256, starts=False) is None
+
+
 @given(st.integers(1, 60), st.integers(0, 3), st.data())
 def test_as_many_previews_are_sent_as_are_wanted_where_each_step_has_one(
     steps: int, wanted: int, data: st.DataObject
@@ -260,7 +307,19 @@ VALUES = (
     | st.text(max_size=10)
     | st.just(SentFile(b"a", "image/png"))
 )
-NAMES = ["prompt", "image", "images", "n", "seed", "stream", "partial_images", "size", "strength", "x"]
+NAMES = [
+    "prompt",
+    "image",
+    "images",
+    "mask",
+    "n",
+    "seed",
+    "stream",
+    "partial_images",
+    "size",
+    "strength",
+    "x",
+]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES | st.lists(VALUES, max_size=2)))

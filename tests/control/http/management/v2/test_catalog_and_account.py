@@ -109,6 +109,12 @@ async def test_ssh_keys_are_replaced_and_pods_get_them() -> None:
         await call(api, "PUT", "/account/ssh-keys", 422, keys=["a\nb"])
         assert await call(api, "PUT", "/account/ssh-keys", 200, keys=[]) == {"keys": []}
         assert await get(api, "/account/ssh-keys") == {"keys": []}
+        await call(api, "PUT", "/account/ssh-keys", 200, keys=keys)
+        refused = await api.http.put("/secrets/account_ssh_keys", json={"value": "ssh-rsa MINE"})
+        assert (refused.status_code, "change them under /v2/account/ssh-keys" in refused.text) == (400, True)
+        assert (await api.http.delete("/secrets/account_ssh_keys")).status_code == 400
+        assert (await api.http.get("/secrets")).json() == []
+        assert await get(api, "/account/ssh-keys") == {"keys": keys}
         assert "secrets are managed at /v1/secrets" in await call(api, "GET", "/account/secrets", 501)
 
 
@@ -146,6 +152,8 @@ async def test_bills_are_those_of_v1() -> None:
         for nothing in ("clusters", "endpoints"):
             assert (await get(api, f"/billing/{nothing}"))["records"] == []
         await call(api, "GET", "/billing/pods?bucketSize=minute", 422)
+        both = await call(api, "GET", "/billing/pods?lastN=2&endTime=2026-05-01T00:00:00Z", 400)
+        assert "lastN counts buckets back from now; got endTime beside it: leave one out" in str(both)
         await call(api, "GET", f"/billing/pods?{RANGE}&startTime=2027-01-01T00:00:00Z", 400)
 
 
