@@ -5,6 +5,7 @@ ControlError
  │   └─ InvalidInput    a hosted model's input, found wrong before queuing: body {id, status: FAILED, error}
  ├─ Unauthorized 401    no key, a wrong one, a revoked one
  │   └─ Forbidden       a valid key without the right to this; 403 in management v2
+ ├─ CasesClosed 403     a valid key without the right to read the cases of failed jobs
  ├─ NotFound 404        no such endpoint; no such job, or its time has passed
  ├─ Conflict 409        an action that a pod's state does not allow
  ├─ BodyTooSlow 408     a body that was not whole within its deadline
@@ -48,6 +49,14 @@ class Unauthorized(ControlError):
 
 class Forbidden(Unauthorized):
     """A valid key without the right. Management v2 answers 403: clients there take a 401 for a wrong key."""
+
+
+class CasesClosed(ControlError):
+    """A valid key without the right to read cases. The route has no clients of the field's, which would take
+    a 401 for it."""
+
+    status = 403
+    title = "Forbidden"
 
 
 class NotFound(ControlError):

@@ -37,6 +37,7 @@ class NewKey:
     management: str | None = None
     rights: Sequence[str] = ()
     quota: Quota = UNBOUNDED
+    cases: bool = False
 
 
 def create(place: Place, options: NewKey, console: Console, *, as_json: bool = False) -> None:
@@ -57,16 +58,18 @@ def create(place: Place, options: NewKey, console: Console, *, as_json: bool = F
 
 
 def _access(options: NewKey) -> Access:
-    restricted = options.management is not None or bool(options.rights)
+    restricted = options.management is not None or bool(options.rights) or options.cases
     if options.uses is not None and not options.join:
         raise CliError("--uses is for join tokens: --join")
     if options.join and (restricted or options.read_only or options.quota != UNBOUNDED):
         raise CliError(
-            "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint or quota"
+            "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint,"
+            " --cases or quota"
         )
     if options.read_only and restricted:
         raise CliError(
-            "--read-only cannot be combined with --management or --endpoint, which restrict a key otherwise"
+            "--read-only cannot be combined with --management, --endpoint or --cases, which restrict a key"
+            " otherwise"
         )
     if not restricted:
         return Access("read") if options.read_only else ALL
@@ -74,7 +77,10 @@ def _access(options: NewKey) -> Access:
     for text in options.rights:
         name, _, right = text.partition("=")
         rights[name] = _right("--endpoint NAME=RIGHT", right)
-    return Access("restricted", _right("--management", options.management or "none"), rights)
+    management = _right("--management", options.management or "none")
+    if options.cases and not set(rights.values()) & {"read", "write"}:
+        raise CliError("--cases is for endpoints that the key may read: give --endpoint NAME=read, too")
+    return Access("restricted", management, rights, cases=options.cases)
 
 
 def _right(option: str, text: str) -> Right:
@@ -128,6 +134,8 @@ def _may(access: Access) -> str:
     if access.scope != "restricted":
         return access.scope
     rights = {"management": access.management, **access.endpoints}
+    if access.cases:
+        rights["cases"] = "read"
     return " ".join(f"{name}={right}" for name, right in rights.items())
 
 

@@ -39,7 +39,8 @@ class RunningAttempt:
     with its error. `ran_with_others`: others ran on the worker when its device's context was lost. `unclean`
     is what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
     many chunks of the job there are, `saved_upto` how many of them its last save covers, `save_count` how
-    many saves it has sent. `saved` is the state that it goes on from."""
+    many saves it has sent. `saved` is the state that it goes on from. `case` is what
+    its worker noted for the case of the job."""
 
     key: AttemptKey
     assign: Assign
@@ -65,6 +66,7 @@ class RunningAttempt:
     saved_upto: int = 0
     save_count: int = 0
     saved: bytes | None = None
+    case: bytes = b""
     unclean: str | None = None
 
     @property
@@ -80,6 +82,8 @@ class RunningAttempt:
         more = {} if assign.files_grant is None else self.bucket(assign.files_grant)
         if assign.traceparent:
             more["traceparent"] = assign.traceparent
+        if assign.keeps_case:
+            more["case"] = True
         body = self.input or b"null"
         if assign.saved is not None:
             more["saved"] = {"upto": assign.saved.upto, "input": len(body)}
@@ -191,6 +195,7 @@ class RunningAttempt:
             log=tuple(line.text for line in self.log),
             log_first=self.log_first,
             log_at_ms=tuple(line.at_ms for line in self.log),
+            case=b"" if completed else self.case,
         )
 
 

@@ -1,7 +1,7 @@
 """Brings the tables of an earlier version of Stoker up to this one's, when the store is opened.
 
     8 ── jobs.backoffs ──> 9 ── the key of jobs and webhooks ──> 10
-    10 ── quotas, the times of logs' lines, jobs.traceparent ──> 11 ── saves ──> 12
+    10 ── quotas, the times of logs' lines, jobs.traceparent ──> 11 ── saves ──> 12 ── cases ──> 13
 
 Columns are added, each with a default that is true of the rows that are there, and tables and indexes: no
 row is written, and a process of the earlier version that has the tables open works on. There is no way back,
@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateColumn
 
 from stoker.control.store.tables.accounts import keys
 from stoker.control.store.tables.billing import gpu_days
-from stoker.control.store.tables.jobs import jobs, logs, saves, webhooks
+from stoker.control.store.tables.jobs import cases, jobs, logs, saves, webhooks
 from stoker.control.store.tables.resources import endpoints
 from stoker.control.store.tables.schema import SCHEMA_VERSION
 
@@ -40,6 +40,7 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
         gpu_days,
     ),
     11: (jobs.c.stream_attempt, jobs.c.held_from, jobs.c.began_anew, saves),
+    12: (endpoints.c.keep_cases, cases),
 }
 """The columns, indexes and tables that each version lacks, compared with the next version, in the order in
 which they are made."""
