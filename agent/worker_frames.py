@@ -8,7 +8,7 @@ well-formed frame (a file outside its folder) fails its job with a reason instea
 
     ready setup_failed                 once, first
     slots retire                       after ready
-    progress chunk file save fetch     of a job, from its `run` to its end
+    progress chunk file save fetch case    of a job, from its `run` to its end
     done failed                        its end, once
     begun returned                     only from the agent's own end of a program (agent.workers.sdk_programs)
     unfit fit                          the same, of an http worker (agent.workers.http_servers.health)
@@ -109,6 +109,14 @@ class Save:
 
 
 @record(frozen=True, slots=True)
+class Case:
+    """`body`: JSON, the facts for the case of the job, should it fail."""
+
+    key: AttemptKey
+    body: bytes
+
+
+@record(frozen=True, slots=True)
 class File:
     """The receiver closes `fd`."""
 
@@ -174,7 +182,7 @@ class Fit:
     key: None = None
 
 
-JobMessage: TypeAlias = Progress | Chunk | Save | File | Fetch | Done | Failed | Begun | Returned
+JobMessage: TypeAlias = Progress | Chunk | Save | Case | File | Fetch | Done | Failed | Begun | Returned
 WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | Unfit | Fit | JobMessage
 
 
@@ -268,6 +276,7 @@ FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
         "progress": FrameRule(Progress, body="must"),
         "chunk": FrameRule(Chunk, {"n": _NUMBER}, body="may", descriptor="may"),
         "save": FrameRule(Save, {"n": _NUMBER, "upto": _NUMBER}, body="must", raw=True),
+        "case": FrameRule(Case, body="must"),
         "file": FrameRule(
             File,
             {

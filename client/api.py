@@ -146,6 +146,11 @@ class Client:
             if cursor is None:
                 return
 
+    def case(self, endpoint: str, job: str) -> dict[str, Any]:
+        """Returns the case of a job that failed, as the API describes it: what is needed to run the job again
+        elsewhere. Raises NotFound where none was kept."""
+        return self._call(calls.case(endpoint, job))
+
     @overload
     def logs(self, endpoint: str, job: str, *, follow: Literal[False] = False) -> tuple[AttemptLog, ...]: ...
 

@@ -119,6 +119,9 @@ class AsyncClient:
             if cursor is None:
                 return
 
+    def case(self, endpoint: str, job: str) -> Awaitable[dict[str, Any]]:
+        return self._call(calls.case(endpoint, job))
+
     @overload
     def logs(
         self, endpoint: str, job: str, *, follow: Literal[False] = False

@@ -130,6 +130,10 @@ def logs(endpoint: str, job: str) -> Call[tuple[AttemptLog, ...]]:
     return Call("GET", _path(endpoint, "logs", job), _logs, idempotent=True)
 
 
+def case(endpoint: str, job: str) -> Call[dict[str, Any]]:
+    return Call("GET", _path(endpoint, "case", job), _case, idempotent=True)
+
+
 def log_events(endpoint: str, job: str, after: str | None) -> Call[None]:
     return _event_stream(_path(endpoint, "logs", job), after)
 
@@ -274,6 +278,10 @@ def _logs(body: Mapping[str, Any]) -> tuple[AttemptLog, ...]:
         AttemptLog(log["attempt"], log["worker"], tuple(log["lines"]), tuple(log.get("printedAt", ())))
         for log in body["logs"]
     )
+
+
+def _case(body: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(body)
 
 
 def _worker_log(body: Mapping[str, Any]) -> WorkerLog:

@@ -107,7 +107,7 @@ class Plane:
             cluster, endpoints, desired, secrets.fill, volumes.rooms, clock, rng
         )
         assigner = Assigner(
-            settings, artifacts, cluster, sessions.by_node, unsent.note, waiters, clock, traces
+            settings, artifacts, cluster, sessions.by_node, unsent.note, waiters, clock, endpoints, traces
         )
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)

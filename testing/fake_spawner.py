@@ -52,6 +52,7 @@ SCRIPT_KEYS = {
     "log",
     "saves",
     "save_bytes",
+    "case",
 }
 SCRIPT_KEYS |= {"slots", "ignore_cancel", "ignore_term"}
 EXIT_S = 0.001
@@ -309,6 +310,8 @@ class FakeProcess:
             self.emit(Frame("slots", {"n": script["slots"]}))
         for value in script.get("progress", ()):
             job.steps.append(self._about(job, "progress", value))
+        if "case" in script:
+            job.steps.append(self._about(job, "case", script["case"]))
         self._plan_chunks(job, kept)
         self._after(float(script.get("run_s", 0.0)) / (len(job.steps) + 1), self._play, job)
 

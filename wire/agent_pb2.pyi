@@ -295,7 +295,7 @@ class Released(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log", "log_first", "log_at_ms", "save_gone")
+    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log", "log_first", "log_at_ms", "save_gone", "case")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -312,6 +312,7 @@ class Outcome(_message.Message):
     LOG_FIRST_FIELD_NUMBER: _ClassVar[int]
     LOG_AT_MS_FIELD_NUMBER: _ClassVar[int]
     SAVE_GONE_FIELD_NUMBER: _ClassVar[int]
+    CASE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -328,7 +329,8 @@ class Outcome(_message.Message):
     log_first: int
     log_at_ms: _containers.RepeatedScalarFieldContainer[int]
     save_gone: bool
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ..., log_first: _Optional[int] = ..., log_at_ms: _Optional[_Iterable[int]] = ..., save_gone: _Optional[bool] = ...) -> None: ...
+    case: bytes
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ..., log_first: _Optional[int] = ..., log_at_ms: _Optional[_Iterable[int]] = ..., save_gone: _Optional[bool] = ..., case: _Optional[bytes] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("kind", "unit", "quantity", "nano_usd")
@@ -751,7 +753,7 @@ class Ack(_message.Message):
     def __init__(self, report: _Optional[int] = ..., beat: _Optional[int] = ...) -> None: ...
 
 class Assign(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs", "traceparent", "saved")
+    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs", "traceparent", "saved", "keeps_case")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -765,6 +767,7 @@ class Assign(_message.Message):
     PRIVATE_INPUTS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_CASE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -778,7 +781,8 @@ class Assign(_message.Message):
     private_inputs: bool
     traceparent: str
     saved: Saved
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ...) -> None: ...
+    keeps_case: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., keeps_case: _Optional[bool] = ...) -> None: ...
 
 class Saved(_message.Message):
     __slots__ = ("upto", "state", "ref")

@@ -13,11 +13,13 @@ a file that the handler made as an open descriptor, never as a name.
              <-------------------  slots (n)  from now on it takes n at once; what runs may end
       run    ------------------->         body: the input; more?: s3Config, the caller's bucket, and
                                           traceparent, its place in a trace, and saved: `upto` of the save
-                                          that the body ends with, after `input` bytes; ahead?: before
-                                          its turn, it begins with a permission, and is dropped without one
+                                          that the body ends with, after `input` bytes, and case: it
+                                          sends its own; ahead?: before its turn, it begins with a
+                                          permission, and is dropped without one
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  save (n, upto, body: bytes)  a later attempt may go on from here
+             <-------------------  case (body)  facts for the case of the job, should it fail; the last counts
              <-------------------  done (body?, in_file?, metrics) | failed (error, retryable, yielded?)
              <-------------------  fetch (n, url, max_bytes, timeout_s)  fetch this URL
      fetched ------------------->         (n, size, sha256, +descriptor), open for reading

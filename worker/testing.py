@@ -89,7 +89,9 @@ class LocalJob:
     `saves` are what the handler saved; with `saved`, one of an earlier run, the job goes on from there.
     `yielded`: it saved and gave up its place, as `ask_to_yield` requests.
     `s3_config` is what the handler finds at `job.s3_config`. `job.fetch` takes a path or a file:// URL here;
-    http and https only with `network=True`, and unguarded.
+    http and https only with `network=True`, and unguarded. `files` are the paths where it finds URLs, by the
+    URL without its query; an empty path: it cannot be had. `on_case` is called with the facts that
+    a platform would keep of a job that fails: when the handler begins, after each fetch, and when it raises.
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class LocalJob:
         network: bool = False,
         s3_config: Mapping[str, str] | None = None,
         saved: LocalSave | None = None,
+        files: Mapping[str, str | os.PathLike[str]] | None = None,
+        on_case: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.progress: list[Any] = []
         self.chunks: list[Any] = []
@@ -120,11 +124,15 @@ class LocalJob:
         self._device = device or Device()
         self._on_progress = on_progress
         self._on_chunk = on_chunk
+        self._on_case = on_case
         self._network = network
+        self._found = {url: os.fspath(path) for url, path in (files or {}).items()}
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._scratch = Path(scratch).absolute() if scratch is not None else self._own_scratch()
         fields: dict[str, Any] = {"job": "local", "attempt": 1, "scratch": str(self._scratch)}
         more: dict[str, Any] = {} if s3_config is None else {"s3Config": dict(s3_config)}
+        if on_case is not None:
+            more["case"] = True
         body = json.dumps({} if input is None else input).encode()
         if saved is not None:
             more["saved"] = {"input": len(body), "upto": saved.upto}
@@ -218,7 +226,7 @@ class LocalJob:
         from stoker.worker.job.local_fetch import fetched_locally
 
         def fetch() -> None:
-            self._attempt.answered(fetched_locally(frame, network=self._network))
+            self._attempt.answered(fetched_locally(frame, network=self._network, files=self._found))
 
         if self._task is None:
             fetch()
@@ -235,6 +243,10 @@ class LocalJob:
         self.chunks.append(self._with_files(json.loads(body)))
         if self._on_chunk is not None:
             self._on_chunk(self.chunks[-1])
+
+    def _take_case(self, frame: Frame) -> None:
+        if self._on_case is not None:
+            self._on_case(json.loads(frame.body))
 
     def _take_save(self, frame: Frame) -> None:
         self.saves.append(LocalSave(frame.body, frame.fields["upto"]))

@@ -45,6 +45,7 @@ Join = Annotated[bool, typer.Option("--join", help="Join tokens for agents inste
     epilog=examples(
         "stoker key create --name laptop --expires 7d",
         "stoker key create --name ci --endpoint caption=write",
+        "stoker key create --name debug --endpoint caption=read --cases",
         "stoker key create --name batch --jobs-waiting 100 --gpu-seconds-per-day 3600",
         "stoker key create --name studio --endpoint caption=write --priority urgent",
         "stoker key create --join --uses 1",
@@ -76,6 +77,10 @@ def create(
             help="Restricts the key for an endpoint: none, read or write; * is all others.",
         ),
     ] = None,
+    cases: Annotated[
+        bool,
+        typer.Option("--cases", help="The key may read the cases of failed jobs at endpoints that it reads."),
+    ] = False,
     jobs_waiting: JobsWaiting = None,
     workers: Workers = None,
     gpu_seconds_per_day: GpuSeconds = None,
@@ -93,7 +98,9 @@ def create(
 
     rights = tuple(endpoint or ())
     quota = Quota(jobs_waiting, workers, gpu_seconds_per_day, file_bytes)
-    options = key_commands.NewKey(name, join, uses, expires, read_only, management, rights, quota, priority)
+    options = key_commands.NewKey(
+        name, join, uses, expires, read_only, management, rights, quota, priority, cases
+    )
     key_commands.create(_place(data_dir, config, url), options, plain_console(), as_json=as_json)
 
 

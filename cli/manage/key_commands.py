@@ -41,6 +41,7 @@ class NewKey:
     rights: Sequence[str] = ()
     quota: Quota = UNBOUNDED
     priority: str | None = None
+    cases: bool = False
 
 
 def create(place: Place, options: NewKey, console: Console, *, as_json: bool = False) -> None:
@@ -69,18 +70,19 @@ def create(place: Place, options: NewKey, console: Console, *, as_json: bool = F
 
 
 def _access(options: NewKey) -> Access:
-    restricted = options.management is not None or bool(options.rights)
+    restricted = options.management is not None or bool(options.rights) or options.cases
     if options.uses is not None and not options.join:
         raise CliError("--uses is for join tokens: --join")
     bounded = options.quota != UNBOUNDED or options.priority is not None
     if options.join and (restricted or options.read_only or bounded):
         raise CliError(
             "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint,"
-            " --priority or quota"
+            " --priority, --cases or quota"
         )
     if options.read_only and restricted:
         raise CliError(
-            "--read-only cannot be combined with --management or --endpoint, which restrict a key otherwise"
+            "--read-only cannot be combined with --management, --endpoint or --cases, which restrict a key"
+            " otherwise"
         )
     if not restricted:
         return Access("read") if options.read_only else ALL
@@ -88,7 +90,10 @@ def _access(options: NewKey) -> Access:
     for text in options.rights:
         name, _, right = text.partition("=")
         rights[name] = _right("--endpoint NAME=RIGHT", right)
-    return Access("restricted", _right("--management", options.management or "none"), rights)
+    management = _right("--management", options.management or "none")
+    if options.cases and not set(rights.values()) & {"read", "write"}:
+        raise CliError("--cases is for endpoints that the key may read: give --endpoint NAME=read, too")
+    return Access("restricted", management, rights, cases=options.cases)
 
 
 def _right(option: str, text: str) -> Right:
@@ -142,6 +147,8 @@ def _may(access: Access) -> str:
     if access.scope != "restricted":
         return access.scope
     rights = {"management": access.management, **access.endpoints}
+    if access.cases:
+        rights["cases"] = "read"
     return " ".join(f"{name}={right}" for name, right in rights.items())
 
 

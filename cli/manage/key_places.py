@@ -254,7 +254,8 @@ class ServedKeys:
 def _access_fields(access: Access) -> dict[str, Any]:
     if access.scope != "restricted":
         return {"scope": access.scope}
-    return {"scope": access.scope, "management": access.management, "endpoints": dict(access.endpoints)}
+    fields = {"scope": access.scope, "management": access.management, "endpoints": dict(access.endpoints)}
+    return fields | ({"cases": True} if access.cases else {})
 
 
 def _record(fields: Mapping[str, Any]) -> KeyRecord:

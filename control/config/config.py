@@ -114,6 +114,7 @@ def with_workers(endpoint: Endpoint, declared: WorkersSection) -> Endpoint:
         ttl_ms=declared.ttlMs,
         max_attempts=declared.maxAttempts,
         handler_retries=declared.retryHandlerErrors,
+        keep_cases=declared.keepCases,
         scaler_type=declared.scalerType,
         scaler_value=declared.scalerValue,
         quota=Quota.of(declared.quota.model_dump()),

@@ -179,6 +179,7 @@ class WorkersSection(Section):
     ttlMs: Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])] = DEFAULT_TTL_MS
     maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
     retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
+    keepCases: bool = False
     computeType: Literal["GPU", "CPU"] | None = None
     gpuTypeIds: tuple[Annotated[str, Field(min_length=1, max_length=191)], ...] = ()
     gpuCount: Annotated[int, Field(ge=1, le=64)] = 1

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stoker.control.config.endpoints import Endpoints
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.waiters import JobWaiters
@@ -360,8 +361,10 @@ class Assigner:
         unsent: Callable[[str, AttemptKey], None],
         waiters: JobWaiters,
         clock: Callable[[], float],
+        endpoints: Endpoints,
         traces: Traces | None = None,
     ) -> None:
+        self._endpoints = endpoints
         self._traces = traces
         self._settings = settings
         self._artifacts = artifacts
@@ -380,6 +383,7 @@ class Assigner:
         worker, traceparent = self._cluster.workers.get(claimed.worker), claimed.traceparent or ""
         if traceparent and self._traces is not None:
             traceparent = self._traces.handed_on(claimed)
+        endpoint = self._endpoints.by_id.get(claimed.endpoint)
         prefix = names.attempt_prefix(claimed.endpoint, claimed.job, claimed.attempt)
         assign = Assign(
             job=claimed.job,
@@ -403,6 +407,7 @@ class Assigner:
             private_inputs=self._settings.allow_private_addresses,
             traceparent=traceparent,
             saved=claimed.saved,
+            keeps_case=endpoint is not None and endpoint.keep_cases,
         )
         session.assign(assign)
 

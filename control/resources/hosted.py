@@ -22,6 +22,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "executionTimeoutMs": "execution_timeout_ms",
         "idleTimeout": "idle_timeout_s",
+        "keepCases": "keep_cases",
         "quota": "quota",
         "scalerType": "scaler_type",
         "scalerValue": "scaler_value",

@@ -2,8 +2,11 @@
 
 all         everything, keys and join tokens too
 read        to read everything but keys, and to change nothing
-restricted  `management` and each endpoint: none, read or write; an endpoint that is not named, as for "*"
+restricted  `management` and each endpoint: none, read or write; an endpoint that is not named, as for "*";
+            and, with `cases`, the cases of failed jobs at endpoints where it may look
 pod         to read and to stop one pod, and nothing else: it is that pod's own
+
+A case shows a caller's input to others than the caller, so `read` does not include cases.
 
 No scope is more than `all`, and who may change may look. Only `all` makes and changes keys, so no key makes a
 stronger one.
@@ -29,6 +32,7 @@ class Access:
     management: Right = "none"
     endpoints: Mapping[str, Right] = field(default_factory=dict)
     pod: str = ""
+    cases: bool = False
 
     @classmethod
     def parse(cls, stored: str) -> Access:
@@ -41,6 +45,8 @@ class Access:
         if self.scope != "restricted":
             return json.dumps({"scope": self.scope})
         fields = {"scope": self.scope, "management": self.management, "endpoints": dict(self.endpoints)}
+        if self.cases:  # left out otherwise: a control of an earlier version knows no such field
+            return json.dumps({**fields, "cases": True}, sort_keys=True)
         return json.dumps(fields, sort_keys=True)
 
     @property
@@ -61,6 +67,10 @@ class Access:
         if endpoint:
             right = self.endpoints.get(endpoint, self.endpoints.get("*", "none"))
         return right == "write" or (right == "read" and not write)
+
+    def may_read_cases(self, endpoint: str) -> bool:
+        """Returns whether the key may read the cases of failed jobs at this endpoint."""
+        return self.scope == "all" or (self.cases and self.may(write=False, endpoint=endpoint))
 
     def is_own_pod(self, method: str, path: str) -> bool:
         """Returns whether the key is a pod's own, and may make this request below /v1 or /v2. Which action it

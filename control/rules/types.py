@@ -96,6 +96,7 @@ class Endpoint:
     created_at: float = 0.0
     quota: Quota = UNBOUNDED
     api_key: str = ""
+    keep_cases: bool = False
 
     @property
     def temporary(self) -> bool:

@@ -22,6 +22,7 @@ from stoker.control.store.database.opening import (
     StoreInUse,
     open_store,
 )
+from stoker.control.store.jobs.cases import StoredCase, case_of
 from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
 from stoker.control.store.jobs.lists import list_jobs, number_of

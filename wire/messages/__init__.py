@@ -29,6 +29,7 @@ caller and the handler parses what it need not read.
 """
 
 from stoker.wire.messages.from_agent import (
+    CASE_MAX,
     WANTED_MOST,
     Artifact,
     Beat,

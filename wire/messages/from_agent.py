@@ -204,6 +204,7 @@ class Outcome:
     log_first: int = 0
     log_at_ms: tuple[int, ...] = ()
     save_gone: bool = False
+    case: bytes = field(repr=False, default=b"")
 
 
 @record(frozen=True, slots=True)
@@ -293,6 +294,9 @@ class Usage:
     version: int = 0
     devices: tuple[str, ...] = ()
 
+
+CASE_MAX = 64 * 1024
+"""The most bytes of what a worker notes for the case of a job."""
 
 WANTED_MOST = 100
 """The most requests in one SignAsk."""

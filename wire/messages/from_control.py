@@ -238,7 +238,7 @@ class Saved:
 class Assign:
     """`private_inputs`: the handler may fetch inputs from private addresses. `traceparent`: the span that is
     the parent of what the handler does; empty where the job is in no trace. `saved`: None for an attempt that
-    begins anew."""
+    begins anew. `keeps_case`: if the job fails, its case is kept, so the worker notes what it runs on."""
 
     job: str
     attempt: int
@@ -253,6 +253,7 @@ class Assign:
     private_inputs: bool = False
     traceparent: str = ""
     saved: Saved | None = None
+    keeps_case: bool = False
 
 
 @record(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A single attempt at one job: numbers its chunks and files, adds up its metrics, and sends its frames.
 
-    open ──progress, chunk, file, save──> open ──done | failed──> ended
+    open ──progress, chunk, file, save, case──> open ──done | failed──> ended
 
 Frames go through a `Link`: the worker's socket, or what `testing.LocalJob` collects. Exactly one `done` or
 `failed` is sent; after that, a thread that the handler left behind can send no more for this job. The methods
@@ -10,6 +10,7 @@ can be read when its end arrives.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ from stoker.worker.payloads.output import encode_value
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from stoker.worker.job.case import CaseNotes
 
 _METRICS_MAX = 100
 
@@ -57,6 +60,12 @@ def pass_answer(attempt: Attempt | None, frame: Frame) -> None:
         frame.close()
 
 
+def _case_notes(scratch: str) -> CaseNotes:
+    from stoker.worker.job.case import CaseNotes  # few workers need it
+
+    return CaseNotes(scratch)
+
+
 class Attempt:
     """The attempt that a `run` frame begins. `cancel_reason` is None until it is cancelled, `yield_reason`
     until it is asked to yield. `input` is JSON
@@ -64,6 +73,7 @@ class Attempt:
     from there, and metrics added up. `aggregates`: the output is the list of all chunks."""
 
     __slots__ = (
+        "_case",
         "_chunks",
         "_ended",
         "_fields",
@@ -113,6 +123,7 @@ class Attempt:
         self._metrics: dict[str, int] = {}
         if "saved" in more:
             self._go_on(more["saved"], run.body)
+        self._case = _case_notes(self._scratch) if more.get("case") else None
         self._ended = False
         self._refresh_reason = ""
         self._inputs = 0
@@ -142,6 +153,17 @@ class Attempt:
             why = f"the job's scratch folder cannot be made: {error.strerror}"
             raise HandlerError(why, retryable=True) from None
         self._scratch_made = True
+
+    def note_case(self, error: BaseException | None = None) -> None:
+        """Sends the facts for the case of the job, should it fail, where the agent asked for them."""
+        if self._case is not None:
+            self._send("case", body=json.dumps(self._case.facts(error)).encode())
+
+    def note_file(self, url: str, size: int, sha256: str) -> None:
+        """Adds a file that was fetched to the facts for the job's case."""
+        if self._case is not None:
+            self._case.add_file(url, size, sha256)
+            self.note_case()
 
     def cancel(self, reason: str) -> None:
         """Cancels the attempt. Only the first reason is kept."""
@@ -282,6 +304,7 @@ class Attempt:
                     self._end("failed", error=clean(str(error)), retryable=True, yielded=True)
                     return
                 fault = recycling.fault_of(error)
+                self.note_case(error)
                 text = clean(recycling.error_text(error, fault))
                 retryable = recycling.is_job_retryable(error, fault)
                 self._end("failed", cause=error, fault=fault, error=text, retryable=retryable)

@@ -132,7 +132,9 @@ def _save(attempt: Attempt, request: FetchRequest, frame: Frame) -> InputFile:
         media_type = _checked_type(request, os.pread(frame.fd, HEAD, 0))
         path = _path(attempt, int(fields["n"]), media_type)
         _copy(frame.fd, path, fields["size"])
-        return InputFile(path, int(fields["size"]), str(fields["sha256"]), media_type)
+        file = InputFile(path, int(fields["size"]), str(fields["sha256"]), media_type)
+        attempt.note_file(public_url(request.url), file.size, file.sha256)
+        return file
     finally:
         frame.close()
 

@@ -1,4 +1,4 @@
-"""Fetches of a `LocalJob`: a path, a file:// URL, and http(s) only if the test allows it.
+"""Fetches of a `LocalJob`: a path, a file:// URL, a URL whose file is here, and http(s) if it is allowed.
 
 There is no guard against private addresses and no cache. Sizes and times are limited as on the platform, and
 refusals have the same reasons.
@@ -12,6 +12,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
@@ -20,13 +22,15 @@ from stoker.worker.frames import Frame
 from stoker.worker.job.inputs import public_url
 
 _READ_BYTES = 1 << 20
+NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
-def fetched_locally(request: Frame, *, network: bool) -> Frame:
-    """Returns the answer to a `fetch` frame, as the agent would give it."""
+def fetched_locally(request: Frame, *, network: bool, files: Mapping[str, str] = NO_FILES) -> Frame:
+    """Returns the answer to a `fetch` frame, as the agent would give it. `files`: the paths of files that are
+    here, by their URL without its query; empty where the file cannot be had."""
     about = {name: request.fields[name] for name in ("job", "attempt", "n")}
     try:
-        fd = _opened(request.fields, network=network)
+        fd = _opened(request.fields, files, network=network)
     except InputRefused as refused:
         fields = {"error": str(refused), "reason": refused.reason, "retryable": refused.retryable}
         return Frame("fetch_failed", {**about, **fields})
@@ -35,8 +39,12 @@ def fetched_locally(request: Frame, *, network: bool) -> Frame:
     return Frame("fetched", {**about, "size": os.fstat(fd).st_size, "sha256": digest}, fd=fd)
 
 
-def _opened(fields: dict[str, Any], *, network: bool) -> int:
+def _opened(fields: dict[str, Any], files: Mapping[str, str], *, network: bool) -> int:
     url, most = fields["url"], fields["max_bytes"]
+    if (known := files.get(public_url(url))) is not None:
+        if not known:
+            raise InputRefused(f"{public_url(url)} is not to be had here", "unreachable")
+        return _of_path(known, most)
     parts = urlsplit(url)
     if parts.scheme in ("http", "https"):
         if not network:
@@ -45,7 +53,10 @@ def _opened(fields: dict[str, Any], *, network: bool) -> int:
         return _downloaded(url, most, fields["timeout_s"])
     if parts.scheme not in ("", "file"):
         raise InputRefused(f"{public_url(url)} is refused: the scheme must be http or https", "scheme")
-    path = unquote(parts.path) if parts.scheme == "file" else url
+    return _of_path(unquote(parts.path) if parts.scheme == "file" else url, most)
+
+
+def _of_path(path: str, most: int) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

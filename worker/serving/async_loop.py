@@ -163,6 +163,7 @@ async def run_attempt(call: Call, attempt: Attempt, *, aggregate: bool) -> None:
     """Runs an asynchronous handler, plain or a generator, to its `done` or `failed`."""
     try:
         attempt.raise_if_cancelled()
+        attempt.note_case()
         result = call(Job(attempt, decode(attempt.input.decode())))
         if isinstance(result, AsyncGeneratorType):
             attempt.done_encoded(await _drain(result, attempt, aggregate=aggregate))

@@ -121,6 +121,7 @@ def run_attempt(
     try:
         if attempt.cancel_reason is not None:
             attempt.raise_if_cancelled()
+        attempt.note_case()
         result = call(Job(attempt, decode(attempt.input.decode())))
         end: Callable[[], None] = partial(attempt.done, result)
         if isinstance(result, GeneratorType):

@@ -39,8 +39,9 @@ class RunningAttempt:
     with its error. `ran_with_others`: others ran on the worker when its device's context was lost. `unclean`
     is what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
     many chunks of the job there are, `saved_upto` how many of them its last save covers, `save_count` how
-    many saves it has sent. `saved` is the state that it goes on from. `asked_to_yield` is why it was asked to
-    yield; None until then."""
+    many saves it has sent. `saved` is the state that it goes on from. `case` is what
+    its worker noted for the case of the job. `asked_to_yield` is why it was asked to yield; None until
+    then."""
 
     key: AttemptKey
     assign: Assign
@@ -66,6 +67,7 @@ class RunningAttempt:
     saved_upto: int = 0
     save_count: int = 0
     saved: bytes | None = None
+    case: bytes = b""
     unclean: str | None = None
     asked_to_yield: str | None = None
 
@@ -82,6 +84,8 @@ class RunningAttempt:
         more = {} if assign.files_grant is None else self.bucket(assign.files_grant)
         if assign.traceparent:
             more["traceparent"] = assign.traceparent
+        if assign.keeps_case:
+            more["case"] = True
         body = self.input or b"null"
         if assign.saved is not None:
             more["saved"] = {"upto": assign.saved.upto, "input": len(body)}
@@ -194,6 +198,7 @@ class RunningAttempt:
             log_first=self.log_first,
             log_at_ms=tuple(line.at_ms for line in self.log),
             save_gone=verdict.save_gone,
+            case=b"" if completed else self.case,
         )
 
 

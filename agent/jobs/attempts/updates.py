@@ -24,7 +24,7 @@ from stoker.agent.jobs.attempts.worker_events import (
 )
 from stoker.agent.jobs.inputs.fetches import Fetches
 from stoker.agent.jobs.reports.reports import Reports
-from stoker.wire.messages import Chunk, Progress
+from stoker.wire.messages import CASE_MAX, Chunk, Progress
 from stoker.worker.frames import CHUNK_INLINE_MAX
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class Updates:
                 log.warning("a progress value of %d bytes is left out; the limit is 1 MB", len(body))
             case worker_frames.Progress(body=body):
                 self._reports.add(Progress(attempt.key.job, attempt.key.attempt, body))
+            case worker_frames.Case(body=body):
+                attempt.case = body if attempt.assign.keeps_case and len(body) <= CASE_MAX else b""
             case worker_frames.Chunk():
                 self._chunk(attempt, message)
             case worker_frames.Save():

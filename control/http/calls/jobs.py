@@ -15,7 +15,7 @@ import orjson
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from stoker.control.errors import BadRequest, InvalidInput
+from stoker.control.errors import BadRequest, CasesClosed, InvalidInput
 from stoker.control.http.calls import shapes
 from stoker.control.http.calls.answers import Answer
 from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, Call, may_not
@@ -201,6 +201,19 @@ async def logs(call: Call, follow: Follow = False, last: LastEvent = None) -> Re
     await queries.view(call.endpoint, call.job)
     lines = queries.follow_logs(call.endpoint, call.job, after)
     return EventAnswer(lines, call.settings.keepalive_s, render_log)
+
+
+@reading.get("/case/{job_id}", response_model=shapes.Case, responses=refusals(403))
+async def case(call: Call) -> Answer:
+    """Returns the case of a job that failed: what is needed to run it again elsewhere, as `stoker replay`
+    does. The endpoint keeps cases if its `keepCases` is true. The key needs the right `cases`, or everything.
+    No value of a variable and no query of a URL is in it."""
+    if not call.caller.access.may_read_cases(call.endpoint.id):
+        raise CasesClosed(
+            f"this key may not read the cases of failed jobs at endpoint {call.path_params['endpoint_id']};"
+            " `stoker key create --cases` makes one that may"
+        )
+    return call.answer(await call.plane.queries.case(call.endpoint, call.job))
 
 
 # -- the endpoint

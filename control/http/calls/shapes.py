@@ -248,6 +248,55 @@ class WorkerLog(TypedDict):
     printedAt: NotRequired[PrintedAt]
 
 
+class FetchedFile(TypedDict):
+    url: Annotated[str, Field(description="Without its query.")]
+    size: Count
+    sha256: str
+
+
+class SavedState(TypedDict):
+    upto: Annotated[int, Field(ge=0, description="How many chunks it covers.")]
+    sha256: str
+    body: Annotated[str, Field(description="What the handler saved, in base64.")]
+
+
+@_answers()
+class Case(TypedDict):
+    """The case of a job that failed. What was not known is absent; what a worker noted has the types that the
+    worker gave it."""
+
+    case: Annotated[Literal[1], Field(description="The version of this shape.")]
+    id: str
+    endpoint: str
+    version: NotRequired[Annotated[int, Field(description="Of the endpoint.")]]
+    attempt: Annotated[int, Field(ge=1)]
+    status: Literal["FAILED", "TIMED_OUT"]
+    createdAt: Epoch
+    error: NotRequired[str]
+    input: NotRequired[Annotated[Any, Field(description="As it was stored, URLs without their queries.")]]
+    progress: NotRequired[Annotated[Any, Field(description="What the job reported last.")]]
+    executionTimeoutMs: Annotated[int, Field(ge=1, description="The time limit of the job's work.")]
+    worker: str
+    node: dict[str, Any]
+    devices: NotRequired[list[dict[str, Any]]]
+    python: NotRequired[str]
+    system: NotRequired[str]
+    libraries: NotRequired[dict[str, str]]
+    cuda: NotRequired[str | None]
+    source: NotRequired[Annotated[dict[str, str], Field(description="The sha256 of each source file.")]]
+    environment: NotRequired[Annotated[list[str], Field(description="The names of the worker's variables.")]]
+    pipeline: NotRequired[str]
+    scratch: NotRequired[str]
+    files: NotRequired[Annotated[list[FetchedFile], Field(description="What the handler had fetched.")]]
+    raised: NotRequired[Annotated[dict[str, Any], Field(description="What the handler raised, and where.")]]
+    handler: NotRequired[str]
+    image: NotRequired[str]
+    concurrency: NotRequired[int]
+    declaredEnvironment: NotRequired[list[str]]
+    weights: NotRequired[list[dict[str, Any]]]
+    saved: NotRequired[SavedState]
+
+
 @_answers()
 class GivenFile(TypedDict):
     url: Annotated[

@@ -22,6 +22,7 @@ import orjson
 
 from stoker.control.rules.nodes.field_limits import AMOUNT_MAX, ANY, FIELDS, NAME, NAME_MAX, STAGES_MAX
 from stoker.wire.messages import (
+    CASE_MAX,
     Artifact,
     AttemptKey,
     Chunk,
@@ -172,6 +173,8 @@ def _outcome(report: Outcome, assigned: Assignments) -> Outcome:
         _spans(report.spans, attempt.prices)
     if report.log_at_ms:
         _times("log_at_ms", report.log_at_ms, report.log)
+    if report.case and (len(report.case) > CASE_MAX or json_flaw(report.case) is not None):
+        report = replace(report, case=b"")  # the end of the job matters more
     if report.output is None:
         return report
     if len(report.output) > INLINE_MAX:

@@ -17,7 +17,7 @@ from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.idempotency import sweep_keys
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
-from stoker.control.store.tables.jobs import artifacts, chunks, inputs, jobs, results
+from stoker.control.store.tables.jobs import artifacts, cases, chunks, inputs, jobs, results
 from stoker.wire.messages import AttemptKey
 
 _DELETE = f"DELETE FROM jobs WHERE seq = :seq AND {guard('expire')}"
@@ -33,9 +33,11 @@ _PAST = (
         jobs.c.first_attempt,
         inputs.c.ref_key.label("input_key"),
         results.c.ref_key.label("output_key"),
+        cases.c.ref_key.label("save_key"),
     )
     .join(inputs, inputs.c.seq == jobs.c.seq, isouter=True)
     .join(results, results.c.seq == jobs.c.seq, isouter=True)
+    .join(cases, cases.c.seq == jobs.c.seq, isouter=True)
     .where(jobs.c.expires_at <= bindparam("now"))
     .order_by(jobs.c.expires_at)
     .limit(bindparam("most"))
@@ -56,7 +58,7 @@ def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
     conn.run_many(_DELETE, [{"seq": row.seq} for row in rows])
     note_orphans(conn, [prefix for row in rows for prefix in _orphans_of(conn, row)])
     for row in rows:
-        release(conn, row.id, [row.input_key, row.output_key, *spilled.get(row.seq, ())])
+        release(conn, row.id, [row.input_key, row.output_key, row.save_key, *spilled.get(row.seq, ())])
     return tuple(_gone(row) for row in rows)
 
 

@@ -17,6 +17,7 @@ from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.types import Changed, JobView
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.cases import drop_case
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
 from stoker.control.store.jobs.reads import NO_REF, view, view_of_row
 from stoker.control.store.jobs.saves import drop_save
@@ -214,6 +215,7 @@ def retry(
 def _forget_result(conn: Conn, endpoint: str, last: AttemptKey, seq: int) -> None:
     """Forgets the job's result; the pollers of its stream begin again, too. What the last attempt left is
     deleted where nothing names it: neither the record, nor a webhook that is still to be delivered."""
+    drop_case(conn, seq)
     spilled = conn.run(_OUTPUT, {"seq": seq, "job": last.job}).fetchone() is not None
     keys = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
     for table in ("results", "progress", "chunks", "cursors"):

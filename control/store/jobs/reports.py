@@ -31,6 +31,7 @@ from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.cases import keep_case
 from stoker.control.store.jobs.orphan_objects import prefixes, release, without_read
 from stoker.control.store.jobs.quota_uses import add_gpu_time
 from stoker.control.store.jobs.reads import NO_REF, ref_columns
@@ -214,6 +215,9 @@ def _finish(
         return False
     seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first, *more = row
     payer, stream, trace = _Payer(account, endpoint, *more[:2]), more[2], more[3:]
+    case_save = None
+    if state in (JobState.FAILED, JobState.TIMED_OUT):
+        case_save = keep_case(conn, node, seq, endpoint, outcome)
     if stream is not None:
         drop_save(conn, seq)
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
@@ -248,6 +252,8 @@ def _finish(
     losers = prefixes(endpoint, outcome.job, range(first, outcome.attempt)) if first < outcome.attempt else ()
     if losers and stream is not None:
         losers = without_read(conn, seq, stream, losers)
+    if case_save is not None:
+        losers = tuple(prefix for prefix in losers if not case_save.startswith(prefix))
     traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
     done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers, traced=traced))
     return True

@@ -67,6 +67,7 @@ def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "asked": json.dumps(endpoint.requested),
         "created_at": endpoint.created_at,
         "quota": endpoint.quota.stored(),
+        "keep_cases": int(endpoint.keep_cases),
         "api_key": endpoint.api_key,
     }
 
@@ -149,6 +150,15 @@ def list_runs(conn: Conn, newest: int) -> dict[str, dict[int, EndpointVersion]]:
     return runs
 
 
+def read_version(conn: Conn, endpoint: str, version: int) -> EndpointVersion | None:
+    """Returns what this version of the endpoint runs; None where it is not known."""
+    found = select(endpoint_versions.c.run).where(
+        endpoint_versions.c.endpoint == endpoint, endpoint_versions.c.version == version
+    )
+    sealed = conn.execute(found).scalar()
+    return None if sealed is None else _open(conn, sealed)
+
+
 def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
     """Disables an endpoint, which then takes no more submissions; its jobs and its bills stay. `put_endpoint`
     takes it back. Returns False where there was none."""
@@ -194,5 +204,6 @@ def _endpoint(conn: Conn, row: Any) -> Endpoint:
         requested=json.loads(row.asked),
         created_at=row.created_at,
         quota=Quota.parse(row.quota),
+        keep_cases=bool(row.keep_cases),
         api_key=row.api_key,
     )

@@ -138,6 +138,20 @@ saves = table(  # of each job the last
     *reference(),
 )
 
+cases = table(  # of jobs that failed, where their endpoint keeps cases
+    "cases",
+    job(primary_key=True),
+    integer("attempt"),
+    Column("version", INTEGER),  # of the endpoint; null: not known
+    string("node"),
+    string("worker"),
+    string("facts"),  # JSON: the devices, and facts of the node
+    Column("noted", LargeBinary, nullable=False),  # JSON of the worker; empty: it noted nothing
+    Column("saved_upto", INTEGER),  # how many chunks the job's last save covers; null: it saved nothing
+    Column("saved", LargeBinary),
+    *reference(),
+)
+
 cursors = table(
     "cursors",
     job(primary_key=True),

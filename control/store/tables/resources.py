@@ -103,6 +103,7 @@ endpoints = table(
     time("created_at"),
     string("quota", default="{}"),  # JSON: control.rules.quotas
     string("api_key", default=""),  # the id of the key that created it
+    integer("keep_cases", 0),  # of its jobs that fail
 )
 
 endpoint_versions = table(

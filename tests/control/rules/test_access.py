@@ -11,8 +11,8 @@ from stoker.control.rules.access import ALL, NOTHING, Access
 RIGHTS = st.sampled_from(["none", "read", "write"])
 NAMES = st.sampled_from(["echo", "other", "*"])
 ACCESSES = st.tuples(
-    st.sampled_from(["all", "read", "restricted"]), RIGHTS, st.dictionaries(NAMES, RIGHTS)
-).map(lambda drawn: Access(*drawn))
+    st.sampled_from(["all", "read", "restricted"]), RIGHTS, st.dictionaries(NAMES, RIGHTS), st.booleans()
+).map(lambda drawn: Access(*drawn[:3], cases=drawn[3]))
 LADDER = ("none", "read", "write")
 
 
@@ -45,6 +45,16 @@ def test_more_right_is_never_less(management: str, right: str, more: str, name: 
     )
     assert strong.may(write=write, endpoint=name) or not weak.may(write=write, endpoint=name)
     assert strong.may(write=write) or not weak.may(write=write)
+
+
+@given(ACCESSES, NAMES)
+def test_cases_are_read_by_who_may_look_and_was_given_the_right(access: Access, name: str) -> None:
+    may = access.may_read_cases(name)
+    assert not may or access.may(write=False, endpoint=name)
+    assert may or access.scope != "all"
+    assert not may or access.cases or access.scope == "all"
+    assert Access.parse(access.stored()).may_read_cases(name) == may or access.scope != "restricted"
+    assert not Access("read").may_read_cases(name)
 
 
 @given(ACCESSES)

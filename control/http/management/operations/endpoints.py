@@ -89,6 +89,9 @@ Labels = Annotated[dict[_Label, str], Field(description="What a node must be lab
 Ttl = Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])]
 Attempts = Annotated[int, Field(ge=1, le=10)]
 Retries = Annotated[int, Field(ge=0, le=10)]
+KeepCases = Annotated[
+    bool, Field(description="Keeps what a failed job needs to run again elsewhere: `stoker replay`.")
+]
 
 
 class _Common(RequestBody):
@@ -107,6 +110,7 @@ class _Common(RequestBody):
     gpuTypeIds: GpuTypes = []
     idleTimeout: IdleTimeout = 5
     instanceIds: Instances | None = None
+    keepCases: KeepCases = False
     maxAttempts: Attempts = 3
     minCudaVersion: Cuda | None = None
     networkVolumeId: str | None = None
@@ -161,9 +165,9 @@ class EndpointCreateInput(_Common):
 
 
 class EndpointUpdateInput(Changes, _Common):
-    """Changes of an endpoint. What is left out stays. executionTimeoutMs, flashboot, idleTimeout, name,
-    quota, scalerType, scalerValue, temporary, workersMax and workersMin are changed in place; anything else
-    makes a new version, which is rolled out."""
+    """Changes of an endpoint. What is left out stays. executionTimeoutMs, flashboot, idleTimeout, keepCases,
+    name, quota, scalerType, scalerValue, temporary, workersMax and workersMin are changed in place; anything
+    else makes a new version, which is rolled out."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"workersMax": 5, "idleTimeout": 60}]})
 
@@ -212,6 +216,7 @@ class EndpointResponse(ResponseBody):
     gpuTypeIds: list[str]
     idleTimeout: int
     instanceIds: list[str] | None = None
+    keepCases: bool
     maxAttempts: int
     minCudaVersion: str | None = None
     networkVolumeId: str | None = None
@@ -266,6 +271,7 @@ def endpoint_response(
         gpuTypeIds=list(needs.gpu_types),
         idleTimeout=endpoint.idle_timeout_s,
         instanceIds=blueprint.instances(requested) or None,
+        keepCases=endpoint.keep_cases,
         maxAttempts=endpoint.max_attempts,
         minCudaVersion=needs.min_cuda or None,
         networkVolumeId=run.volume or None,

@@ -84,6 +84,9 @@ class AccessInput(_Exact):
     scope: Literal["all", "read", "restricted"]
     management: Right = "none"
     endpoints: dict[str, Right] = {}
+    cases: Annotated[
+        bool, Field(description="It may read the cases of failed jobs at the endpoints that it may read.")
+    ] = False
 
     @model_validator(mode="after")
     def _is_restricted(self) -> AccessInput:
@@ -93,7 +96,7 @@ class AccessInput(_Exact):
         return self
 
     def access(self) -> Access:
-        return Access(self.scope, self.management, self.endpoints)
+        return Access(self.scope, self.management, self.endpoints, cases=self.cases)
 
 
 class KeyQuota(QuotaBody):
@@ -143,6 +146,7 @@ class AccessResponse(ResponseBody):
     pod: Annotated[str | None, Field(description="Of scope `pod`: the one that it may read and stop.")] = None
     management: str | None = None
     endpoints: dict[str, str] | None = None
+    cases: Annotated[bool | None, Field(description="true, or absent.")] = None
 
 
 _RESPONSE: dict[str, Any] = {
@@ -213,7 +217,9 @@ def access_of(access: Access) -> AccessResponse:
     if access.scope != "restricted":
         return AccessResponse(scope=access.scope, pod=access.pod or None)
     rights = {name: str(right) for name, right in access.endpoints.items()}
-    return AccessResponse(scope=access.scope, management=access.management, endpoints=rights)
+    return AccessResponse(
+        scope=access.scope, management=access.management, endpoints=rights, cases=access.cases or None
+    )
 
 
 def fields_of(record: KeyRecord) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from pydantic_core import to_json
 
@@ -242,6 +242,20 @@ class FakePlane:
 
     async def logs(self, endpoint: Endpoint, job: str) -> tuple[AttemptLog, ...]:
         return self.written.get(self._find(endpoint, job).id, ())
+
+    async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
+        view = self._find(endpoint, job)
+        return {
+            "case": 1,
+            "id": view.id,
+            "endpoint": view.endpoint,
+            "attempt": 1,
+            "status": "FAILED",
+            "createdAt": 0,
+            "executionTimeoutMs": 600_000,
+            "worker": "w1",
+            "node": {"name": "n1"},
+        }
 
     def ready_workers(self, endpoint: str) -> int:
         return self.workers

@@ -44,3 +44,25 @@ async def test_an_alias_is_no_way_around(plane: FakePlane, http: httpx2.AsyncCli
     plane.access["sk-weak"] = CALLS
     answer = await http.get("/v2/other-echo/health", headers={"Authorization": "sk-weak"})
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("access", "status"),
+    [
+        (Access("all"), 200),
+        (Access("restricted", "none", {"echo": "read"}, cases=True), 200),
+        (LOOKS, 403),
+        (CALLS, 403),
+        (READ_ONLY, 403),
+        (Access("restricted", "none", {"other": "read"}, cases=True), 401),
+    ],
+)
+async def test_a_case_needs_a_right_of_its_own(
+    plane: FakePlane, http: httpx2.AsyncClient, access: Access, status: int
+) -> None:
+    plane.access["sk-weak"] = access
+    job = plane.add(state=JobState.FAILED).id
+    answer = await http.get(f"/v2/echo/case/{job}", headers={"Authorization": "Bearer sk-weak"})
+    assert answer.status_code == status, answer.text
+    if status == 403:
+        assert "may not read the cases of failed jobs at endpoint echo" in answer.json()["error"]

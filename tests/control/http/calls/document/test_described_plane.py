@@ -39,7 +39,7 @@ class Workshop:
         return self.loop.run_until_complete(coroutine)
 
     async def _play(self) -> None:
-        own = endpoint("echo", workers_min=1, workers_max=1)
+        own = endpoint("echo", workers_min=1, workers_max=1, keep_cases=True)
         sized = endpoint("sized", workers_max=1, run=EndpointVersion("/h/echo.py:handler", schema=SIZED))
         async with world(own, sized) as (self.world, tasks):
             agent = self.world.agent()
