@@ -56,12 +56,14 @@ class Parts:
             self._job.emit({"video": {"format": "mp4", "frame": frame, "data": data}})
 
     def save(self, file: VideoFile, frame: int, state: bytes) -> None:
-        """Saves at the end of a chunk, after its last part."""
+        """Saves at the end of a chunk, after its last part. A job that could only begin anew does not save
+        once it is asked to yield: it runs on."""
         if self._parts < self._emitted:
             return
         video = file.so_far()
         if video is None or len(video) + len(state) > SAVE_MAX - 1000:
-            self._save({"frame": 0, "parts": self._parts})
+            if not self._job.asked_to_yield:
+                self._save({"frame": 0, "parts": self._parts})
         else:
             self._save({"frame": frame, "parts": self._parts, "video": len(video)}, video + state)
 
