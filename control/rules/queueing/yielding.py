@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from stoker.control.rules.queueing.priorities import Priority, outranks
 
-MOST_YIELDS = 3
-AGAIN_S = 600.0
+MOST_YIELDS = 10
+AGAIN_S = 60.0
 
 START_AGAIN_S = 2.0
 """What an attempt takes to go on from a save. Its worker stays warm: it runs the other job meanwhile."""
