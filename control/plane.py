@@ -56,6 +56,7 @@ from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired import DesiredWorkers
 from stoker.control.scheduling.desired_pods import DesiredPods, DesiredState, DesiredVolumes
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.making_way import MakingWay
 from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import VERSIONS, WorkerScaling
 from stoker.control.store import Conn
@@ -158,6 +159,7 @@ class Plane:
             self.sessions,
             self._changes,
             self.requests,
+            MakingWay(self.cluster, self._commits, self.yields.ask, self._clock),
             (self.live_logs, self.tunnels),
             self._clock,
         )

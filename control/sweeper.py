@@ -26,6 +26,7 @@ from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.rules.types import Changed
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.making_way import MakingWay
 from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
@@ -59,6 +60,7 @@ class Sweeper:
         sessions: NodeSessions,
         changes: JobChanges,
         requests: Requests,
+        making_way: MakingWay,
         streams: Sequence[LiveLogs | Tunnels],
         clock: Callable[[], float],
     ) -> None:
@@ -71,6 +73,7 @@ class Sweeper:
         self._sessions = sessions
         self._changes = changes
         self._requests = requests
+        self._making_way = making_way
         self._streams = streams
         self._clock = clock
         self._expected: set[str] = set()
@@ -206,7 +209,14 @@ class Sweeper:
                     if sample.queued or sample.low:
                         self._dispatch.remind(endpoint)
                 await self._note_assigned()
+                await self._make_way([endpoint for endpoint, sample in demand.items() if sample.queued])
             await self._wait()
+
+    async def _make_way(self, endpoints: Sequence[str]) -> None:
+        try:
+            await self._making_way.look(endpoints)
+        except Exception as error:
+            log.error("whether jobs should yield could not be looked up: %r", error)
 
     async def _note_assigned(self) -> None:
         """Stores which workers were assigned to nodes and which are not wanted any more. A node that

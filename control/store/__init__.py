@@ -59,6 +59,7 @@ from stoker.control.store.jobs.webhook_outbox import (
     webhook_secrets,
     webhook_tried,
 )
+from stoker.control.store.jobs.yields import Contest, contest
 from stoker.control.store.nodes.assigned_workers import (
     give_workers,
     take_workers,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from stoker.control.errors import BadRequest, NotFound, Unavailable
 from stoker.control.plane import Plane
+from stoker.control.rules.access import Caller as KeyHolder
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.streams import StreamEvent
@@ -30,6 +31,9 @@ Ask = Callable[[Plane], Coroutine[Any, Any, T]]
 
 def named(plane: Plane, endpoint: str) -> Endpoint:
     return plane.endpoints.find(ACCOUNT, endpoint)
+
+
+OWNER = KeyHolder(ACCOUNT, priority=Priority.URGENT)
 
 
 class Caller:
@@ -65,7 +69,7 @@ class Caller:
             webhook=request.webhook,
             execution_timeout_ms=int(request.timeout_s * 1000),
             ttl_ms=int(request.ttl_s * 1000),
-            priority=Priority.LOW if request.low else None,
+            priority=_priority(request),
             once=_once(request),
             s3=OWN if request.own_bucket else None,
         )
@@ -75,9 +79,9 @@ class Caller:
         def ask(plane: Plane) -> Coroutine[Any, Any, JobView]:
             if request.sync:
                 return plane.commands.run_sync(
-                    named(plane, name), submission, wait_s, must_end=request.must_end
+                    named(plane, name), submission, wait_s, must_end=request.must_end, caller=OWNER
                 )
-            return plane.commands.submit(named(plane, name), submission, sync=False)
+            return plane.commands.submit(named(plane, name), submission, sync=False, caller=OWNER)
 
         while True:
             began, plane = self.world.loop.time(), self.world.plane
@@ -228,6 +232,12 @@ class Caller:
             except NotFound:
                 self.world.witness.was_told_gone(job)
                 return
+
+
+def _priority(request: Request) -> Priority | None:
+    if request.low:
+        return Priority.LOW
+    return Priority.URGENT if request.urgent else None
 
 
 def _once(request: Request) -> Once | None:

@@ -24,6 +24,9 @@ class Request:
     """A call that waits ends its job when it has waited enough, as hosted ones do."""
 
     low: bool = False
+    urgent: bool = False
+    """It may have a slot that another job yields."""
+
     key: str | None = None
     webhook: str | None = None
     manner: tuple[str, ...] = ("wait",)
@@ -68,6 +71,7 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
         sync=rng.random() < 0.3,
         must_end=number % 4 == 1,
         low=rng.random() < 0.15 and endpoint == endpoints[0],  # no worker is started for these alone
+        urgent=number % 5 == 3,
         key=f"key-{number}" if rng.random() < 0.5 else None,
         webhook=f"https://hook.test/{number}" if rng.random() < 0.4 else None,
         manner=_manner(rng, long),

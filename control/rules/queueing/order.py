@@ -46,6 +46,12 @@ def place(priority: Priority, created_at: float) -> Place:
     return Place(IN_LINE, created_at - HEAD_START_S[priority])
 
 
+def place_yielded(priority: Priority, created_at: float, now: float) -> Place:
+    """Returns the place of a job that yielded its slot: its own, but behind every urgent job that waits now,
+    as it is for one of these."""
+    return Place(IN_LINE, max(place(priority, created_at).since, place(Priority.URGENT, now).since))
+
+
 def place_again(*, low: bool, created_at: float, not_before: float, now: float) -> Place:
     """Returns the place of a job that is tried again, not before this time. A job of low priority returns to
     where it stood; after a back-off, it stands as if it came at its end."""

@@ -16,6 +16,13 @@ class Priority(StrEnum):
 _BEST_FIRST = tuple(Priority)
 
 
+def priority_of(*, low: bool, urgent: bool) -> Priority:
+    """Returns the class that is stored as these two marks."""
+    if low:
+        return Priority.LOW
+    return Priority.URGENT if urgent else Priority.NORMAL
+
+
 def granted(asked: Priority | None, highest: Priority) -> Priority | None:
     """Returns the class of a job whose key may submit up to `highest`; None where it asked for more. What
     asks for none is normal, or what the key may."""

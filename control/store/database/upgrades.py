@@ -42,7 +42,7 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
     ),
     11: (jobs.c.stream_attempt, jobs.c.held_from, jobs.c.began_anew, saves),
     12: (
-        *(jobs.c.urgent, jobs.c.late_at, jobs.c.deadline, keys.c.priority),
+        *(jobs.c.urgent, jobs.c.late_at, jobs.c.deadline, jobs.c.yields, jobs.c.yielded_at, keys.c.priority),
         *(index for index in jobs.indexes if index.name == "jobs_demand"),
         *(index for index in jobs.indexes if index.name == "jobs_late"),
     ),

@@ -37,6 +37,7 @@ from stoker.control.store.jobs.quota_uses import add_gpu_time
 from stoker.control.store.jobs.reads import NO_REF, ref_columns
 from stoker.control.store.jobs.saves import drop_save, has_progressed, put_save, void_save
 from stoker.control.store.jobs.webhook_outbox import note_end
+from stoker.control.store.jobs.yields import note_yield
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
 from stoker.wire.messages import (
@@ -385,6 +386,8 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
     at = place_again(low=low == 1, created_at=created_at, not_before=again.not_before, now=now)
+    if outcome.end == "yielded":
+        at = note_yield(conn, seq, now)
     _requeue(conn, values, at, again.why, counts, refused + uncounted, backoffs)
     traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
     keep_log(conn, seq, outcome)

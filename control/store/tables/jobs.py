@@ -70,6 +70,8 @@ jobs = table(
     integer("urgent", 0),  # with `low`: its class
     Column("late_at", TIME),  # it is ended then: at startBy; once claimed, at the deadline
     Column("deadline", TIME),
+    integer("yields", 0),  # how often it gave up its slot
+    Column("yielded_at", TIME),  # the last time
 )
 Index(
     "jobs_queue",

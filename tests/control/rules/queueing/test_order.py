@@ -5,8 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.rules.queueing.order import IN_LINE, RETRY, STEP_S, Place, place, place_again
-from stoker.control.rules.queueing.priorities import Priority, granted, outranks
+from stoker.control.rules.queueing.order import (
+    IN_LINE,
+    RETRY,
+    STEP_S,
+    Place,
+    place,
+    place_again,
+    place_yielded,
+)
+from stoker.control.rules.queueing.priorities import Priority, granted, outranks, priority_of
 
 classes = st.sampled_from(Priority)
 times = st.integers(0, 10**6).map(float)
@@ -50,6 +58,24 @@ def test_what_is_tried_again_goes_first_unless_it_is_low(low: bool, came: float,
         assert found == Place(RETRY, now + wait)
     else:
         assert found == (Place(IN_LINE, now + wait) if wait > 0 else place(Priority.LOW, came))
+
+
+@given(classes, times, st.integers(0, 20_000), st.integers(0, 20_000))
+def test_a_job_that_yields_stands_behind_the_urgent_ones_and_before_its_class(
+    mine: Priority, came: float, ran: int, waits: int
+) -> None:
+    now = came + ran
+    found = place_yielded(mine, came, now)
+    urgent = place(Priority.URGENT, now - waits)
+    assert key(urgent) <= key(found)
+    assert found.since <= now - STEP_S, "it does not back off"
+    own = place(mine, came)
+    assert found == own or (found == place(Priority.URGENT, now) and key(own) < key(found))
+
+
+@given(classes)
+def test_a_class_is_stored_as_two_marks(one: Priority) -> None:
+    assert priority_of(low=one is Priority.LOW, urgent=one is Priority.URGENT) is one
 
 
 @given(st.none() | classes, classes)
