@@ -110,6 +110,23 @@ def test_strangers_cause_few_fetches_and_old_keys_do_not_count(
 
 
 @pytest.mark.parametrize(
+    ("key", "since_fetch", "since_try", "fetched"),
+    [
+        ("k1", FRESH_S - 1.0, FRESH_S - 1.0, False),
+        ("k1", FRESH_S, FRESH_S, True),
+        ("k1", FRESH_S, TRY_EVERY_S - 1.0, False),
+        ("k2", TRY_EVERY_S, TRY_EVERY_S, True),
+        ("k2", 1.0, 1.0, False),
+    ],
+)
+def test_keys_are_fetched_once_an_hour_and_when_a_new_one_is_named(
+    key: str, since_fetch: float, since_try: float, fetched: bool
+) -> None:
+    known = KnownKeys(10_000.0 - since_fetch, 10_000.0 - since_try, frozenset({"k1"}))
+    assert must_fetch(known, key, 10_000.0) is fetched
+
+
+@pytest.mark.parametrize(
     ("url", "secured"),
     [
         ("https://login.example.com", True),
