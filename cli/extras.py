@@ -20,6 +20,7 @@ NEEDS = {
     "control": ("control",),
     "agent": ("agent",),
     "key": ("control",),
+    "ca": ("control",),
     "database": ("control",),
     "backup": ("control",),
     "restore": ("control",),
@@ -31,7 +32,7 @@ NEEDS = {
 }
 """The extras of a command, by its name. All other commands call a service, and need none."""
 
-NAMES = {"PIL": "pillow", "google": "protobuf", "grpc": "grpcio", "pynvml": "nvidia-ml-py"}
+NAMES = {"PIL": "pillow", "google": "protobuf", "grpc": "grpcio", "jwt": "pyjwt", "pynvml": "nvidia-ml-py"}
 """Modules whose name differs from that of their distribution."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

@@ -37,6 +37,7 @@ from stoker.cli.control.agent_certificates import ends_of, node_certificates
 from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
 from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.renewal import Renewal
+from stoker.cli.control.signing_in import sign_in
 from stoker.cli.control.sources import with_sources
 from stoker.cli.control.standby import before_stop, listening, take_lead
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
@@ -231,6 +232,7 @@ async def _lead(
     plane = Plane(
         settings, commits, artifacts, time.time, SystemRandom(), _poster(config), traced, declares.nodes
     )
+    plane.callers.sign_in = sign_in(config)
     await plane.start(endpoints)
     await stack.enter_async_context(_running(plane.run(), "plane", stop))
     await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))

@@ -11,11 +11,16 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from stoker.control.auth.identities import TOKEN_CHARACTERS, is_token
 from stoker.control.errors import Unauthorized
 from stoker.control.rules.access import Caller
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.resources.keys import find_caller, note_use
+
+if TYPE_CHECKING:
+    from stoker.control.auth.sign_in import SignIn
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +39,20 @@ class Callers:
         self._known: dict[bytes, tuple[float, Caller]] = {}
         self._used: dict[str, float] = {}
         self._forgotten = 0
+        self.sign_in: SignIn | None = None
+        """Callers that come with tokens of an issuer, where the configuration names one."""
 
     async def find(self, authorization: str | None) -> Caller:
         """Returns who holds the key of this header, which has the key after `Bearer`, or bare, as existing
         workers and some clients send it. Raises Unauthorized for a key that is missing, unknown, revoked or
-        expired."""
+        expired, and what `SignIn.find` raises for a token of an issuer."""
         token = (authorization or "").strip()
         if token[:7].lower() == "bearer ":
             token = token[7:].strip()
         if not token or token.lower() == "bearer":
             raise Unauthorized("no token provided")
-        if len(token) > KEY_CHARACTERS:
+        sign_in = self.sign_in if is_token(token) else None
+        if len(token) > (KEY_CHARACTERS if sign_in is None else TOKEN_CHARACTERS):
             raise Unauthorized(_INVALID)
         now = asyncio.get_running_loop().time()
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
@@ -52,7 +60,10 @@ class Callers:
         if remembered is not None and remembered[0] > now:
             return remembered[1]
         at, forgotten = self._clock(), self._forgotten
-        found = await self._commits.read(lambda conn: find_caller(conn, token, at))
+        if sign_in is not None:
+            found: tuple[Caller, float | None] | None = await sign_in.find(token)
+        else:
+            found = await self._commits.read(lambda conn: find_caller(conn, token, at))
         if found is None:  # not remembered: strangers may send any number of them
             raise Unauthorized(_INVALID)
         caller, expires_at = found
@@ -61,7 +72,8 @@ class Callers:
         left = REMEMBERED_S if expires_at is None else min(REMEMBERED_S, expires_at - at)
         if forgotten == self._forgotten:  # else this may be what the key was before
             self._known[digest] = (now + left, caller)
-        self._used[caller.key] = at
+        if sign_in is None:
+            self._used[caller.key] = at
         return caller
 
     def forget(self) -> None:

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from stoker.control.auth.identities import Role, is_secured
 from stoker.control.config.image_names import LOCAL
 from stoker.control.rules.inputs.defaults import check_defaults
 from stoker.control.rules.limits import (
@@ -106,6 +107,23 @@ class AgentCertificatesSection(Section):
 
     mode: Literal["issue", "require"]
     life_s: Annotated[int, Field(ge=60, le=31_536_000)] = int(LIFE_S)
+
+
+class OidcSection(Section):
+    """An issuer of OpenID Connect, whose tokens are accepted in place of keys. `rights`: what each group in
+    the claim `claim` may do."""
+
+    issuer: Annotated[str, Field(min_length=8, max_length=2048)]
+    audience: Annotated[str, Field(min_length=1, max_length=255)]
+    claim: Annotated[str, Field(min_length=1, max_length=255)] = "groups"
+    rights: Annotated[dict[str, Role], Field(min_length=1)]
+
+    @field_validator("issuer")
+    @classmethod
+    def _secured(cls, issuer: str) -> str:
+        if not is_http_url(issuer) or not is_secured(issuer):
+            raise ValueError(f"issuer must be an https URL; got {abbreviated(issuer)}")
+        return issuer
 
 
 class Prices(Section):
@@ -324,6 +342,7 @@ class Config(Section):
     gateway_ways: Annotated[tuple[Way, ...], Field(min_length=1)] = WAYS
     tls: TlsSection | None = None
     agent_certificates: AgentCertificatesSection | None = None
+    oidc: OidcSection | None = None
     s3: S3Section | None = None
     database: SecretStr | None = None
     prices: Prices = Prices()

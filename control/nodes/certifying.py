@@ -24,6 +24,7 @@ from stoker.wire.messages import CertificateAnswer
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+REMEMBERED = 4096
 
 
 class NodeCertificates:
@@ -37,6 +38,7 @@ class NodeCertificates:
         self.required = required
         self._read, self._life_s, self._clock = read, life_s, clock
         self._ends: dict[str, float] = {}
+        self._refused: set[str] = set()
 
     def reload(self) -> None:
         """Reads the authority again. Raises what `read` raises, and changes nothing then."""
@@ -54,9 +56,18 @@ class NodeCertificates:
             return None
         certified = None if shown is None else self.authority.certified(shown)
         why = why_not_certified(certified, credential_id(token), self._clock())
-        if why is None and certified is not None:
+        if why is not None:
+            self._log_once(token, why)
+        elif certified is not None:
             self._saw(certified)
         return why
+
+    def _log_once(self, token: str, why: str) -> None:
+        """Logs the first refusal of each credential: somebody may have stolen it."""
+        credential = credential_id(token) or ""
+        if credential not in self._refused and len(self._refused) < REMEMBERED:
+            self._refused.add(credential)
+            log.warning("credential %s is refused (further ones are not logged): %s", credential, why)
 
     def _saw(self, shown: Certified) -> None:
         self._ends[shown.node] = max(shown.ends_at, self._ends.get(shown.node, 0.0))

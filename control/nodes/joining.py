@@ -44,6 +44,9 @@ UNUSED_MOST = 16
 leaves one, and the agent may have kept any of them."""
 
 
+PROOF_MAX = 512
+
+
 class JoinRefused(Exception):
     """An agent may not join with this token or credential; the message says why."""
 
@@ -226,7 +229,8 @@ def _brought(conn: Conn, token: str) -> Brought:
 
 def _proven(conn: Conn, proof: str) -> str | None:
     """Returns the id of a credential that is good; None for anything else."""
-    row = keys.find(conn, "node", proof) if proof else None
+    plausible = 0 < len(proof) <= PROOF_MAX and proof.isprintable()  # PostgreSQL takes no NUL
+    row = keys.find(conn, "node", proof) if plausible else None
     return None if row is None else str(row.id)
 
 

@@ -61,6 +61,9 @@ SILENCE_S = 60.0
 SOURCES_MAX = 64
 """The most sources that one message may ask for; further ones are not answered in this session."""
 
+CERTIFY_EVERY_S = 1.0
+"""An agent requests its certificate no more often than it beats."""
+
 ENDED = 4096
 """Attempts that are over and remembered: as many as an agent's outbox holds reports."""
 
@@ -166,6 +169,7 @@ class NodeSession:
         self._source = source
         self._certify = certify
         self._certificate: CertificateAnswer | None = None
+        self._certified_at = float("-inf")
         self._answers: list[SignAnswer] = []
         self._sources: list[SourceAnswer] = []
         self._assigns: list[Assign] = []
@@ -271,10 +275,8 @@ class NodeSession:
                 self._wake.set()
             if digests := [digest for message in messages for digest in message.source_asks]:
                 await self._send_sources(digests)
-            requests = [message.certificate_ask for message in messages if message.certificate_ask]
-            if requests and self._certify is not None:
-                self._certificate = self._certify(requests[-1])
-                self._wake.set()
+            if requests := [message.certificate_ask for message in messages if message.certificate_ask]:
+                self._certify_once(requests[-1])
             report = reports[-1].number if reports else self._acked.report
             beat = beats[-1].number if beats else self._acked.beat
             self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
@@ -286,6 +288,15 @@ class NodeSession:
         """Reads each once, and no more at once than the stream takes: archives are large."""
         for digest in dict.fromkeys(digests[:SOURCES_MAX]):
             self._sources.append(await self._source(self.node, digest))
+            self._wake.set()
+
+    def _certify_once(self, request: bytes) -> None:
+        """Answers a request, but no more than one in CERTIFY_EVERY_S: each is a signature and a line of the
+        log."""
+        now = self._loop.time()
+        if self._certify is not None and now - self._certified_at >= CERTIFY_EVERY_S:
+            self._certified_at = now
+            self._certificate = self._certify(request)
             self._wake.set()
 
     async def _watch_silence(self) -> None:

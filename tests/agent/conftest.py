@@ -31,6 +31,7 @@ from stoker.wire.messages import (
     AttemptKey,
     Beat,
     Cancel,
+    CertificateAnswer,
     Desired,
     Device,
     FromAgent,
@@ -62,6 +63,21 @@ virtual = load_module(
 GRANT = Grant("http://s3", "http://public", "eu", "bucket", "", "id", "secret")
 
 
+class FakeCertificates:
+    """Requests a certificate while one is `due`, and keeps what comes."""
+
+    def __init__(self) -> None:
+        self.due = False
+        self.kept: list[CertificateAnswer] = []
+
+    def request(self) -> bytes:
+        return b"request" if self.due else b""
+
+    def answered(self, answer: CertificateAnswer) -> None:
+        self.due = False
+        self.kept.append(answer)
+
+
 class Control:
     """The other end of the stream: records everything, answers as it is told."""
 
@@ -83,6 +99,9 @@ class Control:
         self.workers: tuple[WorkerSpec, ...] = ()
         self.pods: tuple[PodSpec, ...] = ()
         self.sessions = 0
+        self.certifies = False
+        self.certificate: CertificateAnswer | None = None  # what it answers a request with
+        self.certificate_asks: list[float] = []  # when each came
         self.gives: list[str] = []  # credentials, to a node that has not kept them
         self.revision = 0
         self.stream: MemoryStream[FromAgent, FromControl] | None = None
@@ -104,7 +123,8 @@ class Control:
 
     async def _serve(self, stream: MemoryStream[FromAgent, FromControl]) -> None:
         try:
-            hello = (await stream.receive()).hello
+            first = await stream.receive()
+            hello = first.hello
             assert hello is not None
             self.hellos.append(hello)
             self._moved.set()
@@ -112,12 +132,21 @@ class Control:
                 await stream.send(FromControl(refusal=Refusal(self.refusal)))
                 return
             if self.gives:
-                await stream.send(FromControl(credential=self.gives[0]))
+                given = self.certificate if first.certificate_ask else None
+                await stream.send(FromControl(credential=self.gives[0], certificate=given))
                 stream.end("the node joined")
                 return
             self.sessions += 1
             self.stream = stream
-            welcome = Welcome(self.sessions, 5.0, 45.0, stop=self.stop, saves=True, yields=self.yields)
+            welcome = Welcome(
+                self.sessions,
+                5.0,
+                45.0,
+                stop=self.stop,
+                saves=True,
+                yields=self.yields,
+                certifies=self.certifies,
+            )
             await stream.send(FromControl(welcome=welcome, desired=self._desired()))
             while True:
                 await self._received(stream, await stream.receive())
@@ -134,6 +163,10 @@ class Control:
             self.beats.append((asyncio.get_running_loop().time(), message.beat))
         if message.draining:
             self.drains.append(asyncio.get_running_loop().time())
+        if message.certificate_ask:
+            self.certificate_asks.append(asyncio.get_running_loop().time())
+            if self.certificate is not None:
+                await stream.send(FromControl(certificate=self.certificate))
         for ask in message.asks:
             self.asks.append(ask)
             if self.signs:
@@ -221,6 +254,7 @@ class Host:
         self.spawner = FakeSpawner(starts)
         self.pods, self.pod_marks = FakePodEngine(), MarksInMemory()
         self.objects = FakeObjects()
+        self.certificates = FakeCertificates()
         self.scratch = MemoryScratch()
         self.disk = MemoryDisk()
         self.signing = SigningRequests()
@@ -251,6 +285,7 @@ class Host:
             measure=lambda *about: self.measure(*about),  # noqa: PLW0108  # tests replace it
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
             keep_credential=self.keeps_credential,
+            certificates=self.certificates,
         )
         self.agent = Agent(self.settings, parts)
         return self.agent

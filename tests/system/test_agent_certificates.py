@@ -4,12 +4,18 @@ fingerprint, jobs while certificates are renewed, callers without one, and the e
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from stoker.agent.link.grpc_stream import CertificateRefused, ConnectFailed, connect
 from stoker.cli.agent.node_certificate import AUTHORITIES, CERTIFICATE
+from stoker.cli.control.authority_files import AuthorityFiles
 from stoker.cli.main import main
 from stoker.wire.newcomers import newcomer
 from tests.system.stack import START_S, Stack, queue_endpoint, until
@@ -20,11 +26,12 @@ ENDPOINTS = (
     queue_endpoint("echo", "outputs/echo.py"),
     queue_endpoint("waits", "recording/first_attempt_waits.py"),
 )
-SECTIONS = """
+TLS = """
 [tls]
 cert = "data/ca/control.pem"
 key = "data/ca/control.key"
-
+"""
+REQUIRED = """
 [agent_certificates]
 mode = "require"
 life_s = 60
@@ -52,7 +59,7 @@ async def refused(stack: Stack, credential: str, certificate: bytes | None, key:
 
 def test_a_node_lives_by_its_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pinned = authority_of(tmp_path, capsys)
-    stack = Stack(tmp_path, "behind_proxy = true", *ENDPOINTS, SECTIONS)
+    stack = Stack(tmp_path, "behind_proxy = true", *ENDPOINTS, TLS, REQUIRED)
     stack.agent_options += ["--ca-fingerprint", pinned]
     try:
         stack.start()
@@ -90,5 +97,52 @@ def test_a_node_lives_by_its_certificate(tmp_path: Path, capsys: pytest.CaptureF
         stack.agent.wait()
         assert "its credential was revoked" in stack.log("agent")
         assert "this node's credential is not known, or was revoked" in stack.end_of_log("agent")
+    finally:
+        stack.stop()
+
+
+def ended_certificate(folder: Path, node: str) -> str:
+    """What the node's file would have after a long sleep."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder(x509.Name([])).sign(key, hashes.SHA256())
+    credential = (folder / "agent" / "node_credential").read_text().split("_")[1]
+    authority = AuthorityFiles(folder / "data" / "ca").read()
+    signed = authority.sign_node(
+        request.public_bytes(Encoding.PEM), node, credential, time.time() - 86_400.0, 3600.0
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return (private + signed).decode()
+
+
+def test_a_fleet_changes_over_and_a_host_that_slept_comes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pinned = authority_of(tmp_path, capsys)
+    stack = Stack(tmp_path, "behind_proxy = true", *ENDPOINTS, TLS)
+    stack.agent_options += ["--ca-fingerprint", pinned]
+    before = stack.config.read_text()
+    kept = tmp_path / "agent" / CERTIFICATE
+    try:
+        stack.start()
+        assert not kept.exists()
+        for mode in ("issue", "require"):
+            stack.end_control()
+            stack.config.write_text(before + REQUIRED.replace("require", mode))
+            stack.start_control()
+            until(kept.exists, START_S, "a certificate of a node that joined before there were any")
+            assert stack.runsync("echo", {"n": 1})["output"] == {"n": 1}
+        assert stack.log("agent").count("this node joined") == 1
+
+        (node,) = stack.http.get(f"{stack.facts['http']}/v1/nodes").json()
+        stack.kill("agent")
+        kept.write_text(ended_certificate(tmp_path, node["id"]))
+        join, stack.join = stack.join, ""
+        with pytest.raises(AssertionError, match="start its agent with a join token, of `stoker key create"):
+            stack.start_agent()
+        stack.join = join
+        stack.start_agent()
+        assert stack.runsync("echo", {"n": 2})["output"] == {"n": 2}
+        (again,) = stack.http.get(f"{stack.facts['http']}/v1/nodes").json()
+        assert again["id"] == node["id"]
     finally:
         stack.stop()

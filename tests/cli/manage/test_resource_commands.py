@@ -277,3 +277,36 @@ def test_each_option_has_a_flag_of_its_own(kind: Any) -> None:
     flags = [option.flag for option in kind.options]
     assert len(set(flags)) == len(flags)
     assert not {"--set", "--file", "--json", "--url", "--data-dir"} & set(flags)
+
+
+def test_the_quota_of_a_key_of_a_service(sh: Shell, tmp_path: Path) -> None:
+    made = sh.json("key create --name batch --jobs-waiting 100")
+    assert (
+        sh("key quota", made["id"], "--gpu-seconds-per-day", "60") == f"{made['id']}: gpuSecondsPerDay 60\n"
+    )
+    shown = sh.json("key get", made["id"][:10])
+    assert shown["quota"] == {"gpuSecondsPerDay": 60}
+    assert set(shown["used"].values()) == {0}
+    assert sh("key quota", made["id"]) == f"{made['id']}: unbounded\n"
+    assert not any(tmp_path.iterdir()), "nothing is made on this host"
+
+
+@pytest.mark.parametrize("access", ["--read-only", "--management=write"])
+def test_each_command_of_keys_needs_a_key_for_everything(
+    sh: Shell, monkeypatch: pytest.MonkeyPatch, access: str
+) -> None:
+    weaker = sh.json("key create --name weaker", access)
+    monkeypatch.setenv("STOKER_API_KEY", weaker["key"])
+    for line in (
+        "create",
+        "create --join",
+        "list",
+        "get ID",
+        "quota ID --jobs-waiting 1",
+        "revoke ID",
+        "webhook-secret",
+        "webhook-secret --rotate",
+        "webhook-secret --drop-old",
+    ):
+        said = sh(f"key {line.replace('ID', weaker['id'])}", code=1)
+        assert 'of scope "all"' in said or "this key may not change anything here" in said, (line, said)

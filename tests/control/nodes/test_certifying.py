@@ -103,13 +103,21 @@ async def doors(folder: Path, *, required: bool = True) -> AsyncIterator[Door]:
 NEWCOMER = Shown(*newcomer())
 
 
-async def test_a_credential_comes_in_with_its_own_certificate_only(tmp_path: Path) -> None:
+async def test_a_credential_comes_in_with_its_own_certificate_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with doors(tmp_path) as door:
         await door.call("nk_c1_s", door.shown_by("n1", "nk_c1_s"))
         with pytest.raises(CertificateRefused, match="goes with another credential"):
             await door.call("nk_c2_s", door.shown_by("n1", "nk_c1_s"))
         with pytest.raises(CertificateRefused, match="showed none of its own"):
             await door.call("nk_c1_s", NEWCOMER)
+        with pytest.raises(CertificateRefused):
+            await door.call("nk_c1_s", NEWCOMER)
+    assert [name in caplog.text for name in ("credential c1 is refused", "credential c2 is refused")] == [
+        True
+    ] * 2
+    assert caplog.text.count("credential c1 is refused") == 1
 
 
 async def test_a_join_token_needs_none(tmp_path: Path) -> None:

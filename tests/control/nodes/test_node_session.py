@@ -5,10 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from stoker.control.nodes.session import SILENCE_S, AssignedToNode, NodeSession
+from stoker.control.nodes.session import CERTIFY_EVERY_S, SILENCE_S, AssignedToNode, NodeSession
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.testing.memory_stream import memory_pair
-from stoker.wire.messages import Beat, FromAgent, Released, Report, SignAnswer, SignAsk, SourceAnswer
+from stoker.wire.messages import (
+    Beat,
+    CertificateAnswer,
+    FromAgent,
+    Released,
+    Report,
+    SignAnswer,
+    SignAsk,
+    SourceAnswer,
+)
 from tests.control.plane_world import story
 
 
@@ -116,3 +125,27 @@ async def test_a_session_that_is_cancelled_waits_for_what_is_being_committed() -
     await asyncio.wait((running,))
     assert running.cancelled()
     assert handler.done == 1
+
+
+@story
+async def test_a_flood_of_requests_for_certificates_is_one_signature_a_second() -> None:
+    agent, control = memory_pair()
+    signed: list[bytes] = []
+
+    def certify(request: bytes) -> CertificateAnswer:
+        signed.append(request)
+        return CertificateAnswer(request)
+
+    session = NodeSession(
+        "n", 1, control, Handler(0.0), nothing_assigned(), signs_nothing, sends_nothing, certify
+    )
+    running = asyncio.create_task(session.run())
+    for number in range(20):
+        await agent.send(FromAgent(certificate_ask=b"%d" % number))
+        await asyncio.sleep(CERTIFY_EVERY_S / 8)
+    assert len(signed) == 3
+    answers = [await agent.receive() for _ in range(3)]
+    while sum(answer.certificate is not None for answer in answers) < 3:
+        answers.append(await agent.receive())
+    agent.end("left")
+    assert await running == "left"

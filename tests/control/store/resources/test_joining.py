@@ -218,7 +218,7 @@ def test_a_node_whose_certificate_has_ended_joins_again_with_its_credential_besi
     assert theirs is not None
     comes(bench, ours)
     conn = bench.store.writer
-    for proof in ("", theirs, "nk_1_2", once):
+    for proof in ("", theirs, "nk_1_2", once, "nk_\x00_2", "nk_" + "1" * 600):
         assert "belongs to the credential" in str(joining.why_refused(conn, once, "n1", 5.0, proof))
     assert joining.why_refused(conn, once, "n1", 5.0, ours) is None
     fresh = bench.do(lambda conn: joining.join(conn, once, "n1", 5.0, ours))
