@@ -36,7 +36,7 @@ def test_all_notes_are_said_in_sentences() -> None:
     of_pipeline = {
         "drawn_instead": {"chat": "cat", "bleu": "blue"},
         "not_drawn": ["storm"],
-        "notes": ["A picture shows one kind of object."],
+        "notes": ["A picture shows two kinds of objects."],
     }
     assert noted(PIPELINES["flux-mini"], ["guidance"], of_pipeline) == {
         "drawn_instead": {"chat": "cat", "bleu": "blue"},
@@ -45,7 +45,7 @@ def test_all_notes_are_said_in_sentences() -> None:
         "notes": [
             'Drawn instead: cat for "chat", blue for "bleu".',
             "Not drawn: storm.",
-            "A picture shows one kind of object.",
+            "A picture shows two kinds of objects.",
             "Without effect with flux-mini: guidance.",
         ],
     }
