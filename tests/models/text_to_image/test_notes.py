@@ -23,6 +23,10 @@ BOTH = {"guidance": 7.5, "negative_prompt": "rain"}
         ("flux-1-schnell", BOTH, ["guidance", "negative_prompt"]),
         ("flux-1-dev", BOTH, []),
         ("sdxl", BOTH, []),
+        ("sdxl", {"guidance": 1.0, "negative_prompt": "blurry"}, ["negative_prompt"]),
+        ("sd-3.5-large", {"guidance": 0.0, "negative_prompt": "blurry"}, ["negative_prompt"]),
+        ("qwen-image", {"guidance": 1.5, "negative_prompt": "blurry"}, []),
+        ("flux-1-dev", {"guidance": 1.0, "negative_prompt": "blurry"}, []),
     ],
 )
 def test_inputs_that_a_pipeline_takes_no_notice_of(
