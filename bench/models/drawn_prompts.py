@@ -1,8 +1,9 @@
 """Scores what flux-mini draws for prompts that it was never trained on: whether the picture shows what they
 say.
 
-    python bench/models/drawn_prompts.py [--number 200] [--side 256] [--json bench/results/drawn-prompts.json]
-    python bench/models/drawn_prompts.py --number 24 --sheet docs/held-out-prompts.jpg
+    python bench/models/drawn_prompts.py [--number 200] [--pairs] [--side 256] [--json
+    bench/results/drawn-prompts.json] python bench/models/drawn_prompts.py --number 24 --sheet
+    docs/held-out-prompts.jpg
 
 The pictures are read by `picture_reading`, which knows nothing of the networks that drew them. As a check of
 the reading itself, drawings of the same prompts by the program that made the training's scenes are scored in
@@ -31,7 +32,7 @@ from measured_on import machine
 from stoker.models.interface import ImageParameters
 from stoker.models.text_to_image.families.flux_mini import FluxMini
 from stoker.models.text_to_image.mini import weights
-from stoker.models.text_to_image.mini.completion import can_be_seen
+from stoker.models.text_to_image.mini.completion import can_be_seen, stands_out
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, COUNTS, DRAWABLES, POSITIONS, SCENERY
 from training.flux_mini import drawing
 from training.flux_mini.scenes import REGIONS, Group, Scene, is_held_out
@@ -52,22 +53,48 @@ def held_out(number: int) -> list[Scene]:
     return found
 
 
+def pairs(number: int) -> list[Scene]:
+    """Scenes of two groups, each a held-out combination of one or two objects, side by side."""
+    rng, found = random.Random(1), list[Scene]()
+    while len(found) < number:
+        kinds = [(*rng.sample(DRAWABLES, 1), rng.choice(tuple(COLOURS)), rng.randint(1, 2)) for _ in range(2)]
+        background = rng.choice((*SCENERY, *COLOURS))
+        if kinds[0][0] is not kinds[1][0] and all(
+            is_held_out(*kind) and stands_out(kind[1], background) for kind in kinds
+        ):
+            groups = [Group(*kind, side) for kind, side in zip(kinds, ("left", "right"), strict=True)]
+            found.append(Scene(tuple(groups), background))
+    return found
+
+
 def prompt(scene: Scene) -> str:
-    """As in "two red cats on the left in a meadow"."""
+    """As in "two red cats on the left in a meadow"; of two groups, in their order from the left to the right,
+    as in "two red cats and a blue car in a meadow"."""
+    behind = SCENERY.get(scene.background, f"on a {scene.background} background")
+    if len(scene.groups) > 1:
+        return f"{' and '.join(map(_counted, scene.groups))} {behind}"
     [one] = scene.groups
-    name = one.drawable.name if one.count == 1 else one.drawable.plural
-    article = "an" if one.colour == "orange" else "a"
-    first = article if one.count == 1 else COUNTS[one.count - 1]
     where = {"": "", "top": " at the top", "bottom": " at the bottom"}.get(
         one.position, f" on the {one.position}"
     )
-    behind = SCENERY.get(scene.background, f"on a {scene.background} background")
-    return f"{first} {one.colour} {name}{where} {behind}"
+    return f"{_counted(one)}{where} {behind}"
+
+
+def _counted(group: Group) -> str:
+    name = group.drawable.name if group.count == 1 else group.drawable.plural
+    article = "an" if group.colour == "orange" else "a"
+    return f"{article if group.count == 1 else COUNTS[group.count - 1]} {group.colour} {name}"
 
 
 def score(scene: Scene, seen: list[picture_reading.Seen]) -> dict[str, bool]:
     """What is right: the object and the colour of most of what is seen, the count, and the middle of it all
-    within the region that the position names."""
+    within the region that the position names. Of two groups both, each in its half."""
+    if len(scene.groups) > 1:
+        halves = {
+            side: [one for one in seen if (one.x < 0.5) == (side == "left")] for side in ("left", "right")
+        }
+        each = [score(Scene((one,), scene.background), halves[one.position]) for one in scene.groups]
+        return {part: all(one[part] for one in each) for part in PARTS}
     [one] = scene.groups
     if not seen:
         return dict.fromkeys(PARTS, False)
@@ -107,12 +134,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--number", type=int, default=200)
+    parser.add_argument("--pairs", action="store_true", help="prompts with two kinds of objects")
     parser.add_argument("--side", type=int, default=256)
     parser.add_argument("--keep", type=Path, help="a folder for the pictures")
     parser.add_argument("--sheet", type=Path, help="a file for one picture of all of them")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    scenes, classifier = held_out(options.number), picture_reading.load()
+    scenes = pairs(options.number) if options.pairs else held_out(options.number)
+    classifier = picture_reading.load()
     seen, drawn = list[list[picture_reading.Seen]](), list[list[picture_reading.Seen]]()
     images = list[Image.Image]()
     with tempfile.TemporaryDirectory() as name:

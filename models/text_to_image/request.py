@@ -66,12 +66,21 @@ class ImageRequest:
         return self.negative_prompt
 
     def without_effect(self, defaults: ImageDefaults) -> list[str]:
-        """Returns the inputs of this request that a pipeline with these defaults takes no notice of."""
+        """Returns the inputs of this request that a pipeline with these defaults takes no notice of. Where
+        guidance is the factor of the negative prompt, there is none up to 1."""
+        guidance = self._guidance(defaults)
+        unguided = defaults.factor is None and guidance is not None and guidance <= 1
+        excludes = defaults.negative_prompt and not unguided
         ignored = {
             "guidance": self.guidance is not None and defaults.guidance is None,
-            "negative_prompt": self.excludes is not None and not defaults.negative_prompt,
+            "negative_prompt": self.excludes is not None and not excludes,
         }
         return [name for name, is_ignored in ignored.items() if is_ignored]
+
+    def _guidance(self, defaults: ImageDefaults) -> float | None:
+        if defaults.guidance is None or self.guidance is None:
+            return defaults.guidance
+        return self.guidance
 
     def parameters(
         self,
@@ -82,9 +91,6 @@ class ImageRequest:
     ) -> ImageParameters:
         """Returns the image to make, with what the pipeline chooses itself. `image`: the image that sampling
         starts from; `mask`: the part of it that is made anew."""
-        guidance = defaults.guidance
-        if guidance is not None and self.guidance is not None:
-            guidance = self.guidance
         excludes = self.excludes if defaults.negative_prompt else None
         return ImageParameters(
             prompt=self.prompt[:MAX_CHARACTERS],
@@ -92,7 +98,7 @@ class ImageRequest:
             height=self.height,
             steps=defaults.steps if self.num_inference_steps is None else self.num_inference_steps,
             seed=seed,
-            guidance=guidance,
+            guidance=self._guidance(defaults),
             negative_prompt=None if excludes is None else excludes[:MAX_CHARACTERS],
             factor=None if excludes is None else defaults.factor,
             scheduler=self.scheduler,

@@ -57,6 +57,22 @@ SENSES: Final = {
 THINGS: Final = ("05", "20", "13", "06", "17")
 """The fields of animals, plants, food, artifacts and natural objects, by which a sense is preferred."""
 PEOPLE: Final = "18"
+NO_PICTURE: Final = frozenset(
+    (
+        *(
+            "bad_person",
+            "black",
+            "cripple",
+            "homosexual",
+            "inhabitant",
+            "jew",
+            "person_of_color",
+            "primitive",
+        ),
+        *("prostitute", "religious_person", "simpleton", "slave", "unfortunate", "unwelcome_person", "white"),
+    )
+)
+"""Kinds of people of whom nothing that is drawn here would be a picture: peoples, beliefs, and abuse."""
 FAR: Final = 7
 """The least depth of a kind that two things share before one can stand for the other: below it, the kind is
 as wide as "artifact"."""
@@ -151,7 +167,8 @@ class Nouns:
             if single in BY_NAME:
                 return single, True
         if self.synsets[offset].field == PEOPLE:
-            return "robot", False
+            named = {name for kind in chain for name in self.synsets[kind].words}
+            return None if NO_PICTURE & named else ("robot", False)
         for kind in chain:
             if kind in self._shared and len(self.chain(kind)) >= FAR:
                 return self._shared[kind], False

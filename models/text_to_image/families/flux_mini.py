@@ -4,23 +4,26 @@
            ──> a square of 512 pixels, or a picture half as wide or as high again
            ──> the requested size (`mini.enlargement`)
 
+Of two kinds of objects each has a half of the picture, and a sentence of its own (`mini.two_kinds`).
+
 The answer says what was read otherwise. The network was trained with random guidance, so that guidance
 changes nothing, and always gets the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stoker.models.interface import ImageParameters, Step
+from stoker.models.interface import ImageParameters, OnStep, Step
 from stoker.models.speed_ups import profiles
 from stoker.models.text_to_image.families.flux import Flux
-from stoker.models.text_to_image.mini import enlargement, words
-from stoker.models.text_to_image.mini.completion import complete, left_out
+from stoker.models.text_to_image.mini import enlargement, two_kinds, words
+from stoker.models.text_to_image.mini.completion import Completed, complete, left_out
 from stoker.models.text_to_image.mini.networks import TEXT_TOKENS
 from stoker.models.text_to_image.mini.words import singular
 from stoker.models.weights import Reading
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 GUIDANCE: Final = 3.5
+PLACE: Final = "place"
+"""Where the first of two kinds of objects is drawn, among what only this pipeline takes."""
 
 
 class FluxMini(Flux):
@@ -41,9 +46,7 @@ class FluxMini(Flux):
         super().__init__(folder, device, text_tokens=TEXT_TOKENS, profile=profile, reading=reading)
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
-        known = replace(parameters, guidance=GUIDANCE, negative_prompt=None)
-        text = complete(words.read(parameters.prompt).text, parameters.seed)
-        return super().arguments(known) | {"prompt": text}
+        return super().arguments(replace(parameters, guidance=GUIDANCE, negative_prompt=None))
 
     def notes(self, parameters: ImageParameters) -> dict[str, Any]:
         """Returns which words of the prompt were read as another, and which are not drawn."""
@@ -55,7 +58,7 @@ class FluxMini(Flux):
         missing = [*reading.left_out, *(as_written.get(name, name) for name in others)]
         instead = {word: found for word, found in reading.instead.items() if word not in missing}
         changed = {"drawn_instead": instead} if instead else {}
-        return {**changed, "not_drawn": missing, "notes": ["A picture shows one kind of object."]}
+        return {**changed, "not_drawn": missing, "notes": ["A picture shows two kinds of objects."]}
 
     def generate_batch(
         self, batch: Sequence[ImageParameters], on_step: Callable[[int, Step], None]
@@ -66,17 +69,44 @@ class FluxMini(Flux):
             estimate = functools.partial(_with_sides, step, width / height)
             on_step(index, replace(step, estimate=estimate))
 
-        images = super().generate_batch([_as_drawn(one) for one in batch], with_sides)
-        return [enlargement.enlarged(image, width, height) for image in images]
+        completed = [complete(words.read(one.prompt).text, one.seed) for one in batch]
+        pictures: dict[int, Image.Image] = {}
+        if alone := [index for index, one in enumerate(completed) if not one.place]:
+            drawn = [_as_drawn(batch[index], completed[index].sentences[0]) for index in alone]
+            made = super().generate_batch(drawn, lambda index, step: with_sides(alone[index], step))
+            pictures |= zip(alone, made, strict=True)
+        for index, one in enumerate(completed):
+            if one.place:
+                pictures[index] = self._of_two_kinds(batch[index], one, functools.partial(with_sides, index))
+        return [enlargement.enlarged(pictures[index], width, height) for index in range(len(batch))]
+
+    def _of_two_kinds(
+        self, parameters: ImageParameters, completed: Completed, on_step: OnStep
+    ) -> Image.Image:
+        both = [_as_drawn(parameters, sentence, completed.place) for sentence in completed.sentences]
+        made = super().generate_batch(both, lambda index, step: None if index else on_step(step))
+        return made[0]
+
+    @contextlib.contextmanager
+    def _runner(self, parameters: ImageParameters) -> Iterator[Any]:
+        with super()._runner(parameters) as pipe:
+            if place := parameters.more.get(PLACE):
+                side = 2 * pipe.vae_scale_factor
+                is_first = two_kinds.of_first(place, parameters.height // side, parameters.width // side)
+                with two_kinds.merged(pipe.scheduler, is_first):
+                    yield pipe
+            else:
+                yield pipe
 
 
-def _as_drawn(parameters: ImageParameters) -> ImageParameters:
-    """Returns the same picture in the size that the network draws. Of a caller's image and mask it is the
-    middle."""
+def _as_drawn(parameters: ImageParameters, sentence: str, place: str = "") -> ImageParameters:
+    """Returns the same picture in the size that the network draws, by this sentence. Of a caller's image and
+    mask it is the middle. `place`: of the first of two kinds of objects."""
     size = enlargement.nearest(parameters.width, parameters.height)
     image = parameters.image and enlargement.middle(parameters.image, size)
     mask = parameters.mask and enlargement.middle(parameters.mask, size)
-    return replace(parameters, width=size[0], height=size[1], image=image, mask=mask)
+    drawn = replace(parameters, prompt=sentence, width=size[0], height=size[1], image=image, mask=mask)
+    return replace(drawn, more={PLACE: place}) if place else drawn
 
 
 def _with_sides(step: Step, ratio: float) -> torch.Tensor:

@@ -2,7 +2,7 @@
 drawn as a blur of all that it may be.
 
     "a cat", seed 7 ──> "a orange cat in a meadow"
-    "a red car and a house" ──> "a red car on a beach"; the house is left out
+    "a red car and a house" ──> "a red car on the left on a beach", "a brown house on the right on a beach"
 
 The seed chooses colours and the background, so that each seed makes another picture; the same seed, the same.
 """
@@ -26,10 +26,11 @@ from stoker.models.text_to_image.mini.vocabulary import (
     SIZES,
 )
 
-MOST_GROUPS: Final = 1
-"""So many kinds of objects a picture shows. Scenes with two are trained on, too, but not learnt yet."""
+MOST_GROUPS: Final = 2
+"""So many kinds of objects a picture shows, each drawn by a sentence of its own: see `two_kinds`. Scenes with
+two are trained on, too, but not learnt yet."""
 MOST_IN_A_PAIR: Final = 2
-"""Of two groups each has at most so many objects."""
+"""Of two groups in a sentence each has at most so many objects."""
 
 FAINT: Final = {
     "meadow": ("green", "cyan"),
@@ -63,16 +64,29 @@ def left_out(text: str) -> list[str]:
     return [part.name for part in parsed(text)[0][MOST_GROUPS:]]
 
 
-def complete(text: str, seed: int, most: int = MOST_GROUPS) -> str:
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A completed text: a sentence for each kind of objects, before one background. `place`: the half of the
+    first kind, which is left, right, top or bottom; empty where there is one kind."""
+
+    sentences: tuple[str, ...]
+    place: str = ""
+
+
+def complete(text: str, seed: int) -> Completed:
     """Returns the text with a colour for each object and a background; of two kinds of objects, each with a
     place."""
+    parts, background = _filled(text, seed)
+    place = parts[0].position if len(parts) > 1 else ""
+    return Completed(tuple(sentence([part], background) for part in parts), place)
+
+
+def _filled(text: str, seed: int) -> tuple[list[Part], str]:
     parts, background = parsed(text)
     rng = random.Random(seed)
-    parts = parts[:most] or [Part("star")]
+    parts = parts[:MOST_GROUPS] or [Part("star")]
     if len(parts) > 1:
         _place(*parts)
-        for part in parts:
-            part.count = min(part.count, MOST_IN_A_PAIR)
     grounds = [background] if background else [*rng.sample(tuple(SCENERY), 3), *rng.sample(tuple(COLOURS), 8)]
     rng.shuffle(grounds)
     for part in parts:
@@ -81,7 +95,7 @@ def complete(text: str, seed: int, most: int = MOST_GROUPS) -> str:
         clear = [ground for ground in grounds if all(fits(part.colour, ground) for part in parts)]
         if clear:
             break
-    return sentence(parts, (clear or grounds)[0])
+    return parts, (clear or grounds)[0]
 
 
 def _colour(name: str, grounds: Sequence[str], rng: random.Random) -> str:

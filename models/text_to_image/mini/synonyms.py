@@ -50,7 +50,7 @@ MEANT: Final[dict[str, str]] = {
     "cat": "kitty kitten lion tiger leopard",
     "cherry": "strawberry berry raspberry grape",
     "clock": "watch time",
-    "cow": "bull calf",
+    "cow": "bull calf cattle",
     "crown": "tiara queen king prince princess",
     "cup": "mug coffee tea teapot bottle glass bowl",
     "dog": "puppy wolf fox bear",
@@ -58,7 +58,7 @@ MEANT: Final[dict[str, str]] = {
     "duck": "duckling goose swan",
     "elephant": "rhino rhinoceros hippo mammoth",
     "fish": "shark goldfish",
-    "flower": "blossom daisy rose",
+    "flower": "blossom daisy pansy rose",
     "ghost": "spirit phantom",
     "guitar": "violin piano music",
     "heart": "love",
@@ -79,7 +79,7 @@ MEANT: Final[dict[str, str]] = {
     "star": "moon sun planet",
     "train": "locomotive railway",
     "tree": "oak pine",
-    "truck": "lorry van",
+    "truck": "lorry van wagon",
     "turtle": "tortoise frog toad",
 }
 """For each known word the words that are read as it."""
@@ -88,6 +88,7 @@ _LOOSELY: Final[dict[str, str]] = {
     "apple": "tomato pumpkin fruit",
     "balloon": "ball football party",
     "bell": "drum trumpet",
+    "bicycle": "wheel",
     "butterfly": "fairy fly",
     "cake": "birthday chocolate dessert",
     "car": "road street traffic",
@@ -97,9 +98,11 @@ _LOOSELY: Final[dict[str, str]] = {
     "crown": "hat helmet knight ring necklace jewel diamond treasure gold money",
     "cup": "wine milk beer juice drink",
     "flower": "spring",
-    "ghost": "snowman angel witch zombie vampire monster skeleton halloween",
+    "dog": "animal",
+    "ghost": "snowman angel devil soul witch zombie vampire monster skeleton halloween",
     "heart": "wedding kiss valentine friendship",
-    "house": "town door window room tent barn family",
+    "guitar": "instrument",
+    "house": "town door window room tent barn family roof hospital hotel",
     "kangaroo": "monkey ape gorilla",
     "key": "sword knife fork spoon tool",
     "ladybug": "beetle bug",
@@ -110,7 +113,10 @@ _LOOSELY: Final[dict[str, str]] = {
     "pear": "potato onion",
     "pizza": "food dinner lunch meal cheese restaurant",
     "rabbit": "easter",
-    "robot": "computer machine phone television camera technology soldier worker face head baby guy police",
+    "robot": (
+        "computer machine phone television camera technology soldier worker face head baby guy police guest"
+        " guard secretary device"
+    ),
     "rocket": "missile cannon",
     "snail": "caterpillar",
     "spider": "octopus squid insect",
@@ -124,7 +130,12 @@ _LOOSELY: Final[dict[str, str]] = {
 
 LOOSE: Final = {word: known for known, some in _LOOSELY.items() for word in some.split()}
 
-NOTHING: Final = frozenset(["dress", "game", "gun", "leg", "prize", "shirt", "shoe", "step"])
+_NOTHING = """
+    anode bar bastard bed bench bullet chair christ clothes coat couch desk dress female furniture game gun
+    holder holmes jacket leg liberal memory pistol prize rifle shirt shoe shot slave sofa steel step table
+    uniform weapon
+"""
+NOTHING: Final = frozenset(_NOTHING.split())
 """Nouns that the table of nouns reads as something that does not look like them at all."""
 
 SYNONYMS: Final = {word: known for known, some in MEANT.items() for word in some.split()}

@@ -23,6 +23,10 @@ BOTH = {"guidance": 7.5, "negative_prompt": "rain"}
         ("flux-1-schnell", BOTH, ["guidance", "negative_prompt"]),
         ("flux-1-dev", BOTH, []),
         ("sdxl", BOTH, []),
+        ("sdxl", {"guidance": 1.0, "negative_prompt": "blurry"}, ["negative_prompt"]),
+        ("sd-3.5-large", {"guidance": 0.0, "negative_prompt": "blurry"}, ["negative_prompt"]),
+        ("qwen-image", {"guidance": 1.5, "negative_prompt": "blurry"}, []),
+        ("flux-1-dev", {"guidance": 1.0, "negative_prompt": "blurry"}, []),
     ],
 )
 def test_inputs_that_a_pipeline_takes_no_notice_of(
@@ -36,7 +40,7 @@ def test_all_notes_are_said_in_sentences() -> None:
     of_pipeline = {
         "drawn_instead": {"chat": "cat", "bleu": "blue"},
         "not_drawn": ["storm"],
-        "notes": ["A picture shows one kind of object."],
+        "notes": ["A picture shows two kinds of objects."],
     }
     assert noted(PIPELINES["flux-mini"], ["guidance"], of_pipeline) == {
         "drawn_instead": {"chat": "cat", "bleu": "blue"},
@@ -45,7 +49,7 @@ def test_all_notes_are_said_in_sentences() -> None:
         "notes": [
             'Drawn instead: cat for "chat", blue for "bleu".',
             "Not drawn: storm.",
-            "A picture shows one kind of object.",
+            "A picture shows two kinds of objects.",
             "Without effect with flux-mini: guidance.",
         ],
     }

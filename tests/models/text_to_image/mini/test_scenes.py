@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.models.text_to_image.mini import networks
-from stoker.models.text_to_image.mini.completion import can_be_seen, complete
+from stoker.models.text_to_image.mini.completion import can_be_seen, complete, parsed, sentence
 from stoker.models.text_to_image.mini.vocabulary import COLOURS, DRAWABLES, WORDS
 from stoker.models.text_to_image.mini.words import read
 from training.flux_mini.captions import caption
@@ -63,4 +63,6 @@ def test_captions_are_words_that_prompts_are_read_in(seed: int) -> None:
 @given(SEEDS, SEEDS)
 def test_a_caption_is_complete(seed: int, other: int) -> None:
     text = caption(scene(random.Random(seed)))
-    assert complete(text, other, most=2) == text
+    parts, background = parsed(text)
+    assert complete(text, other).sentences == tuple(sentence([part], background) for part in parts)
+    assert sentence(parts, background) == text

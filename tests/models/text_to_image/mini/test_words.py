@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from stoker.models.text_to_image.mini import languages
 from stoker.models.text_to_image.mini.vocabulary import DRAWABLES, SCENERY, WORDS, Drawable
 from stoker.models.text_to_image.mini.words import MOST_WORDS, read
+from training.flux_mini.commonest import drawn
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,26 @@ def test_what_stands_for_a_common_noun(noun: str, drawn: str) -> None:
 def test_what_stands_loosely_for_a_noun_gives_way_to_an_object() -> None:
     assert read("a cat at a birthday party").text == "a cat"
     assert read("a cat at a birthday party").left_out == ("birthday", "party")
+
+
+COMMONEST = [
+    line.split(" ", 1) for line in (Path(__file__).parent / "commonest_nouns.txt").read_text().splitlines()
+]
+
+
+def test_the_commonest_nouns_are_read_as_a_person_has_seen_them() -> None:
+    """`python -m training.flux_mini.commonest` makes the table, which is looked at line by line."""
+    assert len(COMMONEST) == 300
+    assert {word: drawn(word) for word, _ in COMMONEST} == dict(COMMONEST)
+    assert dict(COMMONEST)["queen"] == "crown"
+
+
+@pytest.mark.parametrize(
+    "word", ["bench", "rifle", "slave", "jew", "catholic", "mexican", "wetback", "idiots"]
+)
+def test_what_has_no_likeness_here_is_not_drawn(word: str) -> None:
+    assert read(f"a red {word} and a cat").left_out == (word,)
+    assert read(f"a red {word} and a cat").text.endswith("cat")
 
 
 def test_it_says_what_stands_for_what_and_what_is_not_drawn() -> None:
