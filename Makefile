@@ -7,7 +7,7 @@
 #   make test-slow   the ones that take longer, and all examples of those that draw them; WITHIN_S=3000 begins
 #                    no file later, and names those that it leaves out
 #   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms, docstrings
-#   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
+#   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed; SPARE=--spare: with a second control
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
 #   make docs        the documentation as a site in build/docs, every link checked
 #   make package  the sdist and the wheel in dist/, looked at, and tried in empty environments
@@ -72,7 +72,7 @@ test-slow: .set-up
 		--timeout 600 -o faulthandler_timeout=600 --processes 2 $(if $(WITHIN_S),--begin-within $(WITHIN_S))
 
 simulate: $(STAMP)
-	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000)
+	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000) $(SPARE)
 
 fuzz: $(STAMP)
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'

@@ -2,7 +2,8 @@
 and the others in turn if nothing listens there.
 
 Only a request that was not sent goes to the next address. What breaks later may have been done: the client
-repeats it where that is safe, and finds the other address then.
+repeats it where that is safe. The repetition, as any further request, begins at the next address, since a
+control that stands still accepts connections and answers none.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class Addresses:
             yield self._at(request, self._bases[self._answers])
         self._answers = known
 
+    def doubt(self) -> None:
+        """Lets the next request begin at the address after the one that was tried last."""
+        self._answers = (self._answers + 1) % len(self._bases)
+
     def _at(self, request: httpx2.Request, base: httpx2.URL) -> httpx2.Request:
         first = self._bases[0]
         if base == first:
@@ -57,6 +62,9 @@ class Failover(httpx2.BaseTransport):
                 return self._inner.handle_request(one)
             except UNSENT as error:
                 failed = failed or error
+            except httpx2.TransportError:
+                self._addresses.doubt()
+                raise
         assert failed is not None
         raise failed
 
@@ -77,6 +85,9 @@ class AsyncFailover(httpx2.AsyncBaseTransport):
                 return await self._inner.handle_async_request(one)
             except UNSENT as error:
                 failed = failed or error
+            except httpx2.TransportError:
+                self._addresses.doubt()
+                raise
         assert failed is not None
         raise failed
 

@@ -68,7 +68,18 @@ def test_what_was_sent_is_not_sent_to_another_address_unless_it_may_be_repeated(
     service = Service(broken, NOBODY, ok(QUEUED))
     made(service).run("echo", {})
     keys = {request.headers["Idempotency-Key"] for request in service.requests}
-    assert (len(service.requests), len(keys)) == (3, 1), "again at the first, then at the second"
+    assert (len(service.requests), len(keys)) == (3, 1), "at the second, then again at the first"
+
+
+def test_an_address_that_does_not_answer_is_not_called_first_again(made: Any) -> None:
+    """A control that stands still accepts connections. Where the other one does not listen, it is called."""
+    silent = httpx2.ReadTimeout("nothing came")
+    service = Service(silent, ok(QUEUED), silent, NOBODY, ok(QUEUED))
+    client = made(service)
+    for _ in range(2):
+        client.status("echo", "j-u1")
+    a, b = "https://a.example/v2/echo", "https://b.example:8443/stoker/v2/echo"
+    assert places(service) == [f"{at}/status/j-u1" for at in (a, b, b, a, b)]
 
 
 def test_each_address_is_looked_at_for_a_key_in_the_clear(made: Any) -> None:

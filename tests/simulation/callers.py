@@ -97,7 +97,7 @@ class Caller:
             else:
                 request.answered += 1
                 self.world.witness.caller_received(view.id, view)
-                stored = self.world.smooth_since() <= began and plane and not plane.commands.closed
+                stored = self.world.smooth_since() <= began and plane and not plane._waiters.closed
                 if request.sync and request.must_end and stored and not view.ended:
                     self.world.witness.fail(f"{view.id} had to end within {wait_s:g} s and is {view.state}")
                 return view.id

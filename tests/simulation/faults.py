@@ -16,6 +16,7 @@ from stoker.agent.jobs.attempts.states import Waiting
 from stoker.control.errors import ControlError
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Chunk, Outcome, Progress, Save
+from tests.simulation.two_controls.world import TwoControls
 from tests.simulation.world import Broken, Host, World
 
 WATCHED_S = 62.0
@@ -384,9 +385,45 @@ FAULTS: list[Fault] = [
 ]
 
 
+async def the_leader_stands_still(world: World, rng: Random) -> None:
+    await world.freeze_control(rng.choice([8.0, 25.0, 70.0, 70.0]))
+
+
+async def the_leader_is_cut_off_from_the_database(world: World, rng: Random) -> None:
+    assert isinstance(world, TwoControls)
+    with _rough(world):
+        await world.cut_off_control(rng.choice([4.0, 20.0, 40.0]))
+
+
+async def the_database_restarts(world: World, rng: Random) -> None:
+    assert isinstance(world, TwoControls)
+    with _rough(world):
+        await world.restart_server(rng.choice([0.5, 3.0, 15.0]))
+
+
+async def the_database_restarts_as_the_leader_wakes(world: World, rng: Random) -> None:
+    """The lock is free for a moment, and two controls want it."""
+    assert isinstance(world, TwoControls)
+    waking = asyncio.ensure_future(world.freeze_control(30.0))
+    await asyncio.sleep(29.0 + rng.random() * 2.0)
+    await the_database_restarts(world, rng)
+    await waking
+
+
+OF_TWO_CONTROLS: list[Fault] = [
+    the_leader_stands_still,
+    the_leader_is_cut_off_from_the_database,
+    the_database_restarts,
+    the_database_restarts_as_the_leader_wakes,
+    control_is_killed,
+    control_is_stopped,
+]
+
+
 async def breaks(world: World, rng: Random) -> None:
     """Two to six faults, at moments of the story that may overlap. Those named twice are drawn more often."""
-    drawn = rng.choices(FAULTS, k=rng.randint(2, 6))
+    table = FAULTS + OF_TWO_CONTROLS * 4 if isinstance(world, TwoControls) else FAULTS
+    drawn = rng.choices(table, k=rng.randint(2, 6))
     others = Random(world.seed + 1)
     await asyncio.gather(
         *(_later(world, rng, fault) for fault in drawn),

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
@@ -28,19 +29,21 @@ def fixed_hashes() -> None:
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
 
 
-def one(seed: int) -> tuple[int, str | None]:
+def one(seed: int, *, spare: bool = False) -> tuple[int, str | None]:
     from tests.simulation.story import play
 
-    return seed, play(seed).violation
+    return seed, play(seed, spare=spare).violation
 
 
-def search(first: int, number: int, processes: int) -> int | None:
+def search(first: int, number: int, processes: int, *, spare: bool) -> int | None:
     """The first seed that fails, as far as the order of the answers tells."""
     from tests.simulation import story  # noqa: F401  # once, for all processes
 
     began = reported_at = time.monotonic()
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        for done, (seed, violation) in enumerate(pool.imap(one, range(first, first + number), 4), 1):
+        for done, (seed, violation) in enumerate(
+            pool.imap(partial(one, spare=spare), range(first, first + number), 4), 1
+        ):
             now = time.monotonic()
             if violation is not None:
                 pool.terminate()
@@ -53,23 +56,25 @@ def search(first: int, number: int, processes: int) -> int | None:
     return None
 
 
-def show(seed: int, word: str | None, lines: int) -> bool:
+def show(seed: int, word: str | None, lines: int, *, spare: bool) -> bool:
     """Tells one story with its trace; `word` picks the lines. Whether it held."""
     from tests.simulation.story import play
 
-    result = play(seed, tracing=True)
+    result = play(seed, spare=spare, tracing=True)
     picked = [line for line in result.lines if word is None or word in line]
     print("\n".join(picked[-lines:]))
     print(f"seed {seed}: {result.steps} steps, {result.seconds:.1f} s of its time")
     if result.violation is not None:
         print(f"\nSEED {seed} FAILS: {result.violation}")
-        print(f"once more: make simulate N=1 FIRST={seed}")
+        with_spare = " SPARE=--spare" if spare else ""
+        print(f"once more: make simulate N=1 FIRST={seed}{with_spare}")
     return result.violation is None
 
 
 def prove(number: int, only: str | None) -> int:
     """Plants every bug and tells stories until one shows it; how many were not found."""
     from tests.simulation.plants import PLANTS
+    from tests.simulation.two_controls import plants  # noqa: F401 - they are among PLANTS then
 
     names = [name for name in PLANTS if only in (None, name)]
     with multiprocessing.get_context("fork").Pool(os.cpu_count() or 1) as pool:
@@ -84,11 +89,12 @@ def prove(number: int, only: str | None) -> int:
 def found_by(plant_and_seed: tuple[str, int]) -> tuple[str, int, str | None]:
     """The first seed that finds a planted bug, with what it says."""
     from tests.simulation.plants import plant
+    from tests.simulation.two_controls.plants import OF_TWO_CONTROLS
 
     name, number = plant_and_seed
     for seed in range(number):
         with plant(name):
-            _, violation = one(seed)
+            _, violation = one(seed, spare=name in OF_TWO_CONTROLS)
         if violation is not None:
             return name, seed, violation
     return name, number, None
@@ -100,6 +106,9 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--plants", action="store_true", help="plant every known bug: each must be found")
+    parser.add_argument(
+        "--spare", action="store_true", help="with a second control, which waits to take over"
+    )
     parser.add_argument("--plant", help="plant this one bug")
     parser.add_argument("--word", help="of the trace, only the lines with this in them")
     parser.add_argument("--lines", type=int, default=LINES, help="how much of the trace is shown")
@@ -110,11 +119,11 @@ def main() -> int:
     if options.plants or (options.plant and options.number > 1):
         return 1 if prove(options.number, options.plant) else 0
     if options.number == 1:
-        return 0 if show(options.first, options.word, options.lines) else 1
-    failed = search(options.first, options.number, options.processes)
+        return 0 if show(options.first, options.word, options.lines, spare=options.spare) else 1
+    failed = search(options.first, options.number, options.processes, spare=options.spare)
     if failed is None:
         return 0
-    show(failed, options.word, options.lines)
+    show(failed, options.word, options.lines, spare=options.spare)
     return 1
 
 

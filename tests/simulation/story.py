@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from stoker.wire.messages import LockedWeights, WeightsFile
 from tests.simulation.callers import OWN, Caller, look_around, named, purge
 from tests.simulation.faults import WATCHED_S, breaks, hosts_with_waiting, mend
 from tests.simulation.idle_hands import watch_for_idle_hands
+from tests.simulation.two_controls.world import TwoControls, on_the_server
 from tests.simulation.virtual_loop import VirtualLoop, run
 from tests.simulation.wishes import Request, draw
 from tests.simulation.witness import Tale, Violation
@@ -50,16 +52,18 @@ class Played:
     lines: tuple[str, ...] = ()
 
 
-def play(seed: int, *, tracing: bool = False) -> Played:
+def play(seed: int, *, spare: bool = False, tracing: bool = False) -> Played:
+    """With `spare`, a second control waits to take over."""
     shrink()
     loop = VirtualLoop(seed, limit=STEPS)
-    world = World(seed, loop)
+    world = TwoControls(seed, loop) if spare else World(seed, loop)
     world.witness.tracing = tracing
     watch = _Log(world)
     logging.getLogger("stoker").addHandler(watch)
     violation: str | None = None
     try:
-        run(loop, _story(world, Random(seed)))
+        with on_the_server(world.server) if isinstance(world, TwoControls) else nullcontext():
+            run(loop, _story(world, Random(seed)))
     except Violation as found:
         violation = str(found)
     except Exception as error:

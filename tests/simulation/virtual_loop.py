@@ -126,6 +126,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """SIGSTOP: its callbacks wait for `thaw`, while the clock and everybody else go on."""
         self._frozen.setdefault(process, [])
 
+    def is_frozen(self, process: Process) -> bool:
+        return process in self._frozen
+
     def thaw(self, process: Process) -> None:
         self._ready.extend(self._frozen.pop(process, ()))  # type: ignore[attr-defined]
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -275,3 +276,23 @@ def test_what_is_not_hosted_is_refused_before_anything_starts(tmp_path: Path) ->
     assert refused.returncode == 1
     assert refused.stderr.startswith("stoker: there is no hosted endpoint 'singing-video'")
     assert not (tmp_path / ".stoker").exists()
+
+
+@pytest.mark.slow
+def test_a_change_replaces_control_and_fails_no_caller(tmp_path: Path) -> None:
+    """Callers who repeat nothing: one with a kept connection, and one with a new one for each call."""
+    with up(tmp_path, "", "--reload") as one, httpx2.Client(timeout=60, trust_env=False) as keeps:
+        first, headers = one.child("control"), {"Authorization": f"Bearer {one.key}"}
+        assert one.echo(1) == {"value": 1}
+        with (tmp_path / "stoker.toml").open("a") as file:
+            file.write("# changed\n")
+        answers = 0
+        while first.is_running() and first.status() != psutil.STATUS_ZOMBIE:
+            for get in (keeps.get, partial(httpx2.get, timeout=60, trust_env=False)):
+                assert get(f"{one.url}/v2/echo/health", headers=headers).status_code == 200
+                answers += 1
+        assert answers > 10
+        assert one.echo(2) == {"value": 2}
+        assert one.child("control").pid != first.pid
+        assert "changed: stoker.toml" in one.output()
+        assert "ended unexpectedly" not in one.output()

@@ -45,11 +45,15 @@ class Arrivals:
         self._turned_away = 0
         self._logged_at = float("-inf")
         self._pause: asyncio.TimerHandle | None = None
+        self._closed = False
         self._listen()
 
     def close(self) -> None:
         """Accepts no more. Handshakes go on; what was not accepted waits for another process that holds the
-        same socket."""
+        same socket. May be called again, when the listener is closed."""
+        if self._closed:
+            return
+        self._closed = True
         self._loop.remove_reader(self._listener)
         if self._pause is not None:
             self._pause.cancel()

@@ -107,11 +107,13 @@ def run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, E
         try:
             conn.begin(to_read=True)
             try:
-                results.append((fn(conn), None))
+                found = fn(conn)
             finally:
                 conn.rollback()
         except Exception as error:
             results.append((None, as_unavailable(error)))
+        else:
+            results.append((found, None))
     return results
 
 

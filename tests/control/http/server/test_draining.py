@@ -80,6 +80,13 @@ async def test_what_arrives_meanwhile_waits_for_the_next_server(kept: socket.soc
         assert second.port == kept.getsockname()[1]
 
 
+async def test_a_server_that_has_ended_is_drained(kept: socket.socket) -> None:
+    server = await started(kept, Named(b"first"))
+    await server.stop()
+    server.drain()
+    await server.drained(60)
+
+
 async def test_each_connection_ends_with_its_next_answer(kept: socket.socket) -> None:
     app = Named(b"first")
     async with await started(kept, app) as server:

@@ -138,6 +138,26 @@ async def test_a_reader_sees_one_snapshot_and_may_not_write(committer: Committer
     assert await committer.read(names) == []
 
 
+async def test_a_read_whose_connection_breaks_at_its_very_end_fails_and_the_next_one_is_answered(
+    committer: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server ends the session of a control that stood still in the middle of a read."""
+    rollback, broken = Conn.rollback, [True]
+
+    def breaks(conn: Conn) -> None:
+        rollback(conn)
+        if broken and threading.current_thread().name == "store-reader":
+            broken.pop()
+            raise psycopg.OperationalError("the connection is lost")
+
+    await committer.commit(named("a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Conn, "rollback", breaks)
+        with pytest.raises(Unavailable, match="nothing was stored"):
+            await committer.read(names)
+        assert await committer.read(names) == ["a"]
+
+
 @SQLITE_ONLY
 async def test_a_full_disk_is_reported_and_survived(committer: Committer, bench: Any) -> None:
     raw = bench.store.writer.raw
