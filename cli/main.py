@@ -79,6 +79,7 @@ from stoker.cli.processes.handed_over import listener_of_manager
 from stoker.cli.processes.imports import uncollected
 from stoker.cli.processes.parents import end_with_parent
 from stoker.cli.processes.readiness import MANAGER
+from stoker.cli.replay.command import replay
 from stoker.cli.terminal import log_to_stderr, print_text
 
 app = typer.Typer(
@@ -97,6 +98,12 @@ app.command(
         "stoker predict model.py:Handler @input.json --out images --watch",
     )
 )(predict)
+app.command(
+    epilog=examples(
+        "stoker replay 5f64d3b0-9c7b-4e0e-8d2f-1a7b63c0e9aa-u1 --from-start",
+        "stoker replay JOB --handler caption.py:handler --file voice.wav",
+    )
+)(replay)
 resource_app.add_to(app)
 database_app.add_to(app)
 dev_commands.add_to(app)

@@ -41,7 +41,7 @@ def predict(
 
     if watch and input_ == "-":
         raise CliError("--watch reads the input again for each run, which standard input does not allow")
-    source = _absolute(handler)
+    source = absolute(handler)
     typed = read_input(input_, sets or (), sys.stdin.buffer.read)
     if watch:
         from stoker.cli.predict.watching import run_after_changes
@@ -63,7 +63,7 @@ def _local_files(typed: Mapping[str, Any]) -> dict[str, Path]:
     return {name: Path(value[1:]) for name, value in texts.items() if Path(value[1:]).is_file()}
 
 
-def _absolute(handler: str) -> str:
+def absolute(handler: str) -> str:
     """Returns the handler as `/folder/caption.py:handler`. A file without a name means its `handler`."""
     file, mark, name = handler.removeprefix("local:").partition(".py:")
     if not mark:

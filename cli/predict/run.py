@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,8 @@ def _local_job(handler: str, input_: dict[str, Any], device: Device) -> LocalJob
             input_,
             device=device,
             network=True,
-            on_progress=lambda value: _print_event("progress", value),
-            on_chunk=lambda value: _print_event("chunk", value),
+            on_progress=lambda value: print_event("progress", value),
+            on_chunk=lambda value: print_event("chunk", value),
         )
     except RegistrationError as error:
         raise CliError(str(error)) from None
@@ -74,9 +74,9 @@ def _error_of(job: LocalJob) -> str | None:
         return describe(error)
 
 
-def save_files(value: Any, folder: Path) -> Any:
-    """Returns the value with each file replaced by the path that it was saved under, in `folder`. Two files
-    of one output never have one path; those of an earlier run are replaced."""
+def save_files(value: Any, folder: Path, named: Callable[[Path], Any] = str) -> Any:
+    """Returns the value with each file replaced by the path that it was saved under, in `folder`, as `named`
+    writes it. Two files of one output never have one path; those of an earlier run are replaced."""
     taken: set[Path] = set()
 
     def saved(item: Any) -> Any:
@@ -84,12 +84,12 @@ def save_files(value: Any, folder: Path) -> Any:
             return {key: saved(below) for key, below in item.items()}
         if isinstance(item, list):
             return [saved(below) for below in item]
-        return _save(item, folder, taken) if isinstance(item, LocalFile) else item
+        return named(_save(item, folder, taken)) if isinstance(item, LocalFile) else item
 
     return saved(value)
 
 
-def _save(file: LocalFile, folder: Path, taken: set[Path]) -> str:
+def _save(file: LocalFile, folder: Path, taken: set[Path]) -> Path:
     name = Path(file.name).name
     path, number = folder / name, 1
     while path in taken:
@@ -101,10 +101,10 @@ def _save(file: LocalFile, folder: Path, taken: set[Path]) -> str:
         shutil.copyfile(file.path, path)
     except OSError as error:
         raise CliError(f"the file {name} of the output cannot be saved as {path}: {error.strerror}") from None
-    return str(path)
+    return path
 
 
-def _print_event(kind: str, value: Any) -> None:
+def print_event(kind: str, value: Any) -> None:
     """Prints progress or a chunk; at a terminal, with long texts cut, as previews are."""
     value = shortened(value) if sys.stderr.isatty() else value
     print_text(f"{kind} {json.dumps(value, ensure_ascii=False, default=str)}", to_stderr=True)

@@ -22,9 +22,9 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import EndpointVersion, JobView
 from stoker.control.store.jobs.cases import StoredCase
 
-_URL = re.compile(r"(https?://)([^\s\"'<>\\]+)", re.IGNORECASE)
+_URL = re.compile(r"([a-z][a-z0-9+.-]*://)([^\s\"'<>\\]+)", re.IGNORECASE)
 _NOTED = (
-    *("python", "system", "libraries", "cuda", "source", "environment", "pipeline"),
+    *("python", "system", "libraries", "cuda", "source", "environment", "settings"),
     *("scratch", "files", "raised"),
 )
 FORMAT = 1

@@ -290,6 +290,8 @@ def test_a_key_is_made_with_rights_and_an_end(
         (["--join", "--read-only"], "a join token lets nodes join and nothing else"),
         (["--read-only", "--management", "read"], "--read-only cannot be combined"),
         (["--endpoint", "nope=read"], "there is no endpoint nope"),
+        (["--cases"], "--cases is for endpoints that the key may read"),
+        (["--read-only", "--cases"], "--read-only cannot be combined"),
         (["--endpoint", "echo"], "a right is one of none, read, write; got ''"),
         (["--management", "rw"], "a right is one of none, read, write; got 'rw'"),
         (["--expires", "tomorrow"], "--expires is a number and s, m, h or d"),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.predict.run import _print_event, save_files
+from stoker.cli.predict.run import print_event, save_files
 from stoker.worker.testing import LocalFile
 
 COMMAND = [sys.executable, "-m", "stoker.cli", "predict"]
@@ -220,6 +220,6 @@ def test_a_preview_is_cut_at_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    _print_event("progress", {"preview": "x" * 5000, "step": 1})
+    print_event("progress", {"preview": "x" * 5000, "step": 1})
     cut = '{"preview": "xxxxxxxxxxxxxxxxxxxx… (5000 characters)", "step": 1}'
     assert capsys.readouterr().err == f"progress {cut}\n"

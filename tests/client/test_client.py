@@ -199,6 +199,12 @@ def test_logs_are_reported_attempt_by_attempt(connect: Connect) -> None:
     assert service.request_lines() == ["GET /v2/echo/logs/j"]
 
 
+def test_the_case_of_a_failed_job(connect: Connect) -> None:
+    client, service = connect(ok({"case": 1, "id": "j/1"}))
+    assert client.case("echo", "j/1") == {"case": 1, "id": "j/1"}
+    assert service.request_lines() == ["GET /v2/echo/case/j%2F1"]
+
+
 def test_the_last_lines_of_a_worker(connect: Connect) -> None:
     client, service = connect(ok({"id": "w/1", "lines": ["a", "b"], "printedAt": [5, 6]}))
     assert client.worker_log("my app", "w/1") == WorkerLog("w/1", ("a", "b"), (5, 6))

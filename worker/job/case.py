@@ -1,13 +1,14 @@
 """Facts for the case of a job that fails: what its worker ran on, the files it got, and where it failed.
 
     {"python": "3.12.3", "libraries": {"torch": "2.7.0"}, "cuda": "12.6", "source": {"caption.py": "6b86…"},
-     "environment": ["PATH"], "pipeline": "flux-mini", "scratch": "/…/1",
+     "environment": ["PATH"], "settings": {"STOKER_PIPELINE": "flux-mini"}, "scratch": "/…/1",
      "files": [{"url": "https://…/a.png", "size": 9, "sha256": "…"}],
      "raised": {"type": "builtins.ValueError", "file": "caption.py", "function": "handler", "line": 7}}
 
 A worker sends them when the attempt begins, after each fetch, and when the handler raises; the last ones
-count, so that of a worker that is killed they are known, too. Values of variables, queries of URLs and
-messages are left out, since they may be secrets. Paths of source files begin at the handler's folder.
+count, so that of a worker that is killed they are known, too. Left out, since they may be secrets, are
+queries of URLs, messages, and the values of variables, but for those that choose a pipeline and its
+speed-ups. Paths of source files begin at the handler's folder.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
 _LIBRARIES = ("torch", "diffusers", "transformers", "safetensors", "numpy", "PIL", "av", "runpod")
-_PIPELINE = "STOKER_PIPELINE"
+_SETTINGS = ("STOKER_PIPELINE", "STOKER_PROFILE", "STOKER_ATTENTION")
 _NAMES_MOST = 200
 _FILES_MOST = 200
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -40,7 +42,7 @@ def process_facts() -> dict[str, Any]:
         "cuda": getattr(getattr(torch, "version", None), "cuda", None),
         "source": source_digests(),
         "environment": sorted(os.environ)[:_NAMES_MOST],
-        "pipeline": os.environ.get(_PIPELINE, ""),
+        "settings": {name: os.environ[name][:200] for name in _SETTINGS if name in os.environ},
     }
 
 
@@ -52,13 +54,19 @@ def _versions() -> dict[str, str]:
 
 def source_digests() -> dict[str, str]:
     """Returns the sha256 of each source file of the user's own that was imported, by its path."""
+    return _source_digests(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _source_digests(_modules: int) -> dict[str, str]:
+    """Returns the same, kept until another module is imported: with torch there are thousands."""
     files = {_file_of(module) for module in tuple(sys.modules.values())}
     own = sorted(file for file in files if is_own(file))[:_NAMES_MOST]
     return {relative(file): digest for file in own if (digest := _digest(file))}
 
 
 def _file_of(module: Any) -> str:
-    file = getattr(module, "__file__", None)
+    file = getattr(module, "__dict__", {}).get("__file__")  # an attribute may be imported when it is read
     return file if isinstance(file, str) else ""
 
 

@@ -123,8 +123,8 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
     match body:
         case Progress(value=value) | Chunk(value=value) | Save(state=value):
             size += len(value)
-        case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log):
-            size += _OVERHEAD * (len(spans) + 2 * len(artifacts)) + len(output or b"")
+        case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log, case=noted):
+            size += _OVERHEAD * (len(spans) + 2 * len(artifacts)) + len(output or b"") + len(noted)
             size += 4 * (len(error or "") + sum(map(len, log))) + 8 * len(log)
         case WorkerState(reason=reason, log_tail=tail) | PodState(reason=reason, log_tail=tail):
             size += 4 * (len(reason) + sum(map(len, tail)))

@@ -114,7 +114,9 @@ def decode(data: bytes) -> list[ReportBody]:
 
 def _packed(body: ReportBody) -> dict[str, Any]:
     fields = dataclasses.asdict(body)
-    for name in ("output", "value", "state"):
+    if isinstance(body, Outcome) and not body.case:
+        del fields["case"]  # an agent from before there were cases reads the others
+    for name in ("output", "value", "state", "case"):
         if isinstance(fields.get(name), bytes):
             fields[name] = base64.b64encode(fields[name]).decode()
     if isinstance(body, Usage):
@@ -139,6 +141,7 @@ def _unpacked(fields: dict[str, Any]) -> ReportBody:
     output = fields["output"]
     fields["output"] = None if output is None else base64.b64decode(output)
     fields["output_ref"] = _ref(fields["output_ref"])
+    fields["case"] = base64.b64decode(fields.get("case", ""))
     fields["log"] = tuple(fields.get("log", ()))
     fields["log_at_ms"] = tuple(fields.get("log_at_ms", ()))
     fields["spans"] = tuple(Span(**span) for span in fields["spans"])

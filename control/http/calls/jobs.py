@@ -207,7 +207,7 @@ async def logs(call: Call, follow: Follow = False, last: LastEvent = None) -> Re
 async def case(call: Call) -> Answer:
     """Returns the case of a job that failed: what is needed to run it again elsewhere, as `stoker replay`
     does. The endpoint keeps cases if its `keepCases` is true. The key needs the right `cases`, or everything.
-    No value of a variable and no query of a URL is in it."""
+    No value of a user's variable and no query of a URL is in it."""
     if not call.caller.access.may_read_cases(call.endpoint.id):
         raise CasesClosed(
             f"this key may not read the cases of failed jobs at endpoint {call.path_params['endpoint_id']};"

@@ -285,7 +285,11 @@ class Case(TypedDict):
     cuda: NotRequired[str | None]
     source: NotRequired[Annotated[dict[str, str], Field(description="The sha256 of each source file.")]]
     environment: NotRequired[Annotated[list[str], Field(description="The names of the worker's variables.")]]
-    pipeline: NotRequired[str]
+    settings: NotRequired[
+        Annotated[
+            dict[str, str], Field(description="The variables that chose the pipeline and its speed-ups.")
+        ]
+    ]
     scratch: NotRequired[str]
     files: NotRequired[Annotated[list[FetchedFile], Field(description="What the handler had fetched.")]]
     raised: NotRequired[Annotated[dict[str, Any], Field(description="What the handler raised, and where.")]]

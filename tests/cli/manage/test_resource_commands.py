@@ -83,6 +83,8 @@ def test_keys_of_a_service_without_its_store(sh: Shell, tmp_path: Path) -> None:
     made = sh.json("key create --name ci --endpoint echo=write --management read --expires 24h")
     assert made["access"] == {"scope": "restricted", "management": "read", "endpoints": {"echo": "write"}}
     assert made["key"].startswith(f"sk_{made['id']}_")
+    debug = sh.json("key create --name debug --endpoint echo=read --cases")["access"]
+    assert (debug["endpoints"], debug["cases"]) == ({"echo": "read"}, True)
     token = sh("key create --join --uses 2 --name hosts").strip()
     assert token.startswith("jt_")
     [row] = [line.split("\t") for line in sh("key list").splitlines() if line.startswith(made["id"])]

@@ -22,6 +22,7 @@ TABLE = {
     "requests": (10, 2),
     "purge-queue": (2, None),
     "files": (200, None),
+    "case": (10, 2),
     "openai": (2_000, 400),
 }
 CROWDED = [(operation, at_once) for operation, (_, at_once) in TABLE.items() if at_once is not None]

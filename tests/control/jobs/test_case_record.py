@@ -87,6 +87,10 @@ def test_a_signature_is_found_however_deep(value: Any) -> None:
     assert "s3cr3t" not in json.dumps(without_secrets(value))
 
 
+def test_a_password_of_any_scheme_is_left_out() -> None:
+    assert without_secrets("postgresql+psycopg://me:s3cr3t@db/x?y=1") == "postgresql+psycopg://db/x"
+
+
 def test_each_missing_case_has_its_reason() -> None:
     assert "is COMPLETED" in why_no_case(view(JobState.COMPLETED), keeps=True)
     assert "set its keepCases to true" in why_no_case(view(), keeps=False)

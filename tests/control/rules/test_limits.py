@@ -32,7 +32,7 @@ def test_webhooks() -> None:
 
 
 def test_rate_table() -> None:
-    """Requests per 10 seconds, and concurrent requests; the last three rows are ours."""
+    """Requests per 10 seconds, and concurrent requests; the last four rows are ours."""
     assert limits.WINDOW_MS == 10 * SECOND * 1000
     found = {name: (limit.window, limit.at_once) for name, limit in limits.RATE_LIMITS.items()}
     assert found == {
@@ -47,6 +47,7 @@ def test_rate_table() -> None:
         "status-sync": (2000, 400),
         "logs": (2000, 400),
         "files": (200, None),
+        "case": (10, 2),
     }
 
 

@@ -34,6 +34,7 @@ BODIES = [
         artifacts=(Artifact("k", 1, "def", "image/png"),),
         log=("one", "tw\u00f6"),
         log_at_ms=(1_764_292_471_207, 1_764_292_471_208),
+        case=b'{"python":"3.12.3"}',
     ),
     Usage("w1", "b1", 7, "worker", "running", 1_000, 61_000, "echo", 2, ("gpu-0",)),
     Refused("j3", 1, "the agent is shutting down", at_once=True),

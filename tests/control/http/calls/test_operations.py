@@ -333,7 +333,7 @@ async def test_the_document_lists_every_answer(http: httpx2.AsyncClient) -> None
         for operation in (
             "run", "runsync", "status/{job_id}", "status-sync/{job_id}", "stream/{job_id}",
             "cancel/{job_id}", "retry/{job_id}", "purge-queue", "requests", "logs/{job_id}", "files",
-            "health",
+            "health", "case/{job_id}",
         )
     }  # fmt: skip
     for methods in paths.values():
