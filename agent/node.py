@@ -31,6 +31,7 @@ from stoker.agent.interfaces import Inputs, Objects, OutboxDisk, Scratch, Spawne
 from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S
 from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.inputs.fetches import NoInputs
+from stoker.agent.jobs.inputs.kept_requests import KeptRequests
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.lease import Lease
@@ -140,6 +141,7 @@ class Agent:
         self.lease = Lease()
         self.signing = parts.signing
         self.source_requests = SourceRequests(parts.signing.wake)
+        self.kept_requests = KeptRequests(parts.signing.wake)
         self.reports = Reports(parts.outbox_disk, self._on_pressure, parts.signing.wake)
         workers: dict[str, Worker] = {}
         self.watch = DeviceWatch(
@@ -153,6 +155,7 @@ class Agent:
             objects=parts.objects,
             scratch=parts.scratch,
             inputs=parts.inputs,
+            kept=self.kept_requests,
             workers=workers,
             memory=self.watch,
             spawn=self._spawn,
@@ -176,6 +179,7 @@ class Agent:
             draining=self._stop_requested.is_set,
             signing=self.signing,
             source_requests=self.source_requests,
+            kept_requests=self.kept_requests,
             keep_credential=parts.keep_credential,
             on_welcome=parts.on_welcome,
             tunnel=parts.tunnel,

@@ -38,6 +38,7 @@ from stoker.control.jobs.worker_logs import WorkerLogs
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.connected_nodes import ConnectedNodes
+from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
@@ -200,6 +201,7 @@ class Plane:
             reports,
             Signing(self._commits, self.artifacts),
             self._sources,
+            KeptChunks(self._commits),
             pods.is_of,
             volumes.is_deleted,
             self._clock,

@@ -8,6 +8,7 @@
         ├── OutputError       an output, chunk or progress value cannot be written as JSON
         ├── FileRefused       a File that is not a regular file of this attempt's scratch folder
         ├── InputRefused      a URL input cannot be fetched; its `reason` is a word for why
+        ├── KeptUnavailable   the chunks that a save covers cannot be had
         └── JobOver           something was sent for a job that has already ended
 
     Cancelled (BaseException) raised by `job.raise_if_cancelled()`; an `except Exception` does not swallow it
@@ -72,6 +73,11 @@ class InputRefused(HandlerError):
     def __init__(self, message: str, reason: str, *, retryable: bool = False) -> None:
         super().__init__(message, retryable=retryable)
         self.reason = reason
+
+
+class KeptUnavailable(HandlerError):
+    """The values of the chunks that a save covers cannot be had. A handler that can go on without them
+    catches this; another one should begin again, or let the job fail with this text."""
 
 
 class JobOver(HandlerError):

@@ -31,6 +31,7 @@ from stoker.control.nodes.joining import (
     unknown,
     why_refused,
 )
+from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
@@ -100,6 +101,7 @@ class ConnectedNodes:
         reports: NodeReports,
         signing: Signing,
         sources: Sources,
+        kept: KeptChunks,
         pod_assigned: Callable[[str, str], bool],
         volume_assigned: Callable[[str, str], bool | None],
         clock: Callable[[], float],
@@ -114,6 +116,7 @@ class ConnectedNodes:
         self._reports = reports
         self._signing = signing
         self._sources = sources
+        self._kept = kept
         self._pod_assigned = pod_assigned
         self._volume_assigned = volume_assigned
         self._clock = clock
@@ -235,7 +238,14 @@ class ConnectedNodes:
             hello.node, self._cluster, self._pod_assigned, self._volume_assigned, reconciled.assigned
         )
         session = NodeSession(
-            hello.node, number, stream, self._reports.receive, assigned, self._signed, self._sources.answer
+            hello.node,
+            number,
+            stream,
+            self._reports.receive,
+            assigned,
+            self._signed,
+            self._sources.answer,
+            self._kept.page,
         )
         self._sessions.add(session)
         reach = allowed(reach_of(hello, peer, settings.network_namespace), settings.gateway_ways)
@@ -253,6 +263,7 @@ class ConnectedNodes:
                 reconciled.stop,
                 reach.wants_tunnel,
                 saves=True,
+                kept=True,
             )
         )
         self._scaling.desired.send(hello.node)

@@ -24,6 +24,7 @@ from stoker.control.store.database.opening import (
 )
 from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
+from stoker.control.store.jobs.kept_chunks import is_kept, kept_page
 from stoker.control.store.jobs.orders import (
     cancel,
     cancel_all,

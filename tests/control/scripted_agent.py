@@ -61,6 +61,7 @@ class ScriptedAgent:
         self.direct: DirectGateway | None = None
         self.tunnels = False
         self.jobs_ahead = 8
+        self.saves = False
         self.number = 0
         self.stream: MemoryStream[FromControl, FromAgent]
         self.serving: asyncio.Task[None]
@@ -98,6 +99,7 @@ class ScriptedAgent:
             direct=self.direct,
             tunnels=self.tunnels,
             jobs_ahead=self.jobs_ahead,
+            saves=self.saves,
         )
         answer = await self.greet(tasks, hello)
         if answer.credential is not None and comes_back:

@@ -14,7 +14,7 @@ from stoker.wire.records import record
 class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
     shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
-    an agent that reports one."""
+    an agent that reports one. `kept`: the same of a KeptAsk."""
 
     session: int
     beat_s: float
@@ -23,6 +23,7 @@ class Welcome:
     stop: tuple[AttemptKey, ...] = ()
     tunnel: bool = False
     saves: bool = False
+    kept: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -186,6 +187,18 @@ class SignAnswer:
 
 
 @record(frozen=True, slots=True)
+class KeptPage:
+    """The chunks that a KeptAsk begins with, at least one: `values` of 4 MiB together, or the object `ref` of
+    the first one. Or why there are none, and whether to ask again."""
+
+    number: int
+    refusal: str = ""
+    retryable: bool = False
+    values: tuple[bytes, ...] = field(repr=False, default=())
+    ref: Ref | None = None
+
+
+@record(frozen=True, slots=True)
 class Grant:
     """The right to write below one prefix of one bucket, for one attempt of an account's job.
 
@@ -273,3 +286,4 @@ class FromControl:
     answers: tuple[SignAnswer, ...] = ()
     credential: str | None = field(default=None, repr=False)
     sources: tuple[SourceAnswer, ...] = ()
+    kept: KeptPage | None = None
