@@ -3,8 +3,8 @@
     run ── load the outbox ── connect ── session ── (broken: wait, jittered) ── connect ── …   until stop()
                                  │                                              └─ refused: AgentRefused
                                  └─ joined: keep the credential, and connect with it at once
-    stop ── drains: reports it, takes nothing new ── waits for what runs ── gives the rest back, uncounted
-             ── stops the workers ── delivers what it can ── saves
+    stop ── drains: reports it, takes nothing new ── asks what runs to yield, and waits for it
+             ── gives the rest back, uncounted ── stops the workers ── delivers what it can ── saves
 
 Everything that it starts is a task of `run`'s group or a timer that `run` stops: nothing outlives `run`. An
 agent that is killed loses what runs, and nothing that was acknowledged or saved; control learns from the next
@@ -132,6 +132,7 @@ class Agent:
         self.devices = parts.sampler.inventory()
         self._tasks: asyncio.TaskGroup
         self._stop_requested = asyncio.Event()
+        self.leaves_because = ""
         self._paused = False
         self._stream: AgentStream | None = None
         self._session: Session | None = None
@@ -247,6 +248,16 @@ class Agent:
         self._stop_requested.set()
         self.reports.wake.set()  # reported at once
 
+    def leave(self, why: str, within_s: float) -> None:
+        """Stops as `stop` does, for this reason. What does not end by itself is given back in time for the
+        agent to be gone `within_s` seconds from now. Nothing happens to an agent that stops already."""
+        if not self.leaving:
+            settings, ladder = self.settings, self.settings.stop_ladder
+            ending_s = settings.cancel_s + ladder.term_s + settings.deliver_s + 1.0
+            self.settings = replace(settings, grace_s=max(within_s - ending_s, 0.0))
+            self.leaves_because = why
+            self.stop()
+
     def learn(self, facts: Mapping[str, str]) -> None:
         """Adds facts about this host. The session is ended, since a Hello reports them; what runs goes on."""
         self.settings = replace(self.settings, facts={**self.settings.facts, **facts})
@@ -300,6 +311,7 @@ class Agent:
         self.attempts.closed = why
         self.reports.save()
         self.workers.drain_all(why)
+        self.attempts.ask_all_to_yield(self.leaves_because or f"node {settings.name} is about to leave")
         await self._settled(lambda: not self.attempts.holds_exit(), settings.grace_s)
         await self._settled(lambda: not self.attempts.held(), min(settings.grace_s, OTHERS_S))
         self.attempts.stop_all(why)
@@ -385,6 +397,7 @@ class Agent:
             tunnels=self._parts.tunnel is not None,
             jobs_ahead=WAITING_MOST,
             saves=True,
+            yields=True,
         )
 
     def _next_beat(self) -> int:

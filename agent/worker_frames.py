@@ -132,12 +132,14 @@ class Done:
 
 @record(frozen=True, slots=True)
 class Failed:
-    """`body`: the output that the handler returned together with its error."""
+    """`body`: the output that the handler returned together with its error. `yielded`: it saved and gave up
+    its place, as it was asked to."""
 
     key: AttemptKey
     error: str
     retryable: bool
     body: bytes
+    yielded: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -305,7 +307,7 @@ FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
             },
             body="may",
         ),
-        "failed": FrameRule(Failed, {"error": _ERROR, "retryable": _NO}, body="may"),
+        "failed": FrameRule(Failed, {"error": _ERROR, "retryable": _NO, "yielded": _NO}, body="may"),
         "begun": FrameRule(Begun, program=True),
         "unfit": FrameRule(Unfit, {"reason": _ERROR}, job="no", program=True),
         "fit": FrameRule(Fit, job="no", program=True),

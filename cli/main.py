@@ -29,6 +29,7 @@ from stoker.cli.agent.options import (
     NodeName,
     Probes,
     PublicIp,
+    ReclaimNotices,
     WorkerUser,
 )
 from stoker.cli.database import app as database_app
@@ -283,6 +284,7 @@ def agent(
     gateway_advertise: GatewayAdvertise = None,
     label: Labels = None,
     grace: Grace = 30.0,
+    reclaim_notices: ReclaimNotices = None,
     probes: Probes = None,
     log_format: LogFormat = Format.TEXT,
     log_level: LogLevel = Level.INFO,
@@ -315,6 +317,7 @@ def agent(
         gateway_listen=gateway_listen,
         gateway_advertise=gateway_advertise,
         grace_s=grace,
+        reclaim_notices=reclaim_notices,
         probes=probes,
     )
     run(options, variables)

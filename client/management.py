@@ -100,9 +100,11 @@ class Pods(Updatable):
 
 
 class Nodes(Resource):
-    def drain(self, member: str) -> Any:
-        """Places nothing new on the node until it is resumed."""
-        return self._do(member, "drain")
+    def drain(self, member: str, *, jobs_yield: bool = False) -> Any:
+        """Places nothing new on the node until it is resumed. `jobs_yield`: jobs that run there and save give
+        up their places at their next save, and go on elsewhere."""
+        query = {"jobsYield": True} if jobs_yield else {}
+        return self._send(self._call("POST", member, "drain", params=_query(query)))
 
     def resume(self, member: str) -> Any:
         return self._do(member, "resume")

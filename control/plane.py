@@ -46,6 +46,7 @@ from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
+from stoker.control.nodes.yields import Yields
 from stoker.control.resources import ManagedResources, hosted
 from stoker.control.resources.blueprint import relocked
 from stoker.control.rules.types import (
@@ -113,6 +114,7 @@ class Plane:
         dispatch.on_claim = events.claimed
         self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed, traces)
         self.scrapes = Scrapes(events, commits, endpoints, cluster, clock)
+        self.yields = Yields(cluster, sessions)
         self.management = ManagedResources(
             settings,
             commits,
@@ -121,6 +123,7 @@ class Plane:
             scaling,
             dispatch,
             sessions,
+            self.yields,
             changes,
             clock,
             rng,
@@ -202,6 +205,7 @@ class Plane:
             Signing(self._commits, self.artifacts),
             self._sources,
             KeptChunks(self._commits),
+            self.yields,
             pods.is_of,
             volumes.is_deleted,
             self._clock,

@@ -82,6 +82,7 @@ class _Job:
     script: dict[str, Any]
     steps: deque[Frame] = field(default_factory=deque)
     cancelled: bool = False
+    last: str = ""
     upto: int = 0
     kept: list[object] = field(default_factory=list)
 
@@ -144,6 +145,7 @@ class FakeProcess:
         self._unread: deque[Frame] = deque()
         self.tail = LogTail(loop_time)
         self._ahead: deque[Frame] = deque()
+        self._asked: set[AttemptKey] = set()
         self._permissions: int | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._exit: WorkerExit | None = None
@@ -172,6 +174,8 @@ class FakeProcess:
                 self._run(frame)
             case "cancel":
                 self._after(0.0, self._cancel, AttemptKey(frame.job, frame.attempt))
+            case "yield":
+                self._asked.add(AttemptKey(frame.job, frame.attempt))
             case "kept_page" | "fetch_failed":
                 self._after(0.0, self._take_kept, frame)
             case "took":
@@ -361,8 +365,9 @@ class FakeProcess:
         if job is None or job.key not in self._jobs:
             return
         run_s = float(job.script.get("run_s", 0.0))
-        while job.steps:
+        while not self._yields(job) and job.steps:
             step = job.steps.popleft()
+            job.last = step.kind
             self.emit(step)
             if waits_for_took(step):
                 return  # it continues when the chunk is received
@@ -370,7 +375,18 @@ class FakeProcess:
                 frames = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
                 self._after(run_s / (frames + 1), self._play, job)
                 return
-        self._finish(job)
+        if job.key in self._jobs:
+            self._finish(job)
+
+    def _yields(self, job: _Job) -> bool:
+        """Ends a job that was asked to yield and has just saved."""
+        if job.last != "save" or job.key not in self._asked:
+            return False
+        del self._jobs[job.key]
+        self._after(0.0, self._next)
+        about = {"job": job.key.job, "attempt": job.key.attempt, "retryable": True, "yielded": True}
+        self.emit(Frame("failed", {**about, "error": "yielded"}))
+        return True
 
     def _finish(self, job: _Job) -> None:
         script = job.script

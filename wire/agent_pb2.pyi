@@ -29,7 +29,7 @@ class FromAgent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ..., source_asks: _Optional[_Iterable[str]] = ..., kept_asks: _Optional[_Iterable[_Union[KeptAsk, _Mapping]]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels", "saves")
+    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels", "saves", "yields")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class Hello(_message.Message):
     DIRECT_FIELD_NUMBER: _ClassVar[int]
     TUNNELS_FIELD_NUMBER: _ClassVar[int]
     SAVES_FIELD_NUMBER: _ClassVar[int]
+    YIELDS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     name: str
@@ -71,7 +72,8 @@ class Hello(_message.Message):
     direct: DirectGateway
     tunnels: bool
     saves: bool
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ..., saves: _Optional[bool] = ...) -> None: ...
+    yields: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ..., gateway: _Optional[_Union[GatewayAddress, _Mapping]] = ..., jobs_ahead: _Optional[int] = ..., direct: _Optional[_Union[DirectGateway, _Mapping]] = ..., tunnels: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ...) -> None: ...
 
 class GatewayAddress(_message.Message):
     __slots__ = ("port", "token", "namespace")
@@ -291,7 +293,7 @@ class Released(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log", "log_first", "log_at_ms")
+    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log", "log_first", "log_at_ms", "save_gone")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -307,6 +309,7 @@ class Outcome(_message.Message):
     LOG_FIELD_NUMBER: _ClassVar[int]
     LOG_FIRST_FIELD_NUMBER: _ClassVar[int]
     LOG_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    SAVE_GONE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -322,7 +325,8 @@ class Outcome(_message.Message):
     log: _containers.RepeatedScalarFieldContainer[str]
     log_first: int
     log_at_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ..., log_first: _Optional[int] = ..., log_at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    save_gone: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ..., log_first: _Optional[int] = ..., log_at_ms: _Optional[_Iterable[int]] = ..., save_gone: _Optional[bool] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("kind", "unit", "quantity", "nano_usd")
@@ -461,7 +465,7 @@ class Usage(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., boot: _Optional[str] = ..., n: _Optional[int] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FromControl(_message.Message):
-    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential", "sources", "kept")
+    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential", "sources", "yields", "kept")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DESIRED_FIELD_NUMBER: _ClassVar[int]
@@ -474,6 +478,7 @@ class FromControl(_message.Message):
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
+    YIELDS_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refusal: Refusal
@@ -487,11 +492,12 @@ class FromControl(_message.Message):
     answers: _containers.RepeatedCompositeFieldContainer[SignAnswer]
     credential: str
     sources: _containers.RepeatedCompositeFieldContainer[SourceAnswer]
+    yields: _containers.RepeatedCompositeFieldContainer[Yield]
     kept: KeptPage
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ..., kept: _Optional[_Union[KeptPage, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[Yield, _Mapping]]] = ..., kept: _Optional[_Union[KeptPage, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel", "saves", "kept")
+    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel", "saves", "yields", "kept")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     BEAT_S_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
@@ -499,6 +505,7 @@ class Welcome(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     TUNNEL_FIELD_NUMBER: _ClassVar[int]
     SAVES_FIELD_NUMBER: _ClassVar[int]
+    YIELDS_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     session: int
     beat_s: float
@@ -507,8 +514,9 @@ class Welcome(_message.Message):
     stop: _containers.RepeatedCompositeFieldContainer[AttemptKey]
     tunnel: bool
     saves: bool
+    yields: bool
     kept: bool
-    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ..., saves: _Optional[bool] = ..., kept: _Optional[bool] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ..., kept: _Optional[bool] = ...) -> None: ...
 
 class AttemptKey(_message.Message):
     __slots__ = ("job", "attempt")
@@ -896,6 +904,16 @@ class Price(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., nano_usd: _Optional[int] = ...) -> None: ...
 
 class Cancel(_message.Message):
+    __slots__ = ("job", "attempt", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Yield(_message.Message):
     __slots__ = ("job", "attempt", "reason")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]

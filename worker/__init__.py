@@ -20,6 +20,7 @@ from stoker.worker.errors import (
     OutputError,
     RegistrationError,
     RetryableError,
+    Yielded,
 )
 from stoker.worker.job.job import Job
 from stoker.worker.sdk import Device, File, handler
@@ -38,6 +39,7 @@ __all__ = [
     "OutputError",
     "RegistrationError",
     "RetryableError",
+    "Yielded",
     "fitness_check",
     "handler",
 ]

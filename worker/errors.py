@@ -11,6 +11,7 @@
         ├── KeptUnavailable   the chunks that a save covers cannot be had
         └── JobOver           something was sent for a job that has already ended
 
+    Yielded (BaseException)   raised by `job.save` where the job was asked to yield: its state is saved
     Cancelled (BaseException) raised by `job.raise_if_cancelled()`; an `except Exception` does not swallow it
 
 Any other exception of a handler fails the job too, with its type, its message and its traceback.
@@ -95,9 +96,28 @@ class Cancelled(BaseException):
         return f"cancelled: {self.reason}" if self.reason else "cancelled"
 
 
+class Yielded(BaseException):
+    """The job saved its state and gives up its place, as it was asked to. Let it pass: it ends the handler,
+    and a later attempt goes on from the save."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"yielded: {self.reason}" if self.reason else "yielded"
+
+
+def is_yield(error: BaseException) -> bool:
+    """Returns whether the error is Yielded, or a group of nothing else, as a task group raises it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_yield, error.exceptions))
+    return isinstance(error, Yielded)
+
+
 def describe(error: BaseException) -> str:
     """Returns the text that a `failed` frame carries: at most ERROR_MAX bytes of clean Unicode."""
-    if isinstance(error, (WorkerError, Cancelled)):
+    if isinstance(error, (WorkerError, Cancelled, Yielded)):
         return clean(str(error)) or type(error).__name__
     headline = f"{type(error).__name__}: {_message(error)}"
     return clean(f"{headline}\n{_traceback(error)}")

@@ -19,7 +19,7 @@ a file that the handler made as an open descriptor, never as a name.
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  save (n, upto, body: bytes)  a later attempt may go on from here
-             <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)
+             <-------------------  done (body?, in_file?, metrics) | failed (error, retryable, yielded?)
              <-------------------  fetch (n, url, max_bytes, timeout_s)  fetch this URL
      fetched ------------------->         (n, size, sha256, +descriptor), open for reading
 fetch_failed ------------------->         (n, reason, error, retryable)  no answer once the job is stopped
@@ -27,6 +27,8 @@ fetch_failed ------------------->         (n, reason, error, retryable)  no answ
    kept_page ------------------->         (n, sizes, body: one JSON value after the other) | fetch_failed
       took   ------------------->         (n, save?) there is room again after this large chunk, or save
       cancel ------------------->         cooperative; the worker still answers with done or failed
+      yield  ------------------->         (reason) give up the job's place after its next save: failed
+                                          with yielded; a job that does not save runs on
       stop   ------------------->         after the running job
              <-------------------  retire (reason, lost?)  it takes nothing new and wants to be replaced;
                                    lost: so is all that it runs, but for this job, which is about to fail

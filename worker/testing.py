@@ -93,6 +93,7 @@ class LocalJob:
     it, that is a temporary folder, removed with this object.
 
     `saves` are what the handler saved; with `saved`, one of an earlier run, the job goes on from there.
+    `yielded`: it saved and gave up its place, as `ask_to_yield` requests.
     `s3_config` is what the handler finds at `job.s3_config`. `job.fetch` takes a path or a file:// URL here;
     http and https only with `network=True`, and unguarded.
     """
@@ -119,6 +120,7 @@ class LocalJob:
         self.error: str | None = None
         self.retryable = False
         self.finished = False
+        self.yielded = False
         self.retired: str | None = None
         self._given = saved
         self._registration = register(handler)
@@ -201,6 +203,11 @@ class LocalJob:
             loop, task = self._task
             loop.call_soon_threadsafe(task.cancel)
 
+    def ask_to_yield(self, reason: str = "asked by the test") -> None:
+        """Asks the job to yield, as the platform would: its next save ends it, and `yielded` is true. Call it
+        before the job runs, from a callback, or from another thread."""
+        self._attempt.told(Frame("yield", {"reason": reason}))
+
     def send(self, frame: Frame) -> None:
         """Collects the frame, within the platform's limits; called by the runtime (see `attempt.Link`)."""
         _, fds = encode(Frame(frame.kind, frame.fields, frame.body))
@@ -264,6 +271,7 @@ class LocalJob:
     def _take_failed(self, frame: Frame) -> None:
         self.error = frame.fields["error"]
         self.retryable = frame.fields["retryable"]
+        self.yielded = frame.fields.get("yielded", False)
         self.finished = True
 
     def _take_retire(self, frame: Frame) -> None:

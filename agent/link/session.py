@@ -130,6 +130,7 @@ class Session:
         self._tunnel_wanted = welcome.tunnel
         self._node.lease.begin(welcome.lease_s, hello_sent)
         self._node.reports.welcomed(saves=welcome.saves)
+        self._node.attempts.control_takes_yields = welcome.yields
         self._node.kept_requests.welcomed(kept=welcome.kept)
         self._node.attempts.drop(welcome.stop)
         self._node.on_welcome()
@@ -218,6 +219,8 @@ class Session:
             node.kept_requests.answered(message.kept)
         for cancel in message.cancels:
             node.attempts.cancel(AttemptKey(cancel.job, cancel.attempt), cancel.reason)
+        for request in message.yields:
+            node.attempts.ask_to_yield(AttemptKey(request.job, request.attempt), request.reason)
 
 
 def _first(group: BaseExceptionGroup[StreamEnded]) -> str:

@@ -63,6 +63,14 @@ Probes = Annotated[
         help="Serve /healthz, /ready and /metrics of this agent there, without a key.",
     ),
 ]
+ReclaimNotices = Annotated[
+    str | None,
+    typer.Option(
+        envvar="STOKER_RECLAIM_NOTICES",
+        metavar="CLOUD",
+        help="aws, gcp or azure: leave in time when this cloud takes the host back.",
+    ),
+]
 Grace = Annotated[
     float,
     typer.Option(

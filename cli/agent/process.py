@@ -63,6 +63,7 @@ from stoker.cli.agent.gateway import Gateways, gateway_at, open_gateways
 from stoker.cli.agent.inputs import input_cache
 from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.agent.location import location_facts, public_ip_fact
+from stoker.cli.agent.reclaims import check_cloud, until_taken_back, watch_for_reclaim
 from stoker.cli.agent.weights import weights_cache
 from stoker.cli.data_folder import locked_after_wait, read_private, write_private
 from stoker.cli.errors import CliError
@@ -111,6 +112,7 @@ class AgentOptions:
     gateway_listen: str | None = None
     gateway_advertise: str | None = None
     grace_s: float = GRACE_S
+    reclaim_notices: str | None = None
     probes: str | None = None
 
 
@@ -132,6 +134,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if options.worker_user is not None and options.worker_users is not None:
         raise CliError("workers run as --worker-user, or each as one of --worker-users: give one of the two")
+    check_cloud(options.reclaim_notices)
     volumes = volume_root(options.volume_root, variables)
     gateway = gateway_at(options.gateway_listen, options.gateway_advertise, variables)
     async with locked_after_wait(folder / "agent.lock", f"another agent is running on {folder}"):
@@ -192,8 +195,8 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         )
         agent = Agent(settings, parts)
         try:
-            with on_first_signal(agent.stop, controls.check_files):
-                await _run_beside(agent, _beside(agent, engine, mounted, listener))
+            beside = _beside(agent, engine, mounted, listener, options.reclaim_notices)
+            await _run_until_signal(agent, beside, controls.check_files)
         finally:
             if volume_folders is not None:
                 volume_folders.close()
@@ -239,6 +242,21 @@ def _probes_listener(address: str | None) -> socket.socket | None:
     return probes_listener(address)
 
 
+async def _run_until_signal(
+    agent: Agent, beside: Coroutine[Any, Any, None], reload: Callable[[], object]
+) -> None:
+    """Runs the agent until a signal stops it, or it has left a host that is taken back."""
+    stopped = asyncio.Event()
+
+    def stop() -> None:
+        agent.stop()
+        stopped.set()
+
+    with on_first_signal(stop, reload):
+        await _run_beside(agent, beside)
+        await until_taken_back(agent, stopped)
+
+
 async def _run_beside(agent: Agent, other: Coroutine[Any, Any, None]) -> None:
     """Runs the agent until it ends, and `other` until then."""
     beside = asyncio.create_task(other, name="beside the agent")
@@ -249,10 +267,16 @@ async def _run_beside(agent: Agent, other: Coroutine[Any, Any, None]) -> None:
 
 
 async def _beside(
-    agent: Agent, engine: ContainerEngine, mounted: HostFolders, listener: socket.socket | None
+    agent: Agent,
+    engine: ContainerEngine,
+    mounted: HostFolders,
+    listener: socket.socket | None,
+    cloud: str | None,
 ) -> None:
-    """Looks for an engine, and serves probes where they are wanted, until cancelled."""
+    """Looks for an engine, serves probes and watches for notices where they are wanted, until cancelled."""
     async with asyncio.TaskGroup() as tasks:
+        if cloud is not None:
+            tasks.create_task(watch_for_reclaim(agent, cloud), name="reclaim notices")
         tasks.create_task(_report_late_engine(agent, engine, mounted), name="late engine")
         if listener is not None:
             from stoker.cli.agent.probes import serve_probes

@@ -1,4 +1,4 @@
-"""`stoker node drain`, which can wait until no worker is left."""
+"""`stoker node drain`, which can wait until no worker is left, and with a deadline has jobs yield."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def drain(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Drains a node, and with `wait` stays until no worker is left there, saying how many workers and jobs
-    are left whenever that changes. Raises CliError when the deadline passes first; the node stays drained."""
+    are left whenever that changes. With a deadline, the jobs that run there are asked to yield. Raises
+    CliError when the deadline passes first; the node stays drained."""
     console, began, said = plain_console(stderr=True), clock(), ""
     with open_client(service.url, service.data_dir) as stoker:
         kind = next(kind for kind in KINDS if kind.command == "node")
         member = resource_commands.resolve_member(stoker.manage.nodes, kind, name)
-        node = stoker.manage.nodes.drain(member)
+        node = stoker.manage.nodes.drain(member, jobs_yield=deadline_s is not None)
         while wait and (left := left_on(node)):
             if left != said:
                 console.print(f"node {node['name']}: {left} left", soft_wrap=True)

@@ -113,7 +113,8 @@ def drain(
     deadline: Annotated[
         str | None,
         typer.Option(
-            metavar="SPAN", help="With --wait: how long at most, such as 90s or 30m; then status 1."
+            metavar="SPAN",
+            help="Wait this long at most, such as 90s or 30m; then status 1. Jobs that save go on elsewhere.",
         ),
     ] = None,
     as_json: Json = False,

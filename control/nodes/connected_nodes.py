@@ -37,6 +37,7 @@ from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources
+from stoker.control.nodes.yields import Yields
 from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, reach_of
 from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.nodes.ways import Reach, allowed
@@ -102,6 +103,7 @@ class ConnectedNodes:
         signing: Signing,
         sources: Sources,
         kept: KeptChunks,
+        yields: Yields,
         pod_assigned: Callable[[str, str], bool],
         volume_assigned: Callable[[str, str], bool | None],
         clock: Callable[[], float],
@@ -117,6 +119,7 @@ class ConnectedNodes:
         self._signing = signing
         self._sources = sources
         self._kept = kept
+        self._yields = yields
         self._pod_assigned = pod_assigned
         self._volume_assigned = volume_assigned
         self._clock = clock
@@ -263,10 +266,12 @@ class ConnectedNodes:
                 reconciled.stop,
                 reach.wants_tunnel,
                 saves=True,
+                yields=True,
                 kept=True,
             )
         )
         self._scaling.desired.send(hello.node)
+        self._yields.ask_again(hello.node)
         self._changes.apply(reconciled.changed)
         self._scaling.wake.set()
         return session
@@ -323,6 +328,7 @@ class ConnectedNodes:
             reach=reach,
             jobs_ahead=hello.jobs_ahead,
             saves=hello.saves,
+            yields=hello.yields,
         )
         note_samples(opened, node, hello.samples)
         self._cluster.nodes[hello.node] = node

@@ -44,6 +44,7 @@ from stoker.wire.messages import (
     SignAsk,
     SourceAnswer,
     Welcome,
+    Yield,
 )
 from stoker.wire.streams import ControlStream, StreamEnded
 
@@ -172,6 +173,7 @@ class NodeSession:
         self._sources: list[SourceAnswer] = []
         self._assigns: list[Assign] = []
         self._cancels: list[Cancel] = []
+        self._yields: list[Yield] = []
         self._welcome: Welcome | None = None
         self._desired: Desired | None = None
         self._ack: Ack | None = None
@@ -205,6 +207,10 @@ class NodeSession:
 
     def cancel(self, cancel: Cancel) -> None:
         self._cancels.append(cancel)
+        self._wake.set()
+
+    def ask_to_yield(self, request: Yield) -> None:
+        self._yields.append(request)
         self._wake.set()
 
     def desire(self, desired: Desired) -> None:
@@ -328,11 +334,12 @@ class NodeSession:
                 stopping=self._stopping,
                 answers=tuple(self._answers),
                 sources=tuple(self._sources[:1]),
+                yields=tuple(self._yields),
                 kept=page,
             )
             self._answers = []
             self._welcome = self._desired = self._ack = None
-            self._cancels = []
+            self._cancels, self._yields = [], []
             await self._stream.send(message)
             del self._assigns[: len(message.assigns)]
             del self._sources[: len(message.sources)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from stoker.control.nodes.session import NodeSession
-from stoker.wire.messages import AttemptKey, Cancel, Desired
+from stoker.wire.messages import AttemptKey, Cancel, Desired, Yield
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,11 @@ class NodeSessions:
         session = self.by_node.get(node)
         if session is not None:
             session.cancel(cancel)
+
+    def ask_to_yield(self, node: str, request: Yield) -> None:
+        session = self.by_node.get(node)
+        if session is not None:
+            session.ask_to_yield(request)
 
     def desire(self, node: str, desired: Desired) -> None:
         session = self.by_node.get(node)

@@ -13,6 +13,7 @@ from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.nodes.yields import Yields
 from stoker.control.resources.audit import Audit
 from stoker.control.resources.billing import Billing
 from stoker.control.resources.catalog import Catalog
@@ -51,6 +52,7 @@ class ManagedResources:
         scaling: WorkerScaling,
         dispatch: Dispatch,
         sessions: NodeSessions,
+        yields: Yields,
         changes: JobChanges,
         clock: Callable[[], float],
         rng: Random,
@@ -71,7 +73,9 @@ class ManagedResources:
         self.keys = Keys(commits, callers, endpoints, clock)
         self.audit = Audit(commits, clock)
         self.webhook_secret = WebhookSecret(commits)
-        self.nodes = ManagedNodes(commits, cluster, scaling, clock, settings.silence_s, sessions.disconnect)
+        self.nodes = ManagedNodes(
+            commits, cluster, scaling, clock, settings.silence_s, sessions.disconnect, yields
+        )
         self.registries = Registries(commits, settings.registries, clock, rng)
         self.secrets = ManagedSecrets(commits, desired.secrets, scaling, clock)
         self.volumes = Volumes(

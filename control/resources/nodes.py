@@ -17,6 +17,7 @@ from typing import Literal
 
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.nodes.joining import revoke, revoked_nodes
+from stoker.control.nodes.yields import Yields
 from stoker.control.rules.nodes.ways import Chosen, choose
 from stoker.control.rules.placement import takes
 from stoker.control.scheduling.avoidance import Avoided
@@ -100,7 +101,9 @@ class ManagedNodes:
         clock: Callable[[], float],
         silence_s: float,
         disconnect: Callable[[Iterable[str]], None],
+        yields: Yields,
     ) -> None:
+        self._yields = yields
         self._commits, self._cluster, self._scaling, self._disconnect = commits, cluster, scaling, disconnect
         self._clock, self._silence_s = clock, silence_s
 
@@ -131,8 +134,9 @@ class ManagedNodes:
     async def get(self, account: str, node: str) -> KnownNode:
         return self._known(await self._commits.read(lambda conn: _found(conn, account, node)))
 
-    async def drain(self, account: str, node: str, *, drained: bool) -> KnownNode:
-        """Drains or resumes a node. Idempotent; lasts over restarts of control and of the agent."""
+    async def drain(self, account: str, node: str, *, drained: bool, jobs_yield: bool = False) -> KnownNode:
+        """Drains or resumes a node. Idempotent; lasts over restarts of control and of the agent.
+        `jobs_yield`: the jobs that run there are asked to yield; a restart of control forgets that."""
 
         def note(conn: Conn) -> NodeRecord:
             _found(conn, account, node)
@@ -141,6 +145,10 @@ class ManagedNodes:
 
         record = await self._commits.commit(note)
         self._scaling.drain(node, drained=drained)
+        if jobs_yield:
+            self._yields.leave(node, f"node {record.name} is drained")
+        elif not drained:
+            self._yields.stays(node)
         return self._known(record)
 
     async def revoke(self, account: str, node: str) -> KnownNode:

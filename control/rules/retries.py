@@ -22,6 +22,9 @@ BACKOFF_S = (0.0, 2.0, 10.0)
 FAILURES = ("lost", "failed")
 """Ends of an attempt after which it may be tried again; `after_failure` decides whether it is."""
 
+YIELDED = "yielded"
+"""The first word of the reason of a job that gave up its place."""
+
 REFUSED_BACKOFF_S = 0.1
 REFUSED_BACKOFF_MAX_S = 30.0
 
@@ -89,6 +92,17 @@ def after_refusal(backoffs: int, why: str, at: float, *, at_once: bool = False) 
     or another worker can have it."""
     wait = 0.0 if at_once else min(REFUSED_BACKOFF_S * 2 ** min(backoffs, 16), REFUSED_BACKOFF_MAX_S)
     return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
+
+
+def after_yield(why: str, at: float) -> Again:
+    """Decides after the attempt saved and gave up its place, as it was asked to: it is not counted."""
+    return Again(at, f"{YIELDED}: {why}" if why else YIELDED)
+
+
+def after_lost_save(why: str, at: float) -> Again:
+    """Decides after the save that the attempt was to go on from turned out to be gone for good. That is not
+    the job's fault, and there is no save that could be gone the next time."""
+    return Again(at, f"the job begins anew: {why}")
 
 
 def after_no_sending(node: str, at: float) -> Again:

@@ -54,8 +54,8 @@ def averaged(before: float | None, seconds: float) -> float:
 @dataclass(slots=True)
 class NodeState:
     """A connected node. `draining`: its agent announced that it is about to stop. `drained`: an operator
-    allows nothing new there. `reach`: how its http workers are reached. `jobs_ahead` and `saves` are those of
-    its Hello."""
+    allows nothing new there. `reach`: how its http workers are reached. `jobs_ahead`, `saves` and
+    `yields` are those of its Hello."""
 
     node: str
     session: int
@@ -67,6 +67,7 @@ class NodeState:
     reach: Reach = field(default_factory=Reach)
     jobs_ahead: int = 0
     saves: bool = False
+    yields: bool = False
 
     @property
     def closed(self) -> str:
@@ -240,6 +241,15 @@ class ClusterState:
         if not worker_state.busy:
             worker_state.idle_since = at
         return worker_state.endpoint
+
+    def node_of(self, key: AttemptKey) -> NodeState | None:
+        """Returns the connected node that has the attempt."""
+        worker_state = self.workers.get(self._busy_at.get(key, ""))
+        return None if worker_state is None else self.nodes.get(worker_state.node)
+
+    def attempts_on(self, node: str) -> list[AttemptKey]:
+        """Returns the attempts of the node's workers, those that lie ahead of one too."""
+        return [key for one in self._on_node.get(node, {}).values() for key in (*one.busy, *one.ahead)]
 
     # -- requests
 

@@ -52,6 +52,7 @@ from stoker.wire.messages import (
     Welcome,
     WorkerSpec,
     WorkerState,
+    Yield,
 )
 from stoker.wire.streams import AgentLogs, AgentStream, StreamEnded
 from tests.load_module import load_module
@@ -72,6 +73,7 @@ class Control:
         self.beats_acked = True
         self.refusal: str | None = None
         self.stop: tuple[AttemptKey, ...] = ()
+        self.yields = True
         self.hellos: list[Hello] = []
         self.reports: list[Report] = []
         self.beats: list[tuple[float, Beat]] = []
@@ -120,7 +122,8 @@ class Control:
                 return
             self.sessions += 1
             self.stream = stream
-            welcome = Welcome(self.sessions, 5.0, 45.0, stop=self.stop, saves=True, kept=self.gives_kept)
+            kept, yields = self.gives_kept, self.yields
+            welcome = Welcome(self.sessions, 5.0, 45.0, stop=self.stop, saves=True, yields=yields, kept=kept)
             await stream.send(FromControl(welcome=welcome, desired=self._desired()))
             while True:
                 await self._received(stream, await stream.receive())
@@ -178,6 +181,9 @@ class Control:
 
     async def cancel(self, job: str, attempt: int = 1) -> None:
         await self.say(FromControl(cancels=(Cancel(job, attempt, "cancelled"),)))
+
+    async def ask_to_yield(self, job: str, why: str = "the node leaves", attempt: int = 1) -> None:
+        await self.say(FromControl(yields=(Yield(job, attempt, why),)))
 
     async def until(self, done: Callable[[], object], within_s: float = 1000.0) -> None:
         async with asyncio.timeout(within_s):

@@ -58,6 +58,7 @@ RIGHT: dict[str, Any] = {
     "files": 0,
     "metrics": {"pixel": 1},
     "retryable": False,
+    "yielded": False,
 }
 """A value that is allowed, for each field of the vocabulary: a new field needs one here."""
 

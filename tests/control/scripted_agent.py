@@ -61,7 +61,7 @@ class ScriptedAgent:
         self.direct: DirectGateway | None = None
         self.tunnels = False
         self.jobs_ahead = 8
-        self.saves = False
+        self.yields = True
         self.number = 0
         self.stream: MemoryStream[FromControl, FromAgent]
         self.serving: asyncio.Task[None]
@@ -99,7 +99,8 @@ class ScriptedAgent:
             direct=self.direct,
             tunnels=self.tunnels,
             jobs_ahead=self.jobs_ahead,
-            saves=self.saves,
+            saves=True,
+            yields=self.yields,
         )
         answer = await self.greet(tasks, hello)
         if answer.credential is not None and comes_back:

@@ -13,9 +13,10 @@ from typing import Any
 
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.attempts.states import Waiting
+from stoker.control.errors import ControlError
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Chunk, Outcome, Progress, Save
-from tests.simulation.world import Host, World
+from tests.simulation.world import Broken, Host, World
 
 WATCHED_S = 62.0
 """Control counts silence only while it has been watching for as long."""
@@ -105,6 +106,27 @@ async def an_agent_is_stopped(world: World, rng: Random) -> None:
     await asyncio.sleep(rng.choice([0.5, 10.0, 30.0]))
     world.start_agent(host)
     host.wanted = True
+
+
+async def a_node_is_drained_in_a_hurry(world: World, rng: Random) -> None:
+    """Its jobs are asked to yield; later the node is resumed, however often that has to be asked for."""
+    host = _host(world, rng)
+
+    async def drain(*, drained: bool) -> bool:
+        try:
+            await world.call(
+                lambda plane: plane.management.nodes.drain(
+                    "default", host.node, drained=drained, jobs_yield=drained
+                )
+            )
+        except (Broken, ControlError):
+            return False
+        return True
+
+    await drain(drained=True)
+    await asyncio.sleep(rng.choice([2.0, 20.0]))
+    while not await drain(drained=False):  # noqa: ASYNC110  # control may be away: its operator asks again
+        await asyncio.sleep(1.0)
 
 
 async def a_host_is_gone_for_good(world: World, rng: Random) -> None:
@@ -364,9 +386,19 @@ FAULTS: list[Fault] = [
 
 async def breaks(world: World, rng: Random) -> None:
     """Two to six faults, at moments of the story that may overlap. Those named twice are drawn more often."""
-    await asyncio.gather(*(_later(world, rng, fault) for fault in rng.choices(FAULTS, k=rng.randint(2, 6))))
+    drawn = rng.choices(FAULTS, k=rng.randint(2, 6))
+    others = Random(world.seed + 1)
+    await asyncio.gather(
+        *(_later(world, rng, fault) for fault in drawn),
+        *(_later(world, others, fault) for fault in drains(world)),
+    )
     if rng.random() < 0.1:
         await a_host_is_gone_for_good(world, rng)
+
+
+def drains(world: World) -> list[Fault]:
+    """Drawn apart from the others, so that the stories of earlier seeds stay as they are, but for this."""
+    return [a_node_is_drained_in_a_hurry] if Random(world.seed).random() < 0.3 else []
 
 
 async def _later(world: World, rng: Random, fault: Fault) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from stoker.agent.jobs.attempts import attempt_machine, waiting
 from stoker.agent.jobs.attempts.attempts import Attempts
-from stoker.agent.jobs.attempts.events import HandBack, Verdict
+from stoker.agent.jobs.attempts.events import HandBack, ReleaseSlot, Verdict, Yielded
 from stoker.agent.jobs.reports import outbox
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.link.lease import Lease
@@ -29,6 +29,7 @@ from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.rules.nodes import validation
+from stoker.control.rules.retries import Again
 from stoker.control.rules.types import JobView, Reconciled, Slot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
@@ -249,6 +250,33 @@ def an_attempt_that_saved_is_counted(patch: Patch) -> None:
     patch(report_store, "has_progressed", lambda *_: False)
     patch(requeue, "has_progressed", lambda *_: False)
     _often(patch, faults.workers_die)
+
+
+@planted
+def what_yielded_is_never_taken_again(patch: Patch) -> None:
+    patch(report_store, "after_yield", lambda why, at: Again(at + 1e6, why))
+    _often(patch, faults.a_node_is_drained_in_a_hurry)
+
+
+@planted
+def an_attempt_that_yields_keeps_its_place(patch: Patch) -> None:
+    real = attempt_machine._answered
+
+    def keeping(state: Any, event: Any) -> Any:
+        after, commands = real(state, event)
+        if isinstance(event, Yielded):
+            commands = tuple(one for one in commands if not isinstance(one, ReleaseSlot))
+        return after, commands
+
+    patch(attempt_machine, "_answered", keeping)
+    _often(patch, faults.a_node_is_drained_in_a_hurry)
+
+
+@planted
+def a_job_that_yielded_shows_what_it_made_after_its_save(patch: Patch) -> None:
+    patch(saves, "_GO_ON", saves._GO_ON.replace("held_from = :upto", "held_from = NULL"))
+    patch(saves, "_VOID", saves._VOID.replace("n >= :upto", "n > :upto + 100"))
+    _often(patch, faults.a_node_is_drained_in_a_hurry)
 
 
 # ---- control's shells ---------------------------------------------------------------------------

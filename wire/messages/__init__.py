@@ -8,7 +8,7 @@ caller and the handler parses what it need not read.
       Hello  ------------------------------>            first message; or Refusal and the end
              <------------------------------  Welcome   session number, what to keep, what to stop
              <------------------------------  Desired   which workers shall exist (idempotent)
-             <------------------------------  Assign, Cancel (idempotent by job and attempt)
+             <------------------------------  Assign, Cancel, Yield (idempotent by job and attempt)
       Report 7, 8, 9, Beat  --------------->
              <------------------------------  Ack 9     everything up to 9 is committed
       SignAsk 3  -------------------------->            sign these requests to the object store
@@ -81,6 +81,7 @@ from stoker.wire.messages.from_control import (
     Welcome,
     WorkerLimits,
     WorkerSpec,
+    Yield,
 )
 from stoker.wire.messages.logs import (
     LogLines,

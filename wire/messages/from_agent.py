@@ -82,7 +82,7 @@ class DirectGateway:
 class Hello:
     """`jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of an agent that does not know of
     them none. `tunnels`: the agent opens a tunnel if Welcome asks for one. `saves`: an
-    attempt here can go on from a save."""
+    attempt here can go on from a save. `yields`: an attempt here can be asked to yield."""
 
     protocol: int
     node: str
@@ -101,6 +101,7 @@ class Hello:
     direct: DirectGateway | None = None
     tunnels: bool = False
     saves: bool = False
+    yields: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -182,6 +183,9 @@ class Artifact:
 
 @record(frozen=True, slots=True)
 class Outcome:
+    """`save_gone`: the attempt failed before it began, since the save that it was to go on from cannot be had
+    any more."""
+
     job: str
     attempt: int
     worker: str
@@ -197,6 +201,7 @@ class Outcome:
     log: tuple[str, ...] = ()
     log_first: int = 0
     log_at_ms: tuple[int, ...] = ()
+    save_gone: bool = False
 
 
 @record(frozen=True, slots=True)

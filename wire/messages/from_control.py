@@ -14,7 +14,8 @@ from stoker.wire.records import record
 class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
     shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
-    an agent that reports one. `kept`: the same of a KeptAsk."""
+    an agent that reports one. `yields`: this control knows attempts that yield. `kept`: it answers a
+    KeptAsk."""
 
     session: int
     beat_s: float
@@ -23,6 +24,7 @@ class Welcome:
     stop: tuple[AttemptKey, ...] = ()
     tunnel: bool = False
     saves: bool = False
+    yields: bool = False
     kept: bool = False
 
 
@@ -273,6 +275,16 @@ class Cancel:
 
 
 @record(frozen=True, slots=True)
+class Yield:
+    """A request to an attempt to give up its place at its next save. One that does not save runs on.
+    `reason` ends the sentence "yielded: …"."""
+
+    job: str
+    attempt: int
+    reason: str
+
+
+@record(frozen=True, slots=True)
 class FromControl:
     """`credential` answers a Hello with a join token, alone: the node reconnects with it."""
 
@@ -286,4 +298,5 @@ class FromControl:
     answers: tuple[SignAnswer, ...] = ()
     credential: str | None = field(default=None, repr=False)
     sources: tuple[SourceAnswer, ...] = ()
+    yields: tuple[Yield, ...] = ()
     kept: KeptPage | None = None

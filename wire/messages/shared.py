@@ -17,8 +17,9 @@ AttemptPhase = Literal["waiting", "running", "uploading", "reporting"]
 
 PodPhase = Literal["creating", "running", "exited", "failed", "gone"]
 
-End = Literal["completed", "failed", "timed_out", "cancelled", "lost"]
-"""How an attempt ended. `lost` is an infrastructure failure: control may retry it."""
+End = Literal["completed", "failed", "timed_out", "cancelled", "lost", "yielded"]
+"""How an attempt ended. `lost` is an infrastructure failure: control may retry it. `yielded`: it saved and
+gave up its place, as it was asked to."""
 
 
 def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:

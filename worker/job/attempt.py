@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker.worker.between_jobs import device_cache, recycling
 from stoker.worker.between_jobs.process_state import flush_output
-from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, clean
+from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, Yielded, clean, is_yield
 from stoker.worker.frames import BODY_MAX, SAVE_MAX, Frame, FrameError
 from stoker.worker.job import saves
 from stoker.worker.payloads.files import OpenFile, written
@@ -62,7 +62,8 @@ def pass_answer(attempt: Attempt | None, frame: Frame) -> None:
 
 
 class Attempt:
-    """The attempt that a `run` frame begins. `cancel_reason` is None until it is cancelled. `input` is JSON
+    """The attempt that a `run` frame begins. `cancel_reason` is None until it is cancelled, `yield_reason`
+    until it is asked to yield. `input` is JSON
     text; `saved` the state that an earlier attempt saved, None where there is none: chunks are counted on
     from there, and metrics added up. `kept`: how many chunks that save covers; `gives_kept`: the agent gives
     them back. `aggregates`: the output is the list of all chunks."""
@@ -92,6 +93,7 @@ class Attempt:
         "s3_config",
         "saved",
         "traceparent",
+        "yield_reason",
     )
 
     def __init__(self, run: Frame, link: Link) -> None:
@@ -102,6 +104,7 @@ class Attempt:
         self.s3_config: dict[str, str] | None = more.get("s3Config")
         self.traceparent: str | None = more.get("traceparent")
         self.cancel_reason: str | None = None
+        self.yield_reason: str | None = None
         self._fields: dict[str, Any] = {"job": self.job, "attempt": self.number}
         self._link = link
         self._lock = threading.RLock()
@@ -161,6 +164,19 @@ class Attempt:
         if self.cancel_reason is None and not self._ended:
             self._link.poll()
         return self.cancel_reason is not None
+
+    def is_asked_to_yield(self) -> bool:
+        if self.yield_reason is None and not self._ended:
+            self._link.poll()
+        return self.yield_reason is not None
+
+    def told(self, frame: Frame) -> None:
+        """Takes a `cancel` or a `yield`."""
+        reason = str(frame.fields.get("reason", ""))
+        if frame.kind == "cancel":
+            self.cancel(reason)
+        elif self.yield_reason is None:
+            self.yield_reason = reason
 
     def raise_if_cancelled(self) -> None:
         if self.is_cancelled():
@@ -234,7 +250,8 @@ class Attempt:
         return body
 
     def save(self, state: object, upto: int | None) -> None:
-        """Sends a save, which covers the chunks before `upto`. Raises HandlerError."""
+        """Sends a save, which covers the chunks before `upto`. Raises HandlerError; Yielded, once the save is
+        sent, if the attempt was asked to yield."""
         if self.aggregates:
             raise HandlerError("a handler with aggregate=True cannot save: its output is all of its chunks")
         found = saves.bytes_of(state, self._scratch)
@@ -244,6 +261,8 @@ class Attempt:
             upto = saves.checked_upto(upto, self._saved_upto, self._chunks)
             self._send("save", body=saves.packed(found, self._metrics), n=self._saves, upto=upto)
             self._saves, self._saved_upto = self._saves + 1, upto
+        if self.is_asked_to_yield():
+            raise Yielded(self.yield_reason or "")
 
     def done(self, output: object) -> None:
         """Ends the attempt with what the handler returned; None is no output.
@@ -270,6 +289,9 @@ class Attempt:
         """Ends the attempt with an error. Does nothing if it has ended."""
         with self._lock:
             if not self._ended:
+                if is_yield(error):
+                    self._end("failed", error=clean(str(error)), retryable=True, yielded=True)
+                    return
                 fault = recycling.fault_of(error)
                 text = clean(recycling.error_text(error, fault))
                 retryable = recycling.is_job_retryable(error, fault)

@@ -71,8 +71,17 @@ class Job:
         The chunks so far are kept with it, or only the first `upto`, counted from the beginning of the job.
         Once a job has saved, its chunks reach readers with the save that covers them, or with the job's end:
         so no reader sees one twice. An attempt that has saved something new does not count as failed.
+
+        Where the job is asked to yield, this raises Yielded once the state is saved: let it pass. The job
+        goes back to the queue, uncounted, and its next attempt goes on from here.
         """
         self._attempt.save(state, upto)
+
+    @property
+    def asked_to_yield(self) -> bool:
+        """Returns whether the job is to give up its place: its host leaves, or a more urgent job needs it.
+        The next `save` ends the attempt then, so a job that saves seldom may save now. Cheap."""
+        return self._attempt.is_asked_to_yield()
 
     @property
     def saved(self) -> bytes | None:

@@ -29,6 +29,7 @@ from stoker.worker.job.job import Job
 from stoker.worker.payloads.output import decode
 from stoker.worker.serving.channel import AgentGone, Channel, leave
 from stoker.worker.serving.slots import ENDS, Slots
+from stoker.worker.serving.sync_loop import tell
 
 T = TypeVar("T")
 Call = Callable[[Job], Any]
@@ -110,6 +111,8 @@ class AsyncLoop:
             self._slots.modify(self.send)
         elif frame.kind == "cancel":
             self._cancel((frame.job, frame.attempt), str(frame.fields.get("reason", "")))
+        elif frame.kind == "yield":
+            tell(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind in ANSWERS:
             pass_answer(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "stop":

@@ -58,8 +58,8 @@ class SyncLoop:
                 attempt = Attempt(frame, self)
                 self._current = attempt  # first: a thread that the handler left may receive a cancel now
                 for early in tuple(self._inbox):  # its cancel may have come with it
-                    if early.kind == "cancel":
-                        _cancel(attempt, early)
+                    if early.kind in TOLD:
+                        tell(attempt, early)
                 put_back = self._process.put_back
                 run_attempt(self._call, attempt, aggregate=self._aggregate, put_back=put_back)
                 self._current = None
@@ -106,8 +106,8 @@ class SyncLoop:
             pass_answer(self._current, frame)
             return
         self._inbox.append(frame)
-        if frame.kind == "cancel" and self._current is not None:
-            _cancel(self._current, frame)
+        if frame.kind in TOLD and self._current is not None:
+            tell(self._current, frame)
 
 
 def run_attempt(
@@ -154,6 +154,11 @@ def _drained(results: Generator[Any, Any, Any], attempt: Attempt, *, aggregate: 
     return partial(attempt.done_encoded, b"[" + b",".join(bodies) + b"]")
 
 
-def _cancel(attempt: Attempt, frame: Frame) -> None:
-    if (frame.job, frame.attempt) == (attempt.job, attempt.number):
-        attempt.cancel(str(frame.fields.get("reason", "")))
+TOLD = frozenset({"cancel", "yield"})
+"""Frames that an attempt is told of while it runs."""
+
+
+def tell(attempt: Attempt | None, frame: Frame) -> None:
+    """Tells the attempt of a cancel, or a request to yield, that is about it."""
+    if attempt is not None and (frame.job, frame.attempt) == (attempt.job, attempt.number):
+        attempt.told(frame)

@@ -23,7 +23,7 @@ from stoker.worker.frames import Frame, waits_for_took
 from stoker.worker.job.attempt import ANSWERS, Attempt, pass_answer
 from stoker.worker.serving.channel import AgentGone, Channel, ChunkKey, chunk_key, leave
 from stoker.worker.serving.slots import ENDS, Slots
-from stoker.worker.serving.sync_loop import Call, run_attempt
+from stoker.worker.serving.sync_loop import TOLD, Call, run_attempt, tell
 
 
 class ThreadsLoop:
@@ -97,10 +97,8 @@ class ThreadsLoop:
             attempt = Attempt(frame, self)
             self._attempts[frame.job, frame.attempt] = attempt
             self._new.append(attempt)
-        elif frame.kind == "cancel":
-            attempt_or_none = self._attempts.get((frame.job, frame.attempt))
-            if attempt_or_none is not None:
-                attempt_or_none.cancel(str(frame.fields.get("reason", "")))
+        elif frame.kind in TOLD:
+            tell(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "took":
             taken = self._untaken.pop(chunk_key(frame), None)
             if taken is not None:

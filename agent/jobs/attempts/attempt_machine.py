@@ -22,11 +22,13 @@ outlive its process: uploading and reporting need none.
   exit ends the attempt then, so its slot is free when the outcome is reported.
 - `Dropped`: control accepts no more reports about it. It is stopped all the same; then its slot is free.
 - Chunks of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
-  for until the ttl. Any other end is reported at once when the store fails or has just failed, and after
-  FLUSH_S at the latest; the chunks that are not stored by then are dropped, with all that follow them.
+  for until the ttl, and so is the save of one that yielded. Any other end is reported at once when the store
+  fails or has just failed, and after FLUSH_S at the latest; the chunks that are not stored by then are
+  dropped, with all that follow them.
 - `Waiting`: its clock, its scratch folder and its log begin once the attempt before it has left the worker.
   Its run may be sent before that, and withdrawn until the worker has begun it; where that is too late, its
   end waits until the one before has left. The worker's death is not counted to it.
+- `AskedToYield` changes nothing by itself once the handler has begun: the handler decides at its next save.
 - `given_back`: ended through no fault of its own (a neighbour's kill, a shutdown); it is not counted.
 """
 
@@ -38,6 +40,7 @@ from typing import TypeAlias, assert_never
 from stoker.agent.jobs.attempts.events import (
     COMPLETED,
     Acked,
+    AskedToYield,
     Backlog,
     Begin,
     Begun,
@@ -64,6 +67,7 @@ from stoker.agent.jobs.attempts.events import (
     SendAhead,
     SendCancel,
     SendRun,
+    SendYield,
     Stop,
     StopTransfer,
     TerminateWorker,
@@ -75,6 +79,7 @@ from stoker.agent.jobs.attempts.events import (
     Withdraw,
     Withdrawn,
     WorkerGone,
+    Yielded,
 )
 from stoker.agent.jobs.attempts.states import (
     Cancelling,
@@ -190,6 +195,8 @@ def _waiting(state: Waiting, event: Event, cancel_s: float) -> Stepped:
             return _end_waiting(HandBack(event.at, why))
         case Tick(at) if at >= state.ttl_at:
             return _stop_waiting(state, Stop(at, _WAITED))
+        case AskedToYield(at, why):
+            return _stop_waiting(state, HandBack(at, why))
         case Stop() | LeaseLost() | Dropped() | HandBack():
             return _stop_waiting(state, event)
         case _:
@@ -235,8 +242,10 @@ def _fetching(state: Fetching, event: Event) -> Stepped:
     match event:
         case Fetched(at):
             return Running(at, at + state.timeout_s, state.ttl_at), (SendRun(),)
-        case FetchFailed(_, error, retryable):
-            return _end_unstarted(Verdict("failed", error, retryable))
+        case FetchFailed(_, error, retryable, save_gone):
+            return _end_unstarted(Verdict("failed", error, retryable, save_gone=save_gone))
+        case AskedToYield(_, why):
+            return _end_unstarted(Verdict("lost", why, retryable=True, given_back=True, at_once=True))
         case Stop(_, verdict):
             return _end_unstarted(verdict)
         case LeaseLost():
@@ -259,14 +268,10 @@ def _running(state: Running, event: Event, cancel_s: float) -> Stepped:
     match event:
         case Begun(at):
             return Running(at, at + state.deadline - state.started, state.ttl_at), ()
-        case Done(_, upload, backlog) if backlog:
-            return Flushing(state.ttl_at, COMPLETED, upload), (ReleaseSlot(), ReportUploading())
-        case Done(_, upload=True):
-            return Uploading(state.ttl_at), (ReleaseSlot(), ReportUploading(), Upload())
-        case Done():
-            return Reporting(COMPLETED), (ReleaseSlot(), ReportOutcome(COMPLETED))
-        case HandlerFailed(at, error, retryable, backlog):
-            return _leave(at, Verdict("failed", error, retryable), backlog)
+        case Done() | HandlerFailed() | Yielded():
+            return _answered(state, event)
+        case AskedToYield(_, why):
+            return state, (SendYield(why),)
         case WorkerGone(at, why, planned, backlog):
             return _leave(at, _lost(why, planned), backlog)
         case ChunkFailed(at, error, retryable=False):
@@ -284,6 +289,25 @@ def _running(state: Running, event: Event, cancel_s: float) -> Stepped:
             return state, ()
 
 
+def _answered(state: Running, event: Done | HandlerFailed | Yielded) -> Stepped:
+    """Ends an attempt as its handler did. Where it yielded, a save that is on its way to the object store is
+    waited for: without it the work was in vain."""
+    match event:
+        case Done(_, upload, backlog) if backlog:
+            return Flushing(state.ttl_at, COMPLETED, upload), (ReleaseSlot(), ReportUploading())
+        case Done(_, upload=True):
+            return Uploading(state.ttl_at), (ReleaseSlot(), ReportUploading(), Upload())
+        case Done():
+            return Reporting(COMPLETED), (ReleaseSlot(), ReportOutcome(COMPLETED))
+        case Yielded(_, why, backlog) if backlog:
+            verdict = Verdict("yielded", why, retryable=True)
+            return Flushing(state.ttl_at, verdict), (ReleaseSlot(), ReportUploading())
+        case Yielded(at, why):
+            return _leave(at, Verdict("yielded", why, retryable=True))
+        case HandlerFailed(at, error, retryable, backlog):
+            return _leave(at, Verdict("failed", error, retryable), backlog)
+
+
 def _cancel(at: float, verdict: Verdict | None, reason: str, cancel_s: float) -> Stepped:
     return Cancelling(at + cancel_s, verdict), (SendCancel(reason),)
 
@@ -296,6 +320,8 @@ def _stopping(state: Cancelling | Terminating, event: Event) -> Stepped:
             return replace(state, verdict=None), ()
         case Cancelling(), Withdrawn(at):
             return _leave(at, state.verdict)
+        case Cancelling(), Yielded(at, backlog=backlog):
+            return _leave(at, state.verdict, backlog)
         case Cancelling(), (Done(at, backlog=backlog) | HandlerFailed(at, backlog=backlog)):
             return _leave(at, state.verdict, backlog)
         case Cancelling(term_at, verdict), Tick(at) if at >= term_at:
@@ -317,12 +343,13 @@ def _leave(at: float, verdict: Verdict | None, backlog: Backlog = "") -> Stepped
 
 def _flushing(state: Flushing, event: Event) -> Stepped:
     completed = state.verdict == COMPLETED
+    waits = completed or state.verdict.end == "yielded"
     match event:
         case ChunksUploaded() if state.upload:
             return Uploading(state.until), (Upload(),)
         case ChunksUploaded():
             return Reporting(state.verdict), (ReportOutcome(state.verdict),)
-        case ChunkFailed(_, error, retryable=True) if completed:
+        case ChunkFailed(_, error, retryable=True) if waits:
             return replace(state, last_error=error), _report_delay(error, state.last_error)
         case ChunkFailed(_, error):
             return _end_upload(Verdict("failed", error) if completed else state.verdict)

@@ -81,6 +81,7 @@ class Attempts:
         self._discarded = False
         self.upload_failures = 0
         self.closed: str | None = None
+        self.control_takes_yields = False
         self.logs = LogFollow(self._attempts, workers)
         self.moved = asyncio.Event()
 
@@ -143,6 +144,16 @@ class Attempts:
 
     def cancel(self, key: AttemptKey, reason: str) -> None:
         self._step_if_here(key, ev.Stop(self._time(), ev.Verdict("cancelled", reason)))
+
+    def ask_to_yield(self, key: AttemptKey, why: str) -> None:
+        """Asks the attempt to give up its place: at once if its handler has not begun, else at its next
+        save."""
+        self._step_if_here(key, ev.AskedToYield(self._time(), why))
+
+    def ask_all_to_yield(self, why: str) -> None:
+        """Asks all attempts, if control knows such an end."""
+        for key in reversed(list(self._attempts) if self.control_takes_yields else []):
+            self.ask_to_yield(key, why)
 
     def drop(self, keys: Iterable[AttemptKey]) -> None:
         for key in keys:
@@ -225,7 +236,9 @@ class Attempts:
                     stopped and self._memory.must_be_measured(attempt)
                 ):
                     self._memory.delay_end(attempt, message)
-                case worker_frames.Failed() if isinstance(attempt.state, Running) and worker.ending_because:
+                case worker_frames.Failed(yielded=False) if (
+                    isinstance(attempt.state, Running) and worker.ending_because
+                ):
                     self._worker_gone(attempt, worker.ending_because)
                 case worker_frames.Done() | worker_frames.Failed():
                     self._job_ended(attempt, message)
@@ -252,7 +265,13 @@ class Attempts:
         now, running = self._time(), isinstance(attempt.state, Running)
         backlog = "" if attempt.stream is None else attempt.stream.backlog
         event: ev.Event = ev.Done(now, False, backlog)
-        if isinstance(end, worker_frames.Failed):
+        if isinstance(end, worker_frames.Failed) and end.yielded:
+            if attempt.asked_to_yield is None:
+                raise worker_frames.BrokenProtocol(
+                    f"it yielded job {attempt.assign.job}, and was not asked to"
+                )
+            event = ev.Yielded(now, attempt.asked_to_yield, backlog)
+        elif isinstance(end, worker_frames.Failed):
             if running and end.body and len(end.body) <= OUTPUT_MAX:
                 attempt.output_with_error = end.body
             retryable = end.retryable or attempt.ran_with_others
@@ -299,14 +318,13 @@ class Attempts:
             attempt.stop_requests()
 
     def _perform(self, attempt: RunningAttempt, commands: Iterable[ev.Command]) -> None:
-        job, number, worker = attempt.assign.job, attempt.assign.attempt, attempt.worker
+        worker = attempt.worker
         for command in commands:
             match command:
                 case ev.SendRun():
                     self._run(attempt)
-                case ev.SendCancel(reason):
-                    worker.send(Frame("cancel", {"job": job, "attempt": number, "reason": reason}))
-                    self.hand_back(worker, "the job before it is being stopped")
+                case ev.SendCancel() | ev.SendYield():
+                    self._tell_handler(attempt, command)
                 case ev.TerminateWorker(why):
                     worker.terminate(attempt.unclean or why)
                 case ev.ReleaseSlot():
@@ -325,6 +343,15 @@ class Attempts:
                 case _:
                     self._perform_transfer(attempt, command)
         self.moved.set()
+
+    def _tell_handler(self, attempt: RunningAttempt, command: ev.SendCancel | ev.SendYield) -> None:
+        fields = {"job": attempt.key.job, "attempt": attempt.key.attempt, "reason": command.reason}
+        if isinstance(command, ev.SendCancel):
+            attempt.worker.send(Frame("cancel", fields))
+            self.hand_back(attempt.worker, "the job before it is being stopped")
+        elif attempt.asked_to_yield is None:
+            attempt.worker.send(Frame("yield", fields))
+            attempt.asked_to_yield = command.reason
 
     def _perform_ahead(self, attempt: RunningAttempt, command: ev.SendAhead | ev.Begin | ev.Withdraw) -> None:
         worker = attempt.worker

@@ -17,13 +17,15 @@ Backlog = Literal["", "moving", "stuck"]
 @record(frozen=True, slots=True)
 class Verdict:
     """The decision on how an attempt ends. `given_back`: its job goes back to the queue, and the attempt is
-    not counted. `at_once`: the job can be assigned again without a pause."""
+    not counted. `at_once`: the job can be assigned again without a pause. `save_gone`: its save cannot be had
+    any more."""
 
     end: End
     error: str | None = None
     retryable: bool = False
     given_back: bool = False
     at_once: bool = False
+    save_gone: bool = False
 
 
 COMPLETED = Verdict("completed")
@@ -68,11 +70,12 @@ class Fetched:
 
 @record(frozen=True, slots=True)
 class FetchFailed:
-    """`retryable`: another attempt may have it."""
+    """`retryable`: another attempt may have it. `save_gone`: it is the save, and no attempt can have it."""
 
     at: float
     error: str
     retryable: bool = False
+    save_gone: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -96,6 +99,24 @@ class HandlerFailed:
     at: float
     error: str
     retryable: bool
+    backlog: Backlog = ""
+
+
+@record(frozen=True, slots=True)
+class AskedToYield:
+    """The event that the attempt is to give up its place: at once if it has not begun, else at its next
+    save."""
+
+    at: float
+    why: str
+
+
+@record(frozen=True, slots=True)
+class Yielded:
+    """The handler saved, and gave up its place."""
+
+    at: float
+    why: str
     backlog: Backlog = ""
 
 
@@ -179,6 +200,8 @@ Event: TypeAlias = (
     | Begun
     | Done
     | HandlerFailed
+    | AskedToYield
+    | Yielded
     | Stop
     | LeaseLost
     | Dropped
@@ -223,6 +246,11 @@ class Withdraw:
 
 @record(frozen=True, slots=True)
 class SendCancel:
+    reason: str
+
+
+@record(frozen=True, slots=True)
+class SendYield:
     reason: str
 
 
@@ -283,6 +311,7 @@ Command: TypeAlias = (
     | Begin
     | Withdraw
     | SendCancel
+    | SendYield
     | TerminateWorker
     | ReleaseSlot
     | ReportUploading

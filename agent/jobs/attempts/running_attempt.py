@@ -41,7 +41,7 @@ class RunningAttempt:
     is what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
     many chunks of the job there are, `saved_upto` how many of them its last save covers, `save_count` how
     many saves it has sent. `saved` is the state that it goes on from; `gives_kept`: control gives back the
-    chunks that it covers."""
+    chunks that it covers. `asked_to_yield` is why it was asked to yield; None until then."""
 
     key: AttemptKey
     assign: Assign
@@ -70,6 +70,7 @@ class RunningAttempt:
     save_count: int = 0
     saved: bytes | None = None
     unclean: str | None = None
+    asked_to_yield: str | None = None
 
     @property
     def sent_ahead(self) -> bool:
@@ -202,6 +203,7 @@ class RunningAttempt:
             log=tuple(line.text for line in self.log),
             log_first=self.log_first,
             log_at_ms=tuple(line.at_ms for line in self.log),
+            save_gone=verdict.save_gone,
         )
 
 

@@ -17,7 +17,7 @@ from stoker.agent.interfaces import Objects
 from stoker.agent.jobs.attempts import events as ev
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.uploads.payloads import deliver, fetch
-from stoker.outbound.errors import OutboundError
+from stoker.outbound.errors import ObjectDamaged, ObjectMissing, OutboundError
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,10 @@ class _NoSave(_NotReady):
     """The save that it goes on from cannot be had here; another node may have it."""
 
 
+class _SaveGone(_NoSave):
+    """The object of the save is missing, or altered: no node can have it."""
+
+
 async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
     """Fetches its input, where that was too large for its Assign. Meanwhile the caller's own bucket is tried,
     so that a bucket that refuses its files is found before the work."""
@@ -42,7 +46,8 @@ async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
             group.create_task(_try_bucket(attempt, objects))
     except ExceptionGroup as failed:
         first = failed.exceptions[0]
-        return ev.FetchFailed(loop_time(), str(first), isinstance(first, _NoSave))
+        gone = isinstance(first, _SaveGone)
+        return ev.FetchFailed(loop_time(), str(first), isinstance(first, _NoSave), gone)
     return ev.Fetched(loop_time())
 
 
@@ -54,12 +59,18 @@ async def _fetch_input(attempt: RunningAttempt, objects: Objects) -> None:
         attempt.input = await fetch(ref, grant, objects)
 
 
+_NOT_FETCHED = "the save could not be fetched"
+
+
 async def _fetch_save(attempt: RunningAttempt, objects: Objects) -> None:
     saved, grant = attempt.assign.saved, attempt.assign.grant
     if saved is None or saved.ref is None or grant is None:
         return
-    with _explained(attempt, "the save could not be fetched", _NoSave):
-        attempt.saved = await fetch(saved.ref, grant, objects)
+    with _explained(attempt, _NOT_FETCHED, _NoSave):
+        try:
+            attempt.saved = await fetch(saved.ref, grant, objects)
+        except (ObjectMissing, ObjectDamaged) as error:
+            raise _SaveGone(f"{_NOT_FETCHED}: {error}") from None
 
 
 async def _try_bucket(attempt: RunningAttempt, objects: Objects) -> None:
@@ -73,6 +84,8 @@ def _explained(attempt: RunningAttempt, what: str, kind: type[_NotReady] = _NotR
     """Raises `kind` for what fails inside."""
     try:
         yield
+    except _SaveGone:
+        raise
     except OutboundError as error:
         raise kind(f"{what}: {error}") from None
     except Exception as error:

@@ -156,6 +156,7 @@ UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
 RETURNING seq, attempt
 """
+_RUN = "SELECT first_attempt, stream_attempt FROM jobs WHERE id = :job"
 _SPILLED = """
 SELECT ref_key FROM results WHERE seq = :seq
 UNION ALL SELECT ref_key FROM chunks WHERE seq = :seq AND ref_key IS NOT NULL
@@ -175,9 +176,13 @@ def retry(
     (None, None): there is no such job. A view without a change: only FAILED and TIMED_OUT jobs are retried.
     """
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    run = conn.run(_RUN, {"job": job}).fetchone()
     row = conn.run(_REOPEN, values).fetchone()
     if row is not None:
         _forget_result(conn, endpoint, AttemptKey(job, row[1]), row[0])
+        first, stream = run
+        if stream is not None:  # the folders of earlier attempts were kept for its chunks
+            note_orphans(conn, prefixes(endpoint, job, range(first, row[1])))
     found = view(conn, account, endpoint, job, now)
     return found, None if row is None else Changed(job, endpoint, JobState.IN_QUEUE, cause="requested")
 

@@ -49,6 +49,9 @@ LEFT JOIN inputs ON inputs.seq = jobs.seq LEFT JOIN results ON results.seq = job
 UNION ALL
 SELECT chunks.ref_key, NULL FROM jobs JOIN chunks ON chunks.seq = jobs.seq
 WHERE jobs.id = :job AND chunks.ref_key IS NOT NULL
+UNION ALL
+SELECT saves.ref_key, NULL FROM jobs JOIN saves ON saves.seq = jobs.seq
+WHERE jobs.id = :job AND saves.ref_key IS NOT NULL
 """
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.retries import retries
+from stoker.control.rules.retries import YIELDED, retries
 from stoker.control.rules.streams import AttemptLog, Cursor, StoredChunk
 from stoker.control.rules.types import JobView, Listing, Page
 from stoker.control.store.database.opening import Conn
@@ -74,10 +74,10 @@ def view_of_row(row: Any, now: float, **rest: Any) -> JobView:
 
 
 def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -> str | None:
-    """Returns why a queued job waits, if it is of its own accord. The text names a time, which stays the same
-    while the job waits: a reader that reports each new reason reports this one once."""
+    """Returns why a queued job waits, if it is of its own accord, or that it yielded. The text names a time,
+    which stays the same while the job waits: a reader that reports each new reason reports this one once."""
     if not_before <= now or not attempt:
-        return None
+        return why if attempt and why and why.startswith(YIELDED) else None
     until = datetime.fromtimestamp(math.ceil(not_before), UTC)
     text = f"backing off until {until:%H:%M:%S} UTC after attempt {attempt}"
     return text if why is None else f"{text}: {why}"

@@ -16,7 +16,15 @@ from stoker.control.rules.billing import PriceList
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import URL_LIFE_S
 from stoker.control.rules.pods import WantedPod
-from stoker.control.rules.retries import Again, Counts, after_failure, after_refusal, retries
+from stoker.control.rules.retries import (
+    Again,
+    Counts,
+    after_failure,
+    after_lost_save,
+    after_refusal,
+    after_yield,
+    retries,
+)
 from stoker.control.rules.types import Changed, Cost, JobView, ReportsApplied, TracedAttempt
 from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
@@ -26,7 +34,7 @@ from stoker.control.store.jobs.jobs import RANK
 from stoker.control.store.jobs.orphan_objects import prefixes, release, without_read
 from stoker.control.store.jobs.quota_uses import add_gpu_time
 from stoker.control.store.jobs.reads import NO_REF, ref_columns
-from stoker.control.store.jobs.saves import drop_save, has_progressed, put_save
+from stoker.control.store.jobs.saves import drop_save, has_progressed, put_save, void_save
 from stoker.control.store.jobs.webhook_outbox import note_end
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
@@ -367,13 +375,10 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs, created_at, *trace = row[
         :12
     ]
-    counts, progressed = Counts(*row[12:]), has_progressed(conn, key.job)
-    again, counts = after_failure(
-        outcome.end, outcome.retryable, outcome.error, counts, now, progressed=progressed
-    )
+    again, counts, uncounted = _decided(conn, seq, outcome, Counts(*row[12:]), now)
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
-    _requeue(conn, values, again, counts, refused, backoffs, low)
+    _requeue(conn, values, again, counts, refused + uncounted, backoffs, low)
     traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
     keep_log(conn, seq, outcome)
     bill(
@@ -383,6 +388,21 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
         done.orphans += outcome.artifacts
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end, traced=traced))
     return True
+
+
+def _decided(
+    conn: Conn, seq: int, outcome: Outcome, counts: Counts, now: float
+) -> tuple[Again, Counts, bool]:
+    """Decides what follows the attempt. The last value: the attempt is not counted as one at all."""
+    if outcome.end == "yielded":
+        return after_yield(outcome.error or "", now), counts, True
+    if outcome.save_gone and void_save(conn, seq):
+        return after_lost_save(outcome.error or "its save is gone", now), counts, True
+    progressed = has_progressed(conn, outcome.job)
+    return (
+        *after_failure(outcome.end, outcome.retryable, outcome.error, counts, now, progressed=progressed),
+        False,
+    )
 
 
 def _requeue(

@@ -4,39 +4,64 @@
 
 The chunks of attempts that go on from one another have the number of the first of these, `stream_attempt`, so
 that a reader notices nothing. Chunks that no save covers yet are held back from readers (`held_from`): should
-the attempt be lost, its successor may make other ones. A save is good for the version of the endpoint and the
-kind of device that made it; for another one the job begins anew, and its record says why.
+the attempt be lost, its successor may make other ones. A save is good for the program
+(`control.store.jobs.programs`) and the kind of device that made it; for another one the job begins anew, and
+its record says why.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from stoker.control.rules.types import Slot
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.orphan_objects import note_orphans, release
+from stoker.control.store.jobs.programs import program
 from stoker.control.store.jobs.reads import NO_REF, ref_columns, ref_of
-from stoker.wire.messages import Ref, Save, Saved
+from stoker.control.store.resources.endpoints import run_of
+from stoker.wire.messages import Save, Saved
 
 # ---- what made it -------------------------------------------------------------------------------
 
 _GIVEN = """
-SELECT w.version, w.devices, n.devices FROM given_workers w JOIN nodes n ON n.id = w.node
+SELECT w.endpoint, w.version, w.devices, n.devices FROM given_workers w JOIN nodes n ON n.id = w.node
 WHERE w.worker = :worker AND w.node = :node
 """
 
 
-def maker(conn: Conn, worker: str | None, node: str) -> str:
-    """Returns the version of its endpoint and the devices that this worker has, as a save names them."""
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A worker as the maker of a save. `shown`: its version and its devices, in words. `program`: the digest
+    of what it runs, and of the kind of its devices; empty where the store knows of no such version."""
+
+    shown: str = ""
+    program: str = ""
+
+    def stored(self) -> str:
+        return f"{self.shown}\n{self.program}"
+
+    def goes_on(self, made_by: str) -> bool:
+        """Returns whether this worker can go on from a save with the stored maker `made_by`. Saves of
+        earlier releases have no program: they are good for the same version."""
+        shown, _, made = made_by.partition("\n")
+        return self.shown == shown or self.program == made != ""
+
+
+def maker(conn: Conn, worker: str | None, node: str) -> Maker:
+    """Returns the worker as the maker of a save."""
     row = conn.run(_GIVEN, {"worker": worker, "node": node}).fetchone()
     if row is None:
-        return ""
-    version, uuids, known = row[0], json.loads(row[1]), json.loads(row[2])
+        return Maker()
+    endpoint, version, uuids, known = row[0], row[1], json.loads(row[2]), json.loads(row[3])
     names = {device["uuid"]: device["name"] for device in known}
-    return f"version {version} on {', '.join(names.get(uuid, uuid) for uuid in uuids) or 'no device'}"
+    devices = ", ".join(names.get(uuid, uuid) for uuid in uuids) or "no device"
+    run = run_of(conn, endpoint, version)
+    made = "" if run is None else f"{program(run, version)} on {devices}"
+    return Maker(f"version {version} on {devices}", made)
 
 
 # ---- stored -------------------------------------------------------------------------------------
@@ -71,19 +96,21 @@ def put_save(conn: Conn, node: str, save: Save) -> bool:
     deletion."""
     row = conn.run(_OPEN, {"job": save.job, "attempt": save.attempt, "node": node}).fetchone()
     if row is None:
-        _orphan(conn, save.ref)
+        _drop_object(conn, save)
         return False
     seq, worker, stream, *last, old_key, progressed = row
     attempt, n, upto, sha256 = last
     values = {"seq": seq, "attempt": save.attempt, "stream": stream, "upto": save.upto}
     known = attempt is not None and (attempt, n) >= (save.attempt, save.n)
     if known or not _covers(conn, values, upto or 0):
-        if save.ref is not None and save.ref.key != old_key:
-            _orphan(conn, save.ref)
+        _drop_object(conn, save)
         return True
     digest = hashlib.sha256(save.state).hexdigest() if save.ref is None else save.ref.sha256
     is_new = (upto, sha256) != (save.upto, digest)
-    values |= {"progressed": save.attempt if is_new else progressed, "made_by": maker(conn, worker, node)}
+    values |= {
+        "progressed": save.attempt if is_new else progressed,
+        "made_by": maker(conn, worker, node).stored(),
+    }
     where = NO_REF if save.ref is None else ref_columns(save.ref)
     conn.run(_PUT, {**values, "n": save.n, "sha256": digest, "state": save.state, **where})
     conn.run(_COVERED, values)
@@ -99,9 +126,10 @@ def _covers(conn: Conn, values: dict[str, Any], before: int) -> bool:
     return bool(more == (row[0] if row else 0))
 
 
-def _orphan(conn: Conn, ref: Ref | None) -> None:
-    if ref is not None:
-        note_orphans(conn, [ref.key])
+def _drop_object(conn: Conn, save: Save) -> None:
+    """Notes the object of a save that is not stored, unless this report came before, and it is."""
+    if save.ref is not None:
+        release(conn, save.job, [save.ref.key])
 
 
 _PROGRESSED = """
@@ -122,7 +150,7 @@ SELECT upto, stream_attempt, made_by, state, ref_key, ref_size, ref_sha256 FROM 
 """
 _GO_ON = "UPDATE jobs SET stream_attempt = :stream, held_from = :upto WHERE seq = :seq"
 _VOID = "DELETE FROM chunks WHERE seq = :seq AND attempt = :stream AND n >= :upto RETURNING ref_key"
-_BEGIN_ANEW = "UPDATE jobs SET reason = :why, began_anew = 1 WHERE seq = :seq"
+_BEGIN_ANEW = "UPDATE jobs SET reason = COALESCE(:why, reason), began_anew = 1 WHERE seq = :seq"
 
 
 def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
@@ -132,10 +160,15 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
     if row is None:
         return None
     upto, stream, made_by, state, *ref = row
-    here = maker(conn, slot.worker, slot.node)
-    if here != made_by or not slot.saves:
+    if made_by == _GONE:
         drop_save(conn, seq)
-        why = f"the job begins anew: its save was made by {made_by}, and worker {slot.worker} is {here}"
+        conn.run(_BEGIN_ANEW, {"seq": seq, "why": None})
+        return None
+    here = maker(conn, slot.worker, slot.node)
+    if not (here.goes_on(made_by) and slot.saves):
+        drop_save(conn, seq)
+        was = made_by.partition("\n")[0]
+        why = f"the job begins anew: its save was made by {was}, and worker {slot.worker} is {here.shown}"
         if not slot.saves:
             why = f"the job begins anew: the agent of node {slot.node} is of an earlier version without saves"
         conn.run(_BEGIN_ANEW, {"seq": seq, "why": why})
@@ -144,6 +177,17 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
     conn.run(_GO_ON, values)
     release(conn, job, [key for (key,) in conn.run(_VOID, values).fetchall()])
     return Saved(upto, state, ref_of(*ref))
+
+
+_GONE = "gone"
+"""Stands for the maker of a save that cannot be had any more: the reason of its job says why."""
+
+_VOID_SAVE = "UPDATE saves SET made_by = :gone WHERE seq = :seq"
+
+
+def void_save(conn: Conn, seq: int) -> bool:
+    """Notes that nothing can go on from the job's save. Returns whether it has one."""
+    return conn.run(_VOID_SAVE, {"seq": seq, "gone": _GONE}).rowcount > 0
 
 
 _DROP = "DELETE FROM saves WHERE seq = :seq RETURNING ref_key"

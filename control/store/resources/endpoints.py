@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.needs import Needs
@@ -82,6 +82,17 @@ def _put_version(conn: Conn, endpoint: Endpoint, now: float) -> None:
 def _latest(conn: Conn, endpoint: str) -> tuple[int, EndpointVersion, float] | None:
     row = conn.execute(_joined().where(endpoints.c.id == endpoint)).first()
     return None if row is None else (row.version, _open(conn, row.run), row.created_at)
+
+
+_RUN = select(endpoint_versions.c.run).where(
+    endpoint_versions.c.endpoint == bindparam("endpoint"), endpoint_versions.c.version == bindparam("version")
+)
+
+
+def run_of(conn: Conn, endpoint: str, version: int) -> EndpointVersion | None:
+    """Returns what this version of the endpoint runs; None if there is no such version."""
+    sealed = conn.execute(_RUN, {"endpoint": endpoint, "version": version}).scalar()
+    return None if sealed is None else _open(conn, sealed)
 
 
 def _joined() -> Any:

@@ -132,8 +132,8 @@ class Nodes:
         workers, jobs = self.left.pop(0) if len(self.left) > 1 else self.left[0]
         return NODE | {"workers": workers, "jobs": jobs}
 
-    def drain(self, member: str) -> Mapping[str, Any]:
-        self.calls.append(f"drain {member}")
+    def drain(self, member: str, *, jobs_yield: bool) -> Mapping[str, Any]:
+        self.calls.append(f"drain {member}{' and have its jobs yield' if jobs_yield else ''}")
         return self._next()
 
     def get(self, member: str) -> Mapping[str, Any]:
@@ -181,7 +181,7 @@ def test_a_wait_says_what_is_left_whenever_that_changes(monkeypatch: pytest.Monk
         "node gpu-host-1: 1 worker, 1 job left",
         "node gpu-host-1 is drained, and no worker is left",
     ]
-    assert nodes.calls == ["drain n1", *["get n1"] * 3]
+    assert nodes.calls == ["drain n1 and have its jobs yield", *["get n1"] * 3]
 
 
 def test_a_deadline_ends_the_wait_and_not_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +195,11 @@ def test_a_deadline_ends_the_wait_and_not_the_drain(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_wait_it_says_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drained(monkeypatch, Nodes((1, 2)), wait=False) == [
+    nodes = Nodes((1, 2))
+    assert drained(monkeypatch, nodes, wait=False) == [
         "node gpu-host-1 takes nothing new; left there: 1 worker, 2 jobs"
     ]
+    assert nodes.calls == ["drain n1"], "what runs goes on to its end"
 
 
 def listed(monkeypatch: pytest.MonkeyPatch, *found: Mapping[str, Any], terminal: bool) -> list[str]:

@@ -29,10 +29,7 @@ LARGE = 1_000_000
 
 async def goes_on(w: World, tasks: asyncio.TaskGroup, *values: bytes | Ref) -> tuple[ScriptedAgent, Assign]:
     """An agent with the second attempt at a job, whose first saved these chunks."""
-    agent = w.agent()
-    agent.saves = True
-    await agent.connect(tasks)
-    await agent.ready_workers()
+    agent = await w.working_agent(tasks)
     await w.plane.commands.submit(w.echo, one(), sync=False)
     first = await agent.assigned()
     for n, value in enumerate(values):

@@ -187,7 +187,10 @@ LIES: list[tuple[ReportBody, str]] = [
     (Uploading("job", 2), "attempt 2 of job 'job' is not one that control gave"),
     (Released("other", 1), "job 'other' is not one"),
     (replace(DONE, worker="v"), "worker must be the attempt's, w, not 'v'"),
-    (replace(DONE, end="won"), "end must be one of cancelled, completed, failed, lost, timed_out, not 'won'"),
+    (
+        replace(DONE, end="won"),
+        "end must be one of cancelled, completed, failed, lost, timed_out, yielded, not 'won'",
+    ),
     (replace(DONE, wait_ms=2**53 + 1), "wait_ms must be from 0 to"),
     (replace(DONE, execution_ms=BIG), "execution_ms must be from 0 to"),
     (replace(DONE, output_ref=Ref("echo/other/1/output.json", 1, "ab")), "output_ref.key must name a file"),

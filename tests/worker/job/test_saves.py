@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -121,3 +122,71 @@ def test_a_handler_whose_output_is_all_its_chunks_cannot_save() -> None:
 def test_the_sender_of_a_large_save_waits_for_room() -> None:
     assert not waits_for_took(Frame("save", {}, bytes(SAVE_INLINE_MAX)))
     assert waits_for_took(Frame("save", {}, bytes(SAVE_INLINE_MAX + 1)))
+
+
+def test_a_job_that_is_asked_to_yield_ends_with_its_next_save() -> None:
+    cleaned = []
+
+    def steps(job: Job) -> int:
+        begins = int(job.saved or b"0")
+        try:
+            for n in range(begins, 4):
+                job.emit(n)
+                job.save(b"%d" % (n + 1))
+        except Exception as error:  # as handlers do; it must not keep the job here
+            return repr(error)  # type: ignore[return-value]
+        finally:
+            cleaned.append(begins)
+        return begins
+
+    first = LocalJob(steps, on_chunk=lambda n: first.ask_to_yield("the host leaves") if n == 1 else None)
+    first.run()
+    assert (first.yielded, first.retryable, first.error) == (True, True, "yielded: the host leaves")
+    assert (first.chunks, [save.state for save in first.saves]) == ([0, 1], [b"1", b"2"])
+    second = LocalJob(steps, saved=first.saves[-1]).run()
+    assert (second.yielded, second.chunks, second.output, cleaned) == (False, [2, 3], 2, [0, 2])
+
+
+def test_a_job_that_never_saves_runs_on() -> None:
+    job = LocalJob(lambda job: job.asked_to_yield)
+    job.ask_to_yield()
+    assert (job.run().output, job.yielded) == (True, False)
+
+
+def test_generators_and_asynchronous_handlers_yield_at_a_save() -> None:
+    def numbers(job: Job) -> Iterator[int]:
+        for n in range(3):
+            yield n
+            job.save(b"")
+
+    async def in_a_group(job: Job) -> AsyncIterator[int]:
+        async def saves() -> None:
+            job.save(b"")
+
+        yield 0
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(saves())
+            tasks.create_task(asyncio.Event().wait())
+        yield 1
+
+    for handler in (numbers, in_a_group):
+        job = LocalJob(handler)
+        job.ask_to_yield()
+        assert (job.run().yielded, job.chunks, len(job.saves)) == (True, [0], 1)
+
+
+def test_what_else_fails_beside_a_yield_is_a_failure() -> None:
+    async def handler(job: Job) -> None:
+        async def fails() -> None:
+            raise ValueError("on purpose")
+
+        async def saves() -> None:
+            job.save(b"")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(saves())
+            tasks.create_task(fails())
+
+    job = LocalJob(handler)
+    job.ask_to_yield()
+    assert (job.run().yielded, "on purpose" in str(job.error)) == (False, True)

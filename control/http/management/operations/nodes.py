@@ -261,9 +261,17 @@ async def get_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
 
 
 @router.post("/{nodeId}/drain", responses=READS, response_model_exclude_none=True)
-async def drain_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
+async def drain_node(
+    by: By,
+    managed: Managed,
+    nodeId: NodeId,
+    jobsYield: Annotated[
+        bool,
+        Query(description="Jobs that save stop at their next save, and go on elsewhere."),
+    ] = False,
+) -> NodeResponse:
     """Places nothing new on a node: its idle workers stop, its busy workers finish, and its pods stay."""
-    return _response(await managed.nodes.drain(by.account, nodeId, drained=True))
+    return _response(await managed.nodes.drain(by.account, nodeId, drained=True, jobs_yield=jobsYield))
 
 
 @router.post("/{nodeId}/resume", responses=READS, response_model_exclude_none=True)

@@ -63,6 +63,9 @@ def events_at(at: float, draw: Any, state: Any, machine: Any, *, ahead: bool = F
         ev.ChunkFailed(at, "never", retryable=False),
         ev.HandlerFailed(at, "bad", retryable=False),
         ev.HandlerFailed(at, "bad", retryable=True),
+        ev.AskedToYield(at, "the node leaves"),
+        ev.Yielded(at, "the node leaves"),
+        ev.Yielded(at, "the node leaves", backlog="moving"),
         ev.Stop(at, LOSER),
         ev.LeaseLost(at),
         ev.Dropped(at),
@@ -392,6 +395,31 @@ def another_end_waits_a_moment_for_chunks_that_are_on_their_way(m: Any) -> None:
         assert m.step(state, shutdown)[1][-1] == ev.ReportOutcome(verdict)
 
 
+def one_that_yields_waits_for_its_save(m: Any) -> None:
+    state, commands = with_chunks(m, ev.Yielded(1.0, "the node leaves", backlog="stuck"))
+    verdict = ev.Verdict("yielded", "the node leaves", retryable=True)
+    assert (name(state), state.verdict, m.wake_at(state)) == ("Flushing", verdict, TTL_S)
+    state, commands = m.step(state, ev.ChunkFailed(9.0, "down", retryable=True))
+    assert (name(state), kinds(commands)) == ("Flushing", ["ReportDelay"])
+    assert m.step(state, ev.ChunksUploaded(99.0))[1] == (ev.ReportOutcome(verdict),)
+    shutdown = ev.Stop(99.0, ev.Verdict("lost", "shutdown", given_back=True))
+    assert m.step(state, shutdown)[1][-1] == ev.ReportOutcome(verdict)
+
+
+def a_request_to_yield_reaches_the_handler_and_hands_back_what_has_not_begun(m: Any) -> None:
+    ask = ev.AskedToYield(1.0, "the node leaves")
+    running, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    assert m.step(running, ask) == (running, (ev.SendYield("the node leaves"),))
+    back = ev.Verdict("lost", "the node leaves", retryable=True, given_back=True, at_once=True)
+    fetching, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=True)
+    waiting, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False, waits=True)
+    for state in (fetching, waiting):
+        assert m.step(state, ask)[1][-1] == ev.ReportOutcome(back)
+    cancelled, _ = m.step(running, ev.Stop(2.0, LOSER))
+    assert m.step(cancelled, ask) == (cancelled, ())
+    assert m.step(cancelled, ev.Yielded(3.0, ""))[1][-1] == ev.ReportOutcome(LOSER)
+
+
 def no_end_but_success_waits_for_a_store_that_is_down(m: Any) -> None:
     state, commands = with_chunks(m, ev.HandlerFailed(1.0, "bad", retryable=False, backlog="stuck"))
     assert (name(state), kinds(commands)) == ("Reporting", ["ReleaseSlot", "ReportOutcome"])
@@ -552,9 +580,16 @@ MUTANTS = [
     ),
     (
         "the result overtakes the chunks",
-        "(ReleaseSlot(), ReportUploading())\n",
-        "(ReleaseSlot(), ReportUploading(), Upload())\n",
+        "COMPLETED, upload), (ReleaseSlot(), ReportUploading())\n",
+        "COMPLETED, upload), (ReleaseSlot(), ReportUploading(), Upload())\n",
     ),
+    (
+        "what yields leaves its save behind",
+        "case Yielded(_, why, backlog) if backlog:",
+        "case Yielded(_, why, _) if not why:",
+    ),
+    ("the handler never hears of it", "return state, (SendYield(why),)", "return state, ()"),
+    ("a store that is down loses the save", "retryable=True) if waits:", "retryable=True) if completed:"),
     ("chunks hold a verdict back for ever", "Flushing(at + FLUSH_S, verdict)", "Flushing(1e9, verdict)"),
     ("a store that is down holds a verdict back", 'if backlog == "moving" and not', "if backlog and not"),
     ("what is handed back is told first", " and not verdict.given_back", ""),
@@ -570,8 +605,8 @@ MUTANTS = [
     ),
     (
         "the first failure of the store ends a success",
-        "case ChunkFailed(_, error, retryable=True) if completed:",
-        "case ChunkFailed(_, error, retryable=True) if not completed:",
+        "case ChunkFailed(_, error, retryable=True) if waits:",
+        "case ChunkFailed(_, error, retryable=True) if not waits:",
     ),
     (
         "the result is not uploaded after chunks",

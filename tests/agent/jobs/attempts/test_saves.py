@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from stoker.outbound.errors import ObjectStoreRefused
+from stoker.outbound.errors import ObjectDamaged, ObjectMissing, ObjectStoreRefused
 from stoker.wire.messages import Chunk, Outcome, Ref, Save, Saved
 from stoker.worker.job.saves import packed, unpacked
 
@@ -89,7 +89,21 @@ def test_a_save_that_cannot_be_fetched_is_for_another_attempt(play, a_worker, a_
         ref = Ref("e1/j1/1/save-0", 100_000, "ab")
         await host.control.assign(replace(a_job("j1", script(**SAVES)), attempt=2, saved=Saved(2, b"", ref)))
         outcome = await host.control.outcome("j1", 2)
-        assert (outcome.end, outcome.retryable) == ("failed", True)
+        assert (outcome.end, outcome.retryable, outcome.save_gone) == ("failed", True, False)
+        assert outcome.error.startswith("the save could not be fetched")
+
+    play(story)
+
+
+@pytest.mark.parametrize("error", [ObjectMissing("there is no such object"), ObjectDamaged("it was altered")])
+def test_a_save_that_is_gone_for_good_is_named_so(play, a_worker, a_job, error):
+    async def story(host):
+        await host.control.ready(a_worker())
+        ref = Ref("e1/j1/1/save-0", 100_000, hashlib.sha256(b"as saved").hexdigest())
+        host.objects.fail(1, error)
+        await host.control.assign(replace(a_job("j1", script(**SAVES)), attempt=2, saved=Saved(2, b"", ref)))
+        outcome = await host.control.outcome("j1", 2)
+        assert (outcome.end, outcome.retryable, outcome.save_gone) == ("failed", True, True)
         assert outcome.error.startswith("the save could not be fetched")
 
     play(story)

@@ -12,7 +12,8 @@ from stoker.control import store
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.retries import MAX_ASSIGNMENTS
-from stoker.wire.messages import Chunk, Ref, Save, Saved
+from stoker.control.rules.types import EndpointVersion
+from stoker.wire.messages import Chunk, Ref, Save, Saved, Span
 from tests.control.store.conftest import Bench
 
 START = (0, -1)
@@ -216,3 +217,93 @@ def test_only_the_node_that_holds_the_attempt_may_save_and_read_the_save(bench: 
     assert right is not None
     assert right.save_key == ref.key
     assert store.upload_right(bench.store.writer, "n2", second.job, second.attempt) is None
+
+
+def test_a_save_is_not_bound_to_the_number_of_the_version(bench: Bench) -> None:
+    """A change of prices or needs makes a version that runs the same; one of the handler does not."""
+    run = EndpointVersion("handlers/long.py:handler", env={"PIPELINE": "one"})
+    versions = [
+        bench.put_endpoint("long", run=one).version
+        for one in (run, replace(run, start_timeout_s=7.0), replace(run, env={"PIPELINE": "other"}))
+    ]
+    assert versions == [1, 2, 3]
+    for version in versions:
+        made = {f"w{version}": ("n1", AssignedWorker("long", version, 1, ("GPU-1",)))}
+        bench.do(lambda conn, made=made: store.give_workers(conn, made))
+    _, (first,) = bench.submit(10.0, bench.slot(worker="w1", endpoint="long"), endpoint="long")
+    bench.report(11.0, save(first, 0, 0, b"one"), bench.lost(first))
+    (second,) = bench.claim(100.0, bench.slot(worker="w2", endpoint="long"))
+    assert second.saved == Saved(0, b"one")
+    bench.report(110.0, bench.lost(second))
+    (third,) = bench.claim(200.0, bench.slot(worker="w3", endpoint="long"))
+    assert third.saved is None
+
+
+def test_a_save_of_an_earlier_release_is_good_for_its_version(bench: Bench) -> None:
+    bench.do(lambda conn: store.give_workers(conn, {"w1": ("n1", AssignedWorker("echo", 1, 1, ("GPU-1",)))}))
+    first = bench.running(10.0)
+    bench.report(11.0, save(first, 0, 0, b"one"))
+    bench.do(lambda conn: conn.run("UPDATE saves SET made_by = 'version 1 on GPU-1'", {}))
+    assert again(bench, 12.0, first).saved == Saved(0, b"one")
+
+
+def test_a_report_that_is_repeated_late_leaves_the_object_of_the_save(bench: Bench) -> None:
+    first = bench.running(10.0)
+    ref = stored(first, 0)
+    bench.report(11.0, save(first, 0, 0, ref=ref), bench.lost(first))
+    assert bench.report(12.0, save(first, 0, 0, ref=ref)).stale == (bench.key(first),)
+    assert bench.due_orphans() == (), "the next attempt reads it"
+    (second,) = bench.claim(100.0, bench.slot())
+    assert second.saved == Saved(0, b"", ref)
+
+
+def test_a_callers_retry_leaves_no_file_beside_the_kept_chunks(bench: Bench) -> None:
+    first = bench.running(10.0)
+    kept = Ref(f"echo/{first.job}/1/chunk-0.json", 3_000_000, "kept")
+    bench.report(11.0, chunk(first, 0, ref=kept), save(first, 0, 1))
+    second = again(bench, 12.0, first)
+    bench.report(130.0, bench.done(second, end="failed", error="no"))
+    assert f"echo/{first.job}/1/" not in bench.due_orphans(), "a chunk there is still read"
+    bench.retry(140.0, first.job)
+    assert f"echo/{first.job}/1/" in bench.due_orphans()
+
+
+def test_a_job_that_yielded_goes_back_uncounted_with_its_reason_and_is_billed_once(bench: Bench) -> None:
+    ran = Span("execution", "device_ms", 7, 70)
+    claimed = bench.running(10.0, max_attempts=1)
+    bench.submit(11.0)
+    for n in range(2 * MAX_ASSIGNMENTS):
+        at = 12.0 + n
+        outcome = bench.done(claimed, end="yielded", error="node n1 is drained", retryable=True, spans=(ran,))
+        bench.report(at, save(claimed, 0, 0, b"step %d" % n), outcome, outcome)
+        view = bench.view(at, claimed.job)
+        assert view is not None
+        assert (view.state, view.reason, view.retries) == (
+            JobState.IN_QUEUE,
+            "yielded: node n1 is drained",
+            0,
+        )
+        (claimed,) = bench.claim(at, bench.slot())
+        assert (claimed.job, claimed.saved) == (view.id, Saved(0, b"step %d" % n)), "before new work"
+    billed = bench.rows(f"SELECT count(*), sum(quantity) FROM spans WHERE job = '{claimed.job}'")
+    assert [tuple(map(int, row)) for row in billed] == [(2 * MAX_ASSIGNMENTS, 14 * MAX_ASSIGNMENTS)]
+
+
+def test_a_job_whose_save_is_gone_begins_anew_uncounted_and_says_why(bench: Bench) -> None:
+    first = bench.running(10.0, max_attempts=2)
+    ref = stored(first, 0)
+    bench.report(11.0, chunk(first, 0), save(first, 0, 1, ref=ref))
+    second = again(bench, 12.0, first)
+    why = "the save could not be fetched: there is no such object"
+    gone = bench.done(second, end="failed", error=why, retryable=True, save_gone=True)
+    bench.report(120.0, gone, gone)
+    (third,) = bench.claim(120.0, bench.slot())
+    assert (third.attempt, third.saved) == (3, None)
+    view = bench.view(121.0, first.job)
+    assert view is not None
+    assert (view.reason, view.stream) == (f"the job begins anew: {why}", 3)
+    assert read(bench, first.job) == []
+    assert ref.key in bench.due_orphans()
+    bench.report(130.0, chunk(third, 0), save(third, 0, 1), bench.lost(third))
+    (fourth,) = bench.claim(200.0, bench.slot())
+    assert fourth.saved == Saved(1, b"state"), "what it saves from now on is good"
