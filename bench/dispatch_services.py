@@ -56,9 +56,21 @@ def handler(job):
     began = time.monotonic()
     if "chunk" in job.input:
         job.emit(job.input["chunk"])
+    elif "save_bytes" in job.input:
+        return {"waited_s": sum(waited_s(job, n) for n in range(job.input["saves"]))}
     elif job.input["ms"]:
         time.sleep(job.input["ms"] / 1000)
     return {"began": began, "ended": time.monotonic(), "pid": PID}
+
+
+def waited_s(job, n):
+    time.sleep(0.3)
+    if not job.input["save_bytes"]:
+        return 0.0
+    state = n.to_bytes(4, "big") + bytes(job.input["save_bytes"])
+    began = time.monotonic()
+    job.save(state)
+    return time.monotonic() - began
 """
 ECHO = """
 from fastapi import FastAPI, Request
