@@ -112,4 +112,5 @@ class KeptPages:
             raise InputRefused("too_large", f"chunk {n} has {ref.size} bytes; at most {BODY_MAX} come back")
         if self._grant is None:
             raise InputRefused("unreachable", f"chunk {n} is in an object store, and the job came with none")
-        return await fetch(ref, self._grant, self._objects)
+        async with self._requests.objects:
+            return await fetch(ref, self._grant, self._objects)

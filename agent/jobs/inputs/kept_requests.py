@@ -14,17 +14,19 @@ import asyncio
 from stoker.wire.messages import AttemptKey, KeptAsk, KeptPage
 
 AT_ONCE = 4
-"""The most asks of this node that control has not answered."""
+"""The most asks of this node that control has not answered, and the most objects that it reads."""
 
 NOT_GIVEN = "this control is of an earlier version, and gives none back"
 
 
 class KeptRequests:
-    """`wake` is set when there is something to ask for; `given`: control answers asks."""
+    """`wake` is set when there is something to ask for; `given`: control answers asks. `objects` is the room
+    for large chunks, which may have 64 MiB each."""
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake
         self._room = asyncio.Semaphore(AT_ONCE)
+        self.objects = asyncio.Semaphore(AT_ONCE)
         self._number = 0
         self._asked: dict[int, tuple[KeptAsk, asyncio.Future[KeptPage]]] = {}
         self.unsent: set[int] = set()

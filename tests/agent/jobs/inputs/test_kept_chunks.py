@@ -9,11 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from stoker.agent.jobs.inputs.kept_pages import KeptPages
 from stoker.agent.jobs.inputs.kept_requests import AT_ONCE, NOT_GIVEN, KeptRequests
+from stoker.agent.worker_frames import Kept
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused
 from stoker.wire.messages import AttemptKey, KeptAsk, KeptPage, Ref, Saved
 from stoker.worker.frames import BODY_MAX, Frame
 from stoker.worker.job.saves import packed
+from tests.agent.conftest import GRANT
 
 VALUES = ["a", "b", {"c": [1, "x" * 2_000]}, "d"]
 """Chunks that are kept; the third is an object."""
@@ -214,6 +217,34 @@ def test_a_worker_that_asks_for_much_at_once_is_told_so(play, a_worker, a_job):
         assert outcome.error == "a job reads at most 4 pages at once"
 
     play(story)
+
+
+def test_few_large_chunks_are_in_memory_at_once(in_time):
+    class Slow:
+        now = most = 0
+
+        async def get(self, grant, ref):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(1)
+            self.now -= 1
+            return b"1"
+
+    async def story():
+        requests, sent, objects = KeptRequests(asyncio.Event()), [], Slow()
+        requests.welcomed(kept=True)
+        spawn = lambda coroutine, name: asyncio.create_task(coroutine, name=name)  # noqa: E731
+        for n in range(3 * AT_ONCE):
+            key = AttemptKey(f"j{n}", 2)
+            KeptPages(key, 1, requests, objects, GRANT, spawn, sent.append).begin(Kept(key, 0, 0))
+        while len(sent) < 3 * AT_ONCE:
+            await asyncio.sleep(0.1)
+            for ask in requests.take():
+                requests.answered(KeptPage(ask.number, ref=Ref("k", 50_000_000, "ab")))
+        assert {frame.kind for frame in sent} == {"kept_page"}
+        assert objects.most == AT_ONCE
+
+    in_time(story())
 
 
 def test_few_asks_of_a_node_are_under_way_at_once_and_a_cancelled_one_makes_room(in_time):
