@@ -39,6 +39,7 @@ from stoker.agent.interfaces import (
 from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S
 from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.inputs.fetches import NoInputs
+from stoker.agent.jobs.inputs.kept_requests import KeptRequests
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.lease import Lease
@@ -152,6 +153,7 @@ class Agent:
         self.lease = Lease()
         self.signing = parts.signing
         self.source_requests = SourceRequests(parts.signing.wake)
+        self.kept_requests = KeptRequests(parts.signing.wake)
         self.reports = Reports(parts.outbox_disk, self._on_pressure, parts.signing.wake)
         workers: dict[str, Worker] = {}
         self.watch = DeviceWatch(
@@ -165,6 +167,7 @@ class Agent:
             objects=parts.objects,
             scratch=parts.scratch,
             inputs=parts.inputs,
+            kept=self.kept_requests,
             workers=workers,
             memory=self.watch,
             spawn=self._spawn,
@@ -188,6 +191,7 @@ class Agent:
             draining=self._stop_requested.is_set,
             signing=self.signing,
             source_requests=self.source_requests,
+            kept_requests=self.kept_requests,
             keep_credential=parts.keep_credential,
             certificates=parts.certificates,
             on_welcome=parts.on_welcome,

@@ -8,7 +8,8 @@ well-formed frame (a file outside its folder) fails its job with a reason instea
 
     ready setup_failed                 once, first
     slots retire                       after ready
-    progress chunk file save fetch case    of a job, from its `run` to its end
+    progress chunk file save case      of a job, from its `run` to its end
+    fetch kept                         the same, each answered
     done failed                        its end, once
     begun returned                     only from the agent's own end of a program (agent.workers.sdk_programs)
     unfit fit                          the same, of an http worker (agent.workers.http_servers.health)
@@ -159,6 +160,15 @@ class Fetch:
 
 
 @record(frozen=True, slots=True)
+class Kept:
+    """The wish to get the chunks back that the attempt's save covers, from `first` on."""
+
+    key: AttemptKey
+    n: int
+    first: int
+
+
+@record(frozen=True, slots=True)
 class Begun:
     key: AttemptKey
 
@@ -182,7 +192,9 @@ class Fit:
     key: None = None
 
 
-JobMessage: TypeAlias = Progress | Chunk | Save | Case | File | Fetch | Done | Failed | Begun | Returned
+JobMessage: TypeAlias = (
+    Progress | Chunk | Save | Case | File | Fetch | Kept | Done | Failed | Begun | Returned
+)
 WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | Unfit | Fit | JobMessage
 
 
@@ -295,6 +307,7 @@ FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
                 "timeout_s": Field("seconds", WAIT_MAX_S),
             },
         ),
+        "kept": FrameRule(Kept, {"n": _NUMBER, "first": _NUMBER}),
         "done": FrameRule(
             Done,
             {

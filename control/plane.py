@@ -39,6 +39,7 @@ from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.connected_nodes import ConnectedNodes
+from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
@@ -208,6 +209,7 @@ class Plane:
             reports,
             Signing(self._commits, self.artifacts),
             self._sources,
+            KeptChunks(self._commits),
             self.yields,
             pods.is_of,
             volumes.is_deleted,

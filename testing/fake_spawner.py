@@ -10,7 +10,10 @@ The `Start` of an endpoint decides how its workers start. The input of a job is 
     {"log": ["loading", "done"]}                   printed at the start of the job
     {"slots": 2}                                   the worker sets its number of slots at the start of the job
     {"chunks": [{"characters": 3000000}, "b"]}     a chunk of that size; the job waits until it is received
+    {"chunks": ["a", "b"], "saves": 1}             saves after each (2: every other); `output.made` has all
     {"files": [{"name": "a.png", "content": "..."}], "output": {"url": {"$file": 0}}, "metrics": {"pixel": 5}}
+
+An attempt that goes on from a save reads the chunks that are kept, where it can; a refusal fails it.
 
 A run that was sent ahead begins when the running job has ended, with a permission from the pipe that came
 with the setup frame, as in a real worker.
@@ -36,7 +39,7 @@ from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogTail
 from stoker.agent.interfaces import WorkerExit, WorkerWatcher
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
-from stoker.worker.frames import Frame, waits_for_took
+from stoker.worker.frames import Frame, kept_values, waits_for_took
 from stoker.worker.job.saves import packed, unpacked
 
 SCRIPT_KEYS = {
@@ -81,6 +84,8 @@ class _Job:
     steps: deque[Frame] = field(default_factory=deque)
     cancelled: bool = False
     last: str = ""
+    upto: int = 0
+    kept: list[object] = field(default_factory=list)
 
 
 class FakeSpawner:
@@ -172,6 +177,8 @@ class FakeProcess:
                 self._after(0.0, self._cancel, AttemptKey(frame.job, frame.attempt))
             case "yield":
                 self._asked.add(AttemptKey(frame.job, frame.attempt))
+            case "kept_page" | "fetch_failed":
+                self._after(0.0, self._take_kept, frame)
             case "took":
                 self._after(0.0, self._play, self._jobs.get(AttemptKey(frame.job, frame.attempt)))
             case "stop":
@@ -312,8 +319,34 @@ class FakeProcess:
             job.steps.append(self._about(job, "progress", value))
         if "case" in script:
             job.steps.append(self._about(job, "case", script["case"]))
+        saved = frame.fields.get("more", {}).get("saved", {})
+        job.upto = saved.get("upto", 0)
+        if job.upto and "kept" in saved and "saves" in script:
+            self._ask_kept(job)
+        else:
+            self._go_on(job, kept)
+
+    def _ask_kept(self, job: _Job) -> None:
+        about = {"job": job.key.job, "attempt": job.key.attempt}
+        self.emit(Frame("kept", {**about, "n": len(job.kept), "first": len(job.kept)}))
+
+    def _take_kept(self, frame: Frame) -> None:
+        job = self._jobs.get(AttemptKey(frame.job, frame.attempt))
+        if job is None:
+            return
+        if frame.kind == "fetch_failed":
+            del self._jobs[job.key]
+            self.emit(self._failed(job, frame.fields["error"], frame.fields["retryable"]))
+            return
+        job.kept += map(json.loads, kept_values(frame))
+        if len(job.kept) < job.upto:
+            self._ask_kept(job)
+        else:
+            self._go_on(job, job.kept)
+
+    def _go_on(self, job: _Job, kept: list[object]) -> None:
         self._plan_chunks(job, kept)
-        self._after(float(script.get("run_s", 0.0)) / (len(job.steps) + 1), self._play, job)
+        self._after(float(job.script.get("run_s", 0.0)) / (len(job.steps) + 1), self._play, job)
 
     def _plan_chunks(self, job: _Job, kept: list[object]) -> None:
         """Plans the chunks after those that are `kept`, and the saves: each has all chunks until then."""

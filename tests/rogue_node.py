@@ -32,6 +32,7 @@ from stoker.wire.messages import (
     HeldPod,
     HeldWorker,
     Hello,
+    KeptAsk,
     LogLines,
     Outcome,
     PodState,
@@ -120,6 +121,7 @@ LIES: Mapping[tuple[type[Any], str], Lie] = {
     (HeldAttempt, "worker"): lambda o: HeldAttempt("a-job", 1, o.worker, "running"),
     (HeldPod, "pod"): lambda o: HeldPod(o.pod, 1, 0, "exited"),
     (SignAsk, "job"): lambda o: SignAsk(1, o.attempt.job, o.attempt.attempt, (_put(o),)),
+    (KeptAsk, "job"): lambda o: KeptAsk(1, o.attempt.job, o.attempt.attempt, 0, 1),
     (Wanted, "key"): lambda o: SignAsk(1, "a-job", 1, (_put(o),)),
     (StreamHello, "node"): lambda o: LogLines(StreamHello(o.node, o.session)),
     (LogLines, "job"): lambda o: LogLines(None, o.attempt.job, o.attempt.attempt, 0, ("forged",), over=True),
@@ -189,6 +191,9 @@ class RogueNode:
             case SignAsk():
                 for _ in range(times):
                     await self.stream.send(FromAgent(asks=(lie,)))
+            case KeptAsk():
+                for _ in range(times):
+                    await self.stream.send(FromAgent(kept_asks=(lie,)))
             case _:
                 for _ in range(times):
                     await self._report(lie)
@@ -203,6 +208,7 @@ class RogueNode:
             message = await self.stream.receive()
             self.assigned += len(message.assigns)
             assert not any(answer.signed for answer in message.answers)
+            assert message.kept is None or not (message.kept.values or message.kept.ref)
             reported = message.ack.beat if message.ack is not None else reported
 
     async def _report(self, body: Any) -> None:

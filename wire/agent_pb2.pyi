@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromAgent(_message.Message):
-    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining", "asks", "source_asks", "certificate_ask")
+    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining", "asks", "source_asks", "certificate_ask", "kept_asks")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class FromAgent(_message.Message):
     ASKS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_ASKS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_ASK_FIELD_NUMBER: _ClassVar[int]
+    KEPT_ASKS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     reports: _containers.RepeatedCompositeFieldContainer[Report]
@@ -26,7 +27,8 @@ class FromAgent(_message.Message):
     asks: _containers.RepeatedCompositeFieldContainer[SignAsk]
     source_asks: _containers.RepeatedScalarFieldContainer[str]
     certificate_ask: bytes
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ..., source_asks: _Optional[_Iterable[str]] = ..., certificate_ask: _Optional[bytes] = ...) -> None: ...
+    kept_asks: _containers.RepeatedCompositeFieldContainer[KeptAsk]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ..., source_asks: _Optional[_Iterable[str]] = ..., certificate_ask: _Optional[bytes] = ..., kept_asks: _Optional[_Iterable[_Union[KeptAsk, _Mapping]]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods", "gateway", "jobs_ahead", "direct", "tunnels", "saves", "yields", "credential")
@@ -469,7 +471,7 @@ class Usage(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., boot: _Optional[str] = ..., n: _Optional[int] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FromControl(_message.Message):
-    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential", "sources", "yields", "certificate")
+    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential", "sources", "yields", "certificate", "kept")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DESIRED_FIELD_NUMBER: _ClassVar[int]
@@ -484,6 +486,7 @@ class FromControl(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refusal: Refusal
     desired: Desired
@@ -498,7 +501,8 @@ class FromControl(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[SourceAnswer]
     yields: _containers.RepeatedCompositeFieldContainer[Yield]
     certificate: CertificateAnswer
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[Yield, _Mapping]]] = ..., certificate: _Optional[_Union[CertificateAnswer, _Mapping]] = ...) -> None: ...
+    kept: KeptPage
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourceAnswer, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[Yield, _Mapping]]] = ..., certificate: _Optional[_Union[CertificateAnswer, _Mapping]] = ..., kept: _Optional[_Union[KeptPage, _Mapping]] = ...) -> None: ...
 
 class CertificateAnswer(_message.Message):
     __slots__ = ("certificate", "authorities", "refusal")
@@ -511,7 +515,7 @@ class CertificateAnswer(_message.Message):
     def __init__(self, certificate: _Optional[bytes] = ..., authorities: _Optional[bytes] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel", "saves", "yields", "certifies")
+    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop", "tunnel", "saves", "yields", "certifies", "kept")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     BEAT_S_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
@@ -521,6 +525,7 @@ class Welcome(_message.Message):
     SAVES_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
     CERTIFIES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     session: int
     beat_s: float
     lease_s: float
@@ -530,7 +535,8 @@ class Welcome(_message.Message):
     saves: bool
     yields: bool
     certifies: bool
-    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ..., certifies: _Optional[bool] = ...) -> None: ...
+    kept: bool
+    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., tunnel: _Optional[bool] = ..., saves: _Optional[bool] = ..., yields: _Optional[bool] = ..., certifies: _Optional[bool] = ..., kept: _Optional[bool] = ...) -> None: ...
 
 class AttemptKey(_message.Message):
     __slots__ = ("job", "attempt")
@@ -825,6 +831,34 @@ class SignAsk(_message.Message):
     attempt: int
     wanted: _containers.RepeatedCompositeFieldContainer[Wanted]
     def __init__(self, number: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., wanted: _Optional[_Iterable[_Union[Wanted, _Mapping]]] = ...) -> None: ...
+
+class KeptAsk(_message.Message):
+    __slots__ = ("number", "job", "attempt", "first", "upto")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    job: str
+    attempt: int
+    first: int
+    upto: int
+    def __init__(self, number: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., upto: _Optional[int] = ...) -> None: ...
+
+class KeptPage(_message.Message):
+    __slots__ = ("number", "refusal", "retryable", "values", "ref")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    refusal: str
+    retryable: bool
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    ref: Ref
+    def __init__(self, number: _Optional[int] = ..., refusal: _Optional[str] = ..., retryable: _Optional[bool] = ..., values: _Optional[_Iterable[bytes]] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
 
 class Signed(_message.Message):
     __slots__ = ("url", "headers")

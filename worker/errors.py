@@ -8,6 +8,7 @@
         ├── OutputError       an output, chunk or progress value cannot be written as JSON
         ├── FileRefused       a File that is not a regular file of this attempt's scratch folder
         ├── InputRefused      a URL input cannot be fetched; its `reason` is a word for why
+        ├── KeptUnavailable   the chunks that a save covers cannot be had
         └── JobOver           something was sent for a job that has already ended
 
     Yielded (BaseException)   raised by `job.save` where the job was asked to yield: its state is saved
@@ -73,6 +74,11 @@ class InputRefused(HandlerError):
     def __init__(self, message: str, reason: str, *, retryable: bool = False) -> None:
         super().__init__(message, retryable=retryable)
         self.reason = reason
+
+
+class KeptUnavailable(HandlerError):
+    """The values of the chunks that a save covers cannot be had. A handler that can go on without them
+    catches this; another one should begin again, or let the job fail with this text."""
 
 
 class JobOver(HandlerError):

@@ -13,9 +13,9 @@ a file that the handler made as an open descriptor, never as a name.
              <-------------------  slots (n)  from now on it takes n at once; what runs may end
       run    ------------------->         body: the input; more?: s3Config, the caller's bucket, and
                                           traceparent, its place in a trace, and saved: `upto` of the save
-                                          that the body ends with, after `input` bytes, and case: it
-                                          sends its own; ahead?: before its turn, it begins with a
-                                          permission, and is dropped without one
+                                          that the body ends with, after `input` bytes, case: it sends
+                                          its own, and kept?: it answers `kept`; ahead?: before its turn,
+                                          it begins with a permission, and is dropped without one
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  save (n, upto, body: bytes)  a later attempt may go on from here
@@ -24,6 +24,8 @@ a file that the handler made as an open descriptor, never as a name.
              <-------------------  fetch (n, url, max_bytes, timeout_s)  fetch this URL
      fetched ------------------->         (n, size, sha256, +descriptor), open for reading
 fetch_failed ------------------->         (n, reason, error, retryable)  no answer once the job is stopped
+             <-------------------  kept (n, first)  give back the chunks that the save covers, from this one
+   kept_page ------------------->         (n, sizes, body: one JSON value after the other) | fetch_failed
       took   ------------------->         (n, save?) there is room again after this large chunk, or save
       cancel ------------------->         cooperative; the worker still answers with done or failed
       yield  ------------------->         (reason) give up the job's place after its next save: failed
@@ -125,6 +127,19 @@ def waits_for_took(frame: Frame) -> bool:
     if frame.kind == "save":
         return len(frame.body) > SAVE_INLINE_MAX
     return frame.kind == "chunk" and (len(frame.body) > CHUNK_INLINE_MAX or frame.fd is not None)
+
+
+def kept_page(about: dict[str, Any], values: Sequence[bytes]) -> Frame:
+    """Returns the answer to a `kept` frame; `about` has its job, attempt and number."""
+    return Frame("kept_page", {**about, "sizes": [len(value) for value in values]}, b"".join(values))
+
+
+def kept_values(page: Frame) -> list[bytes]:
+    values, at = [], 0
+    for size in page.fields["sizes"]:
+        values.append(page.body[at : at + size])
+        at += size
+    return values
 
 
 def encode(frame: Frame) -> tuple[bytes, list[int]]:

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stoker.worker.errors import HandlerError
-from stoker.worker.frames import FILE_MARK, Frame, encode
+from stoker.worker.frames import FILE_MARK, Frame, encode, kept_page
 from stoker.worker.job.attempt import Attempt
 from stoker.worker.job.saves import unpacked
 from stoker.worker.sdk import Device
@@ -57,14 +57,20 @@ class LocalFile:
 @dataclass(frozen=True, slots=True)
 class LocalSave:
     """A save of a job: `LocalJob(…, saved=local.saves[-1])` goes on from there, as a later attempt would.
-    `upto`: how many chunks it covers."""
+    `upto`: how many chunks it covers; `kept`: their values, which that attempt finds at `job.kept`. With
+    None in place of them (`dataclasses.replace(save, kept=None)`) it cannot have them."""
 
     body: bytes
     upto: int
+    kept: tuple[Any, ...] | None = None
 
     @property
     def state(self) -> bytes:
         return unpacked(self.body)[0]
+
+
+_PAGE = 2
+"""Kept chunks that are given back at once: few, so that a short test reads several pages."""
 
 
 class _Attempt(Attempt):
@@ -120,6 +126,7 @@ class LocalJob:
         self.finished = False
         self.yielded = False
         self.retired: str | None = None
+        self._given = saved
         self._registration = register(handler)
         self._device = device or Device()
         self._on_progress = on_progress
@@ -136,6 +143,8 @@ class LocalJob:
         body = json.dumps({} if input is None else input).encode()
         if saved is not None:
             more["saved"] = {"input": len(body), "upto": saved.upto}
+            if saved.kept is not None:
+                more["saved"]["kept"] = True
             body += saved.body
         if more:
             fields["more"] = more
@@ -249,7 +258,15 @@ class LocalJob:
             self._on_case(json.loads(frame.body))
 
     def _take_save(self, frame: Frame) -> None:
-        self.saves.append(LocalSave(frame.body, frame.fields["upto"]))
+        before, upto = () if self._given is None else self._given.kept, frame.fields["upto"]
+        kept = None if before is None else (*before, *self.chunks)[:upto]
+        whole = kept is not None and len(kept) == upto  # a test that needs no chunks may clear them
+        self.saves.append(LocalSave(frame.body, upto, kept if whole else None))
+
+    def _take_kept(self, frame: Frame) -> None:
+        given = () if self._given is None else self._given.kept or ()
+        values = given[frame.fields["first"] :][:_PAGE]
+        self._attempt.answered(kept_page(frame.fields, [json.dumps(value).encode() for value in values]))
 
     def _take_file(self, frame: Frame) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{frame.fd}"))

@@ -20,6 +20,7 @@ from stoker.agent.host.devices.watch import DeviceWatch
 from stoker.agent.host.storage.volume_watch import VolumeWatch
 from stoker.agent.interfaces import Certificates
 from stoker.agent.jobs.attempts.attempts import Attempts
+from stoker.agent.jobs.inputs.kept_requests import KeptRequests
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.agent.link.lease import Lease
@@ -65,6 +66,7 @@ class Node:
     draining: Callable[[], bool]
     signing: SigningRequests
     source_requests: SourceRequests
+    kept_requests: KeptRequests
     keep_credential: Callable[[str], bool]
     certificates: Certificates
     on_welcome: Callable[[], None]
@@ -105,6 +107,7 @@ class Session:
         first = node.reports.reconnected()
         node.signing.reconnected()
         node.source_requests.reconnected()
+        node.kept_requests.reconnected()
         attempts = node.attempts.held() + node.reports.reporting()
         sent = node.boottime()
         workers, samples = node.workers.held(), node.watch.samples()
@@ -145,6 +148,7 @@ class Session:
         self._node.lease.begin(welcome.lease_s, hello_sent)
         self._node.reports.welcomed(saves=welcome.saves)
         self._node.attempts.control_takes_yields = welcome.yields
+        self._node.kept_requests.welcomed(kept=welcome.kept)
         self._node.attempts.drop(welcome.stop)
         self._node.on_welcome()
 
@@ -176,15 +180,16 @@ class Session:
                 reports = node.reports.take()
                 requests = node.signing.take() if node.signing.unsent else ()
                 sources = node.source_requests.take() if node.source_requests.unsent else ()
+                kept = node.kept_requests.take() if node.kept_requests.unsent else ()
                 draining = node.draining() and not sent_draining
-                if beat is None and not (reports or requests or sources or draining):
+                if beat is None and not (reports or requests or sources or kept or draining):
                     break
                 sent_draining = sent_draining or draining
                 certificate_ask, self._certificate_ask = self._certificate_ask, b""
                 if beat is not None:
                     node.lease.sent(beat.number, node.boottime())
                 await self._stream.send(
-                    FromAgent(None, beat, reports, draining, requests, sources, certificate_ask)
+                    FromAgent(None, beat, reports, draining, requests, sources, certificate_ask, kept)
                 )
 
     async def _beats(self, beat_s: float) -> None:
@@ -236,6 +241,8 @@ class Session:
             node.certificates.answered(message.certificate)
         for source in message.sources:
             node.source_requests.answered(source)
+        if message.kept is not None:
+            node.kept_requests.answered(message.kept)
         for cancel in message.cancels:
             node.attempts.cancel(AttemptKey(cancel.job, cancel.attempt), cancel.reason)
         for request in message.yields:

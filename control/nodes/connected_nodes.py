@@ -32,6 +32,7 @@ from stoker.control.nodes.joining import (
     unknown,
     why_refused,
 )
+from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports, note_samples
 from stoker.control.nodes.session import AssignedToNode, NodeSession
 from stoker.control.nodes.sessions import NodeSessions
@@ -103,6 +104,7 @@ class ConnectedNodes:
         reports: NodeReports,
         signing: Signing,
         sources: Sources,
+        kept: KeptChunks,
         yields: Yields,
         pod_assigned: Callable[[str, str], bool],
         volume_assigned: Callable[[str, str], bool | None],
@@ -120,6 +122,7 @@ class ConnectedNodes:
         self._reports = reports
         self._signing = signing
         self._sources = sources
+        self._kept = kept
         self._yields = yields
         self._pod_assigned = pod_assigned
         self._volume_assigned = volume_assigned
@@ -254,6 +257,7 @@ class ConnectedNodes:
             assigned,
             self._signed,
             self._sources.answer,
+            self._kept.page,
             lambda request: self._certified(hello.node, token, request),
         )
         self._sessions.add(session)
@@ -273,6 +277,7 @@ class ConnectedNodes:
                 reach.wants_tunnel,
                 saves=True,
                 yields=True,
+                kept=True,
                 certifies=self._certificates is not None,
             )
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,8 @@ from stoker.wire.messages import (
     FromControl,
     Grant,
     HeldAttempt,
+    KeptAsk,
+    KeptPage,
     Outcome,
     Refused,
     Report,
@@ -63,6 +66,9 @@ SOURCES_MAX = 64
 
 CERTIFY_EVERY_S = 1.0
 """An agent requests its certificate no more often than it beats."""
+
+KEPT_ASKS_MAX = 64
+"""The most asks for kept chunks that wait; further ones are not answered in this session."""
 
 ENDED = 4096
 """Attempts that are over and remembered: as many as an agent's outbox holds reports."""
@@ -156,6 +162,7 @@ class NodeSession:
         assigned: AssignedToNode,
         sign: Callable[[str, SignAsk], Coroutine[Any, Any, SignAnswer]],
         source: Callable[[str, str], Coroutine[Any, Any, SourceAnswer]],
+        kept: Callable[[str, KeptAsk], Coroutine[Any, Any, KeptPage]],
         certify: Callable[[bytes], CertificateAnswer] | None = None,
     ) -> None:
         self.node = node
@@ -167,6 +174,8 @@ class NodeSession:
         self._handle = handle
         self._sign = sign
         self._source = source
+        self._kept = kept
+        self._kept_asks: deque[KeptAsk] = deque()
         self._certify = certify
         self._certificate: CertificateAnswer | None = None
         self._certified_at = float("-inf")
@@ -273,6 +282,7 @@ class NodeSession:
                 answer = await self._sign(self.node, request)
                 self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
+            self._ask_kept([ask for message in messages for ask in message.kept_asks])
             if digests := [digest for message in messages for digest in message.source_asks]:
                 await self._send_sources(digests)
             if requests := [message.certificate_ask for message in messages if message.certificate_ask]:
@@ -283,6 +293,14 @@ class NodeSession:
             if self._ack_timer is None:
                 self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
             self._handling, self._received_at = False, self._loop.time()
+
+    def _ask_kept(self, asks: Sequence[KeptAsk]) -> None:
+        room = KEPT_ASKS_MAX - len(self._kept_asks)
+        if len(asks) > room:
+            self.assigned.log_once("KeptAsk", f"{KEPT_ASKS_MAX} wait already")
+        if asks:
+            self._kept_asks.extend(asks[:room])
+            self._wake.set()
 
     async def _send_sources(self, digests: Sequence[str]) -> None:
         """Reads each once, and no more at once than the stream takes: archives are large."""
@@ -313,10 +331,20 @@ class NodeSession:
         if self._ack is not None:
             self._wake.set()
 
+    async def _kept_page(self) -> KeptPage | None:
+        """Reads the next page now that the stream takes it, since pages are large."""
+        if not self._kept_asks:
+            return None
+        page = await self._kept(self.node, self._kept_asks.popleft())
+        if page.refusal and not page.retryable:
+            self.assigned.log_once("KeptAsk", page.refusal)
+        return page
+
     async def _send_all(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            page = await self._kept_page()
             assigns = self._assigns if len(self._assigns) < 2 else _first(self._assigns)
             message = FromControl(
                 welcome=self._welcome,
@@ -328,6 +356,7 @@ class NodeSession:
                 answers=tuple(self._answers),
                 sources=tuple(self._sources[:1]),
                 yields=tuple(self._yields),
+                kept=page,
                 certificate=self._certificate,
             )
             self._answers = []
@@ -336,7 +365,7 @@ class NodeSession:
             await self._stream.send(message)
             del self._assigns[: len(message.assigns)]
             del self._sources[: len(message.sources)]
-            if self._assigns or self._sources:
+            if self._assigns or self._sources or self._kept_asks:
                 self._wake.set()
             if message.stopping:
                 raise StreamEnded("control is stopping")

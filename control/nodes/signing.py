@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from stoker.control import store
 from stoker.control.errors import ControlError, Unavailable
@@ -12,7 +13,7 @@ from stoker.control.rules.signing_rights import refusal
 from stoker.control.rules.types import UploadRight
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.wire.messages import SignAnswer, SignAsk
+from stoker.wire.messages import WANTED_MOST, SignAnswer, SignAsk
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,8 @@ class Signing:
         """Raises Unavailable where it is unknown now what the node holds."""
 
         def find(conn: Conn) -> UploadRight | None:
-            return store.upload_right(conn, node, request.job, request.attempt)
+            right = store.upload_right(conn, node, request.job, request.attempt)
+            return None if right is None else _with_kept(conn, request, right)
 
         right = await self._commits.read(find)
         if right is None:  # an attempt is sent while its submission is still being written: look behind that
@@ -50,3 +52,10 @@ class Signing:
         if (node, why) not in self._logged:
             self._logged.add((node, why))
             log.warning("a request to the object store is refused to node %s: %s", node, why)
+
+
+def _with_kept(conn: Conn, request: SignAsk, right: UploadRight) -> UploadRight:
+    """Adds the chunks that the save of the attempt covers, of those that are to be read."""
+    own = {right.input_key, right.save_key}
+    wanted = {one.key for one in request.wanted[:WANTED_MOST] if one.verb == "read"} - own
+    return replace(right, kept_keys=frozenset(key for key in wanted if store.is_kept(conn, request.job, key)))

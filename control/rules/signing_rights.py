@@ -4,7 +4,7 @@ A node's request is compared with what was assigned to it. Each request that pas
 
     put, start, part, finish, drop   a key of one name below the attempt's own prefix
     link                             the same, for a caller: a URL to read it with, valid for seven days
-    read                             the job's own input, or its save, if that is in the store
+    read                             the job's own input, its save, or a chunk that this covers
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def refusal(request: SignAsk, right: UploadRight | None) -> str | None:
 
 def _refused(wanted: Wanted, right: UploadRight, prefix: str) -> str | None:
     if wanted.verb == "read":
-        own = {right.input_key, right.save_key} - {None}
-        return None if wanted.key in own else f"{wanted.key!r} is not the input of this job, nor its save"
+        own = {right.input_key, right.save_key} | right.kept_keys
+        why = f"{wanted.key!r} is not the input of this job, nor its save, nor a chunk that this covers"
+        return None if wanted.key in own else why
     if wanted.verb not in _WRITES and wanted.verb != "link":
         return f"verb {wanted.verb!r} is not known"
     name = wanted.key.removeprefix(prefix)

@@ -226,11 +226,13 @@ class Claimed:
 
 @record(frozen=True, slots=True)
 class UploadRight:
-    """The part of the object store that a node may use for an attempt: the endpoint names the prefix."""
+    """The part of the object store that a node may use for an attempt: the endpoint names the prefix.
+    `kept_keys`: the chunks which its save covers, of those that were asked for."""
 
     endpoint: str
     input_key: str | None
     save_key: str | None = None
+    kept_keys: frozenset[str] = frozenset()
 
 
 @record(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from stoker.control.store.database.opening import (
 from stoker.control.store.jobs.cases import StoredCase, case_of
 from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
+from stoker.control.store.jobs.kept_chunks import is_kept, kept_page
 from stoker.control.store.jobs.lists import list_jobs, number_of
 from stoker.control.store.jobs.orders import (
     cancel,

@@ -38,6 +38,8 @@ from stoker.wire.messages import (
     FromControl,
     Grant,
     Hello,
+    KeptAsk,
+    KeptPage,
     LogLines,
     LogWanted,
     Outcome,
@@ -93,6 +95,9 @@ class Control:
         self.beats: list[tuple[float, Beat]] = []
         self.asks: list[SignAsk] = []
         self.signs = True
+        self.gives_kept = False
+        self.kept_asks: list[KeptAsk] = []
+        self.pages: dict[int, KeptPage] = {}  # by their first chunk; other asks get no answer
         self.batches: list[tuple[int, ...]] = []
         self.logs: asyncio.Queue[MemoryStream[LogLines, LogWanted]] = asyncio.Queue()
         self.drains: list[float] = []  # when it heard of it, once per session
@@ -146,6 +151,7 @@ class Control:
                 saves=True,
                 yields=self.yields,
                 certifies=self.certifies,
+                kept=self.gives_kept,
             )
             await stream.send(FromControl(welcome=welcome, desired=self._desired()))
             while True:
@@ -172,6 +178,10 @@ class Control:
             if self.signs:
                 signed = tuple(Signed(wanted.key) for wanted in ask.wanted)
                 await stream.send(FromControl(answers=(SignAnswer(ask.number, signed=signed),)))
+        for wanted in message.kept_asks:
+            self.kept_asks.append(wanted)
+            if (page := self.pages.get(wanted.first)) is not None:
+                await stream.send(FromControl(kept=replace(page, number=wanted.number)))
         self._moved.set()
         beat = message.beat.number if message.beat and self.beats_acked else 0
         number = self.reports[-1].number if self.reports and self.acks else 0

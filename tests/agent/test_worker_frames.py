@@ -45,6 +45,7 @@ RIGHT: dict[str, Any] = {
     "stages_ms": {"import": 40},
     "n": 1,
     "upto": 1,
+    "first": 0,
     "error": "no such voice",
     "reason": "worn out",
     "lost": True,

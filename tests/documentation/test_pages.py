@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ JOBS: dict[str, tuple[Any, Callable[[LocalJob], bool]]] = {
         {"scenes": 4},
         lambda done: done.output == {"sum": 14} and [save.upto for save in done.saves] == [1, 2, 3, 4],
     ),
+    "handlers/chapters.py": (
+        {"chapters": 2},
+        lambda done: done.output == {"book": "chapter 0, after 0 others\nchapter 1, after 1 others"},
+    ),
 }
 
 
@@ -86,6 +91,20 @@ def test_the_handler_of_the_page_that_saves_goes_on_from_each_save() -> None:
         rest = LocalJob(made["handler"], {"scenes": 4}, saved=save).run()
         assert (rest.output, rest.metrics) == (whole.output, {"scenes": 4})
         assert rest.chunks == whole.chunks[save.upto :]
+
+
+def test_the_handler_of_the_page_that_reads_its_kept_chunks_goes_on_or_begins_again() -> None:
+    (chapters,) = [
+        one for one in handlers(Page.read(ROOT / "docs" / "handlers.md")) if one.title.endswith("chapters.py")
+    ]
+    made: dict[str, Any] = {}
+    exec(chapters.text, made)
+    whole = LocalJob(made["handler"], {"chapters": 5}).run()
+    for save in whole.saves:
+        for kept in (save.kept, None):
+            rest = LocalJob(made["handler"], {"chapters": 5}, saved=replace(save, kept=kept)).run()
+            assert rest.output == whole.output
+            assert rest.chunks == whole.chunks[save.upto :]
 
 
 def test_the_local_run_of_the_page_prints_its_output(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,8 @@ SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 PUBLIC = {
     "stoker.worker": {
         *("Cancelled", "Device", "File", "FileRefused", "FitnessError", "HandlerError", "InputRefused"),
-        *("Job", "OutputError", "RegistrationError", "RetryableError", "fitness_check", "handler"),
+        *("Job", "KeptUnavailable", "OutputError", "RegistrationError", "RetryableError", "Yielded"),
+        *("fitness_check", "handler"),
     },
     "stoker.client": {
         *("ApiError", "AsyncClient", "AttemptLog", "BadRequest", "Client", "ClientError", "Event", "Health"),

@@ -189,7 +189,10 @@ def test_control_signs_no_key_that_is_not_one_name_below_the_prefix(verb: str, k
 def test_control_signs_reading_of_the_jobs_own_input_only(key: str) -> None:
     ask = SignAsk(1, "job-1", 2, (Wanted("read", key),))
     for right in (UploadRight("echo", INPUT), UploadRight("echo", None)):
-        assert refusal(ask, right) == f"{key!r} is not the input of this job, nor its save"
+        assert (
+            refusal(ask, right)
+            == f"{key!r} is not the input of this job, nor its save, nor a chunk that this covers"
+        )
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
+from stoker.control.store.jobs import kept_chunks, saves, webhook_outbox
 from stoker.control.store.jobs import reports as report_store
-from stoker.control.store.jobs import saves, webhook_outbox
 from stoker.control.store.nodes import requeue
 from stoker.testing.fake_spawner import FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
@@ -230,6 +230,14 @@ def readers_are_shown_what_no_save_covers(patch: Patch) -> None:
 @planted
 def what_no_save_covers_is_kept(patch: Patch) -> None:
     patch(saves, "_VOID", saves._VOID.replace("n >= :upto", "n > :upto + 100"))
+    _often(patch, faults.workers_die)
+
+
+@planted
+def chunks_of_another_place_come_back(patch: Patch) -> None:
+    """Those that are read begin at the second."""
+    text = kept_chunks._VALUES.replace("ORDER BY n", "ORDER BY CASE WHEN n = :first THEN :upto ELSE n END")
+    patch(kept_chunks, "_VALUES", text)
     _often(patch, faults.workers_die)
 
 

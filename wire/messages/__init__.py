@@ -13,6 +13,8 @@ caller and the handler parses what it need not read.
              <------------------------------  Ack 9     everything up to 9 is committed
       SignAsk 3  -------------------------->            sign these requests to the object store
              <------------------------------  SignAnswer 3
+      KeptAsk 4  -------------------------->            give back chunks that the attempt's save covers
+             <------------------------------  KeptPage 4
       the digest of a worker's source  ---->
              <------------------------------  SourceAnswer
       a request for a certificate  -------->
@@ -41,6 +43,7 @@ from stoker.wire.messages.from_agent import (
     HeldPod,
     HeldWorker,
     Hello,
+    KeptAsk,
     Outcome,
     PodState,
     PortMapping,
@@ -67,6 +70,7 @@ from stoker.wire.messages.from_control import (
     Desired,
     FromControl,
     Grant,
+    KeptPage,
     PodPort,
     PodSpec,
     Price,

@@ -333,6 +333,18 @@ class SignAsk:
     wanted: tuple[Wanted, ...] = ()
 
 
+@record(frozen=True, slots=True)
+class KeptAsk:
+    """A request for the chunks `first` to `upto` - 1 of a job, which the save of this attempt covers. It is
+    answered by the KeptPage of the same number, in the same session. Sending it twice has no effect."""
+
+    number: int
+    job: str
+    attempt: int
+    first: int
+    upto: int
+
+
 ReportBody: TypeAlias = (
     Progress
     | Chunk
@@ -363,3 +375,4 @@ class FromAgent:
     asks: tuple[SignAsk, ...] = ()
     source_asks: tuple[str, ...] = ()
     certificate_ask: bytes = b""
+    kept_asks: tuple[KeptAsk, ...] = ()

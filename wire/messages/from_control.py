@@ -15,7 +15,7 @@ class Welcome:
     """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
     shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
     an agent that reports one. `yields`: this control knows attempts that yield. `certifies`: this control
-    signs the certificates of nodes."""
+    signs the certificates of nodes. `kept`: it answers a KeptAsk."""
 
     session: int
     beat_s: float
@@ -26,6 +26,7 @@ class Welcome:
     saves: bool = False
     yields: bool = False
     certifies: bool = False
+    kept: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -189,6 +190,18 @@ class SignAnswer:
 
 
 @record(frozen=True, slots=True)
+class KeptPage:
+    """The chunks that a KeptAsk begins with, at least one: `values` of 4 MiB together, or the object `ref` of
+    the first one. Or why there are none, and whether to ask again."""
+
+    number: int
+    refusal: str = ""
+    retryable: bool = False
+    values: tuple[bytes, ...] = field(repr=False, default=())
+    ref: Ref | None = None
+
+
+@record(frozen=True, slots=True)
 class Grant:
     """The right to write below one prefix of one bucket, for one attempt of an account's job.
 
@@ -300,3 +313,4 @@ class FromControl:
     sources: tuple[SourceAnswer, ...] = ()
     yields: tuple[Yield, ...] = ()
     certificate: CertificateAnswer | None = None
+    kept: KeptPage | None = None

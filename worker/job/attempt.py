@@ -52,8 +52,12 @@ class Link(Protocol):
         """Receives frames until `done` returns true; `done` is called after each frame."""
 
 
+ANSWERS = ("fetched", "fetch_failed", "kept_page")
+"""The kinds of frames that answer a request of an attempt."""
+
+
 def pass_answer(attempt: Attempt | None, frame: Frame) -> None:
-    """Passes a `fetched` or `fetch_failed` to the attempt that it answers; drops it if that has ended."""
+    """Passes one of ANSWERS to the attempt that it answers; drops it if that has ended."""
     if attempt is not None and (attempt.job, attempt.number) == (frame.job, frame.attempt):
         attempt.answered(frame)
     else:
@@ -70,7 +74,8 @@ class Attempt:
     """The attempt that a `run` frame begins. `cancel_reason` is None until it is cancelled, `yield_reason`
     until it is asked to yield. `input` is JSON
     text; `saved` the state that an earlier attempt saved, None where there is none: chunks are counted on
-    from there, and metrics added up. `aggregates`: the output is the list of all chunks."""
+    from there, and metrics added up. `kept`: how many chunks that save covers; `gives_kept`: the agent gives
+    them back. `aggregates`: the output is the list of all chunks."""
 
     __slots__ = (
         "_case",
@@ -90,8 +95,10 @@ class Attempt:
         "_waiting",
         "aggregates",
         "cancel_reason",
+        "gives_kept",
         "input",
         "job",
+        "kept",
         "number",
         "s3_config",
         "saved",
@@ -115,6 +122,8 @@ class Attempt:
         self._scratch_made = False
         self.input = run.body
         self.saved: bytes | None = None
+        self.kept = 0
+        self.gives_kept = False
         self.aggregates = False
         self._chunks = 0
         self._saves = 0
@@ -132,7 +141,8 @@ class Attempt:
     def _go_on(self, saved: dict[str, int], body: bytes) -> None:
         self.input = body[: saved["input"]]
         self.saved, self._metrics = saves.unpacked(body[saved["input"] :])
-        self._chunks = self._saved_upto = saved["upto"]
+        self._chunks = self._saved_upto = self.kept = saved["upto"]
+        self.gives_kept = "kept" in saved
 
     @property
     def scratch(self) -> str:
@@ -221,17 +231,18 @@ class Attempt:
             self._inputs += 1
             return self._inputs - 1
 
-    def request_fetch(self, answer: Future[Frame], **fields: Any) -> None:
-        """Asks the agent to fetch a URL. A cancel and the end of the attempt set an exception on `answer`."""
+    def request(self, kind: str, answer: Future[Frame], **fields: Any) -> None:
+        """Asks the agent with a frame of this kind. A cancel and the end of the attempt set an exception on
+        `answer`."""
         self.raise_if_cancelled()
         n = self.next_input_number()
         self._waiting[n] = answer
-        self._send("fetch", n=n, **fields)
+        self._send(kind, n=n, **fields)
         if self.cancel_reason is not None:
             self._fail_fetches(Cancelled(self.cancel_reason))
 
     def answered(self, frame: Frame) -> None:
-        """Takes a `fetched` or `fetch_failed`; drops it if nothing waits for it."""
+        """Takes an answer; drops it if nothing waits for it."""
         answer = self._waiting.pop(int(frame.fields["n"]), None)
         if answer is None or not answer.set_running_or_notify_cancel():
             frame.close()

@@ -71,7 +71,7 @@ def fetch_request(
 
 
 def fetch(attempt: Attempt, request: FetchRequest) -> InputFile:
-    if _has_loop():
+    if has_loop():
         raise HandlerError("write `await job.fetch_async(...)` here: job.fetch would hold up the event loop")
     if _is_data(request.url):
         return _decoded(attempt, request)
@@ -113,7 +113,8 @@ async def _save_in_thread(attempt: Attempt, request: FetchRequest, frame: Frame)
 
 def _request(attempt: Attempt, request: FetchRequest) -> Future[Frame]:
     answer: Future[Frame] = Future()
-    attempt.request_fetch(answer, url=request.url, max_bytes=request.max_bytes, timeout_s=request.timeout_s)
+    about = {"url": request.url, "max_bytes": request.max_bytes, "timeout_s": request.timeout_s}
+    attempt.request("fetch", answer, **about)
     return answer
 
 
@@ -215,7 +216,7 @@ def _is_data(url: str) -> bool:
     return url[:5].lower() == "data:"
 
 
-def _has_loop() -> bool:
+def has_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stoker.worker.job.attempt import Attempt
     from stoker.worker.job.inputs import InputFile
+    from stoker.worker.job.kept import Kept
     from stoker.worker.sdk import File
 
 
@@ -86,6 +87,14 @@ class Job:
     def saved(self) -> bytes | None:
         """The bytes that an earlier attempt saved last; None where there is nothing to go on from."""
         return self._attempt.saved
+
+    @property
+    def kept(self) -> Kept:
+        """The values of the chunks that the save covers, read lazily: what earlier attempts emitted need not
+        be saved once more. Empty where there is nothing to go on from."""
+        from stoker.worker.job.kept import Kept  # it imports asyncio
+
+        return Kept(self._attempt)
 
     @property
     def cancelled(self) -> bool:

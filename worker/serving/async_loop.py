@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from stoker.worker.between_jobs.process_state import ProcessState
 from stoker.worker.errors import Cancelled, clean, describe
 from stoker.worker.frames import Frame
-from stoker.worker.job.attempt import Attempt, pass_answer
+from stoker.worker.job.attempt import ANSWERS, Attempt, pass_answer
 from stoker.worker.job.job import Job
 from stoker.worker.payloads.output import decode
 from stoker.worker.serving.channel import AgentGone, Channel, leave
@@ -113,7 +113,7 @@ class AsyncLoop:
             self._cancel((frame.job, frame.attempt), str(frame.fields.get("reason", "")))
         elif frame.kind == "yield":
             tell(self._attempts.get((frame.job, frame.attempt)), frame)
-        elif frame.kind in ("fetched", "fetch_failed"):
+        elif frame.kind in ANSWERS:
             pass_answer(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "stop":
             self._stopped.set()

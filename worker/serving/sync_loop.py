@@ -21,7 +21,7 @@ from typing import Any
 
 from stoker.worker.between_jobs.process_state import ProcessState
 from stoker.worker.frames import Frame
-from stoker.worker.job.attempt import Attempt, pass_answer
+from stoker.worker.job.attempt import ANSWERS, Attempt, pass_answer
 from stoker.worker.job.job import Job
 from stoker.worker.payloads.output import decode
 from stoker.worker.serving.channel import AgentGone, Channel, leave
@@ -102,7 +102,7 @@ class SyncLoop:
             leave()
 
     def _on_frame(self, frame: Frame) -> None:
-        if frame.kind in ("fetched", "fetch_failed"):
+        if frame.kind in ANSWERS:
             pass_answer(self._current, frame)
             return
         self._inbox.append(frame)

@@ -20,7 +20,7 @@ from contextvars import copy_context
 from stoker.worker.between_jobs.process_state import ProcessState
 from stoker.worker.errors import clean
 from stoker.worker.frames import Frame, waits_for_took
-from stoker.worker.job.attempt import Attempt, pass_answer
+from stoker.worker.job.attempt import ANSWERS, Attempt, pass_answer
 from stoker.worker.serving.channel import AgentGone, Channel, ChunkKey, chunk_key, leave
 from stoker.worker.serving.slots import ENDS, Slots
 from stoker.worker.serving.sync_loop import TOLD, Call, run_attempt, tell
@@ -103,7 +103,7 @@ class ThreadsLoop:
             taken = self._untaken.pop(chunk_key(frame), None)
             if taken is not None:
                 taken.set()
-        elif frame.kind in ("fetched", "fetch_failed"):
+        elif frame.kind in ANSWERS:
             pass_answer(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "stop":
             self._stopped = True

@@ -27,6 +27,7 @@ from stoker.agent.jobs.attempts.transfers import Move, fetched, uploaded
 from stoker.agent.jobs.attempts.updates import Updates
 from stoker.agent.jobs.attempts.waiting import WaitingAttempts
 from stoker.agent.jobs.attempts.worker_events import HandlerViolation, discard
+from stoker.agent.jobs.inputs.kept_requests import KeptRequests
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads import outputs
 from stoker.agent.jobs.uploads.payloads import OUTPUT_MAX
@@ -49,6 +50,7 @@ class Attempts:
         objects: Objects,
         scratch: Scratch,
         inputs: Inputs,
+        kept: KeptRequests,
         workers: Mapping[str, Worker],
         memory: DeviceWatch[Worker],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
@@ -63,8 +65,15 @@ class Attempts:
         self._spawn = spawn
         self._cancel_s = cancel_s
         self._time = asyncio.get_running_loop().time
+        self._kept = kept
         self._updates = Updates(
-            reports=reports, objects=objects, scratch=scratch, inputs=inputs, spawn=spawn, step=self._step
+            reports=reports,
+            objects=objects,
+            scratch=scratch,
+            inputs=inputs,
+            kept=kept,
+            spawn=spawn,
+            step=self._step,
         )
         self._waiting = WaitingAttempts(self._attempts, self._step, self._prepare)
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
@@ -106,6 +115,7 @@ class Attempts:
         attempt = RunningAttempt(key, assign, worker, now, state, alarm, input=assign.input)
         if assign.saved is not None:
             attempt.chunk_count = attempt.saved_upto = assign.saved.upto
+            attempt.gives_kept = self._kept.given
         if not waits and (why := self._prepare(attempt)):
             worker.release(key, now)
             self._refuse(assign, why)
@@ -304,8 +314,8 @@ class Attempts:
         attempt.alarm.set(wake_at(attempt.state))
         if attempt.stream is not None and not isinstance(attempt.state, Running):
             attempt.stream.verdict_fixed()
-        if attempt.fetches is not None and not isinstance(attempt.state, Running):
-            attempt.fetches.stop()
+        if not isinstance(attempt.state, Running):
+            attempt.stop_requests()
 
     def _perform(self, attempt: RunningAttempt, commands: Iterable[ev.Command]) -> None:
         worker = attempt.worker

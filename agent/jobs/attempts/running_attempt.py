@@ -21,6 +21,7 @@ from stoker.agent.jobs.attempts.events import Verdict
 from stoker.agent.jobs.attempts.states import State, Waiting
 from stoker.agent.jobs.attempts.worker_events import TEXT_MAX, HandlerViolation
 from stoker.agent.jobs.inputs.fetches import Fetches
+from stoker.agent.jobs.inputs.kept_pages import KeptPages
 from stoker.agent.jobs.uploads import outputs
 from stoker.agent.jobs.uploads.payloads import OUTPUT_MAX, Payload
 from stoker.agent.worker_frames import BrokenProtocol, Done
@@ -39,9 +40,9 @@ class RunningAttempt:
     with its error. `ran_with_others`: others ran on the worker when its device's context was lost. `unclean`
     is what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
     many chunks of the job there are, `saved_upto` how many of them its last save covers, `save_count` how
-    many saves it has sent. `saved` is the state that it goes on from. `case` is what
-    its worker noted for the case of the job. `asked_to_yield` is why it was asked to yield; None until
-    then."""
+    many saves it has sent. `saved` is the state that it goes on from; `gives_kept`: control gives back the
+    chunks that it covers. `case` is what its worker noted for the case of the job. `asked_to_yield` is why it
+    was asked to yield; None until then."""
 
     key: AttemptKey
     assign: Assign
@@ -58,6 +59,8 @@ class RunningAttempt:
     transfer: asyncio.Task[None] | None = None
     stream: ChunkStream | None = None
     fetches: Fetches | None = None
+    gives_kept: bool = False
+    kept: KeptPages | None = None
     printed: TailListener | None = None
     log: tuple[Line, ...] = ()
     log_first: int = 0
@@ -88,7 +91,8 @@ class RunningAttempt:
             more["case"] = True
         body = self.input or b"null"
         if assign.saved is not None:
-            more["saved"] = {"upto": assign.saved.upto, "input": len(body)}
+            kept = {"kept": True} if self.gives_kept else {}
+            more["saved"] = {"upto": assign.saved.upto, "input": len(body), **kept}
             body += assign.saved.state if self.saved is None else self.saved
         if more:
             fields["more"] = more
@@ -132,8 +136,14 @@ class RunningAttempt:
             self.payload.close()
         if self.stream is not None:
             self.stream.abandon()
+        self.stop_requests()
+
+    def stop_requests(self) -> None:
+        """Stops what its handler asked for: no answer is sent any more."""
         if self.fetches is not None:
             self.fetches.stop()
+        if self.kept is not None:
+            self.kept.stop()
 
     def collect(self, done: Done) -> bool:
         """Puts the result together; returns whether it has to be uploaded.

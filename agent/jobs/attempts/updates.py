@@ -1,5 +1,5 @@
 """Updates that a handler sends while its job runs: progress, chunks of output, files, saves, and requests for
-inputs."""
+inputs and for chunks that were kept."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from stoker.agent.jobs.attempts.worker_events import (
     taken_frame,
 )
 from stoker.agent.jobs.inputs.fetches import Fetches
+from stoker.agent.jobs.inputs.kept_pages import KeptPages
+from stoker.agent.jobs.inputs.kept_requests import KeptRequests
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.wire.messages import CASE_MAX, Chunk, Progress
 from stoker.worker.frames import CHUNK_INLINE_MAX
@@ -40,6 +42,7 @@ class Updates:
         objects: Objects,
         scratch: Scratch,
         inputs: Inputs,
+        kept: KeptRequests,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         step: Callable[[RunningAttempt, ev.Event], None],
     ) -> None:
@@ -47,6 +50,7 @@ class Updates:
         self._objects = objects
         self._scratch = scratch
         self._inputs = inputs
+        self._kept = kept
         self._spawn = spawn
         self._step = step
 
@@ -78,6 +82,16 @@ class Updates:
                         attempt.key, self._inputs, self._spawn, send, private=private, own=own
                     )
                 attempt.fetches.begin(message)
+            case worker_frames.Kept():
+                self._give_back(attempt, message)
+
+    def _give_back(self, attempt: RunningAttempt, message: worker_frames.Kept) -> None:
+        """Raises BrokenProtocol for a chunk that no save covers."""
+        if attempt.kept is None:
+            saved, grant, send = attempt.assign.saved, attempt.assign.grant, attempt.worker.send
+            upto = 0 if saved is None else saved.upto
+            attempt.kept = KeptPages(attempt.key, upto, self._kept, self._objects, grant, self._spawn, send)
+        attempt.kept.begin(message)
 
     def _chunk(self, attempt: RunningAttempt, chunk: worker_frames.Chunk) -> None:
         large, grant = is_large(chunk), attempt.assign.grant

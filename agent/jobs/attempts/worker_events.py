@@ -104,7 +104,7 @@ def taken_frame(key: AttemptKey, n: int, *, save: bool = False) -> Frame:
 def discard(worker: Worker, message: worker_frames.JobMessage | worker_frames.Retire) -> None:
     """Drops a message that does not count, and answers a sender that waits."""
     match message:
-        case worker_frames.Fetch():
+        case worker_frames.Fetch() | worker_frames.Kept():
             worker.send(refuse_late(message))
         case worker_frames.File(fd=fd):
             os.close(fd)

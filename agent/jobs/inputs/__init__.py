@@ -1,1 +1,1 @@
-"""Fetches the URLs that jobs have as inputs, and caches what is found there."""
+"""Gives handlers what they read: URLs, which are fetched and cached, and chunks that their saves cover."""

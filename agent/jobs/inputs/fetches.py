@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest, Inputs
-from stoker.agent.worker_frames import Fetch
+from stoker.agent.worker_frames import Fetch, Kept
 from stoker.outbound.wait_rule import NOBODY, Waiter
 from stoker.wire.messages import AttemptKey, Grant
 from stoker.worker.frames import Frame
@@ -101,9 +101,9 @@ def failed(key: AttemptKey, n: int, refused: InputRefused) -> Frame:
     return Frame("fetch_failed", {**_about(key), **about})
 
 
-def refuse_late(fetch: Fetch) -> Frame:
-    """Returns the answer to a `fetch` of a job that is over."""
-    return failed(fetch.key, fetch.n, InputRefused("over", "the job is over; nothing is fetched for it"))
+def refuse_late(request: Fetch | Kept) -> Frame:
+    """Returns the answer to a request of a job that is over."""
+    return failed(request.key, request.n, InputRefused("over", "the job is over; nothing is fetched for it"))
 
 
 def _about(key: AttemptKey) -> dict[str, object]:

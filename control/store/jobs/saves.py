@@ -72,7 +72,7 @@ SELECT j.seq, j.worker, COALESCE(j.stream_attempt, j.attempt),
 FROM jobs j LEFT JOIN saves s ON s.seq = j.seq
 WHERE j.id = :job AND j.attempt = :attempt AND j.node = :node AND j.{guard("end")}
 """
-_COVERS = "SELECT 1 FROM chunks WHERE seq = :seq AND attempt = :stream AND n = :upto - 1"
+_COVERS = "SELECT count(*) FROM chunks WHERE seq = :seq AND attempt = :stream AND n >= :before AND n < :upto"
 _PUT = """
 INSERT INTO saves (seq, attempt, n, upto, stream_attempt, made_by, progressed, sha256, state,
                    ref_key, ref_size, ref_sha256)
@@ -102,7 +102,7 @@ def put_save(conn: Conn, node: str, save: Save) -> bool:
     attempt, n, upto, sha256 = last
     values = {"seq": seq, "attempt": save.attempt, "stream": stream, "upto": save.upto}
     known = attempt is not None and (attempt, n) >= (save.attempt, save.n)
-    if known or (save.upto and conn.run(_COVERS, values).fetchone() is None):
+    if known or not _covers(conn, values, upto or 0):
         _drop_object(conn, save)
         return True
     digest = hashlib.sha256(save.state).hexdigest() if save.ref is None else save.ref.sha256
@@ -116,6 +116,14 @@ def put_save(conn: Conn, node: str, save: Save) -> bool:
     conn.run(_COVERED, values)
     note_orphans(conn, [] if old_key is None else [old_key])
     return True
+
+
+def _covers(conn: Conn, values: dict[str, Any], before: int) -> bool:
+    """Returns whether all chunks that the save covers are stored. `before`: as many as an earlier save
+    covers."""
+    more = values["upto"] - before
+    row = conn.run(_COVERS, {**values, "before": before}).fetchone() if more else None
+    return bool(more == (row[0] if row else 0))
 
 
 def _drop_object(conn: Conn, save: Save) -> None:

@@ -5,11 +5,11 @@
 
 The video can be played from its first part on. A fragment has a fifth of a second, so that even the shortest
 chunk fills one. Nothing is encoded twice. Each chunk is encoded by itself (`end_chunk`), so what comes after
-it does not depend on how it was encoded: a file that goes on from what another had `so_far`, with the same
-audio, has the same bytes as one that was made in one go. The audio is cut to the length of the video, to the
-sample; its time stamps are counted samples, not summed floats. The file declares the
-colours of BT.709, since players would otherwise choose by the size. The file's comment is JSON about how the
-video was made.
+it does not depend on how it was encoded: a file that goes on from the packets of another (`read_back`), with
+the same audio, has the same bytes as one that was made in one go. The audio is cut to the length of the
+video, to the sample; its time stamps are counted samples, not summed floats. The file declares the colours of
+BT.709, since players would otherwise choose by the size. The file's comment is JSON about how the video was
+made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import contextlib
 import functools
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 
 from stoker.models.talking_video.audio.recording import recorded, resampled
 from stoker.models.talking_video.sampling.chunks import FPS
-from stoker.models.talking_video.video.packets import KeptPackets, unpacked
+from stoker.models.talking_video.video.read_back import END, EncodedFrame
 
 FRAGMENTED: Final = {
     "movflags": "frag_keyframe+delay_moov+default_base_moof",
@@ -128,14 +129,13 @@ class VideoFile:
         self._folder, self._frames, self._done = folder, frames, 0
         self._new_encoder = functools.partial(_encoder, width, height, device)
         self._encoder: Any = None  # of the chunk that has begun
+        self._end: deque[EncodedFrame] = deque(maxlen=END)
         self._about = (
             {"comment": json.dumps(dict(about), sort_keys=True, separators=(",", ":"))} if about else {}
         )
         with contextlib.ExitStack() as opening:
             self._written = _WrittenFile(folder / "fragments.mp4")
             opening.callback(self._written.close)
-            self._kept = KeptPackets(folder / "packets")
-            opening.callback(self._kept.close)
             self._container = av.open(self._written, "w", format="mp4", options=dict(FRAGMENTED))
             opening.callback(self._container.close)
             self._container.metadata.update(self._about)
@@ -169,21 +169,22 @@ class VideoFile:
             self._mux(0, self._encoder.encode(None))
             self._encoder = None
 
-    def so_far(self) -> bytes | None:
-        """Returns the encoded video until the end of the last chunk, for `go_on` of another; None once it
-        has over packets.KEPT_MAX bytes, which are not kept."""
-        return self._kept.read()
+    def end(self) -> tuple[EncodedFrame, ...]:
+        """Returns the last packets, some of which may be in no part yet: for `read_back`, at the end of a
+        chunk."""
+        return tuple(self._end)
 
-    def go_on(self, before: bytes) -> None:
-        """Adds the chunks that another file had so far, to this one that has none, with their audio. `take`
-        then returns what that file has returned."""
-        for frames, packets in unpacked(before):
-            self._mux(frames, packets)
+    def go_on(self, packets: Iterable[Any]) -> None:
+        """Adds the packets of another file, one of each frame, to this one that has none, with their audio.
+        `take` then goes on after what that file has returned."""
+        for packet in packets:
+            self._mux(1, [packet])
+            self._written.take()
 
     def _mux(self, frames: int, packets: Sequence[Any]) -> None:
         """Writes the packets of these new frames, and their audio. Sets each packet's duration: without it
         the last frame of a fragment would get another one."""
-        self._kept.add(frames, packets)
+        self._end.extend(EncodedFrame(bytes(packet), packet.is_keyframe) for packet in packets)
         for packet in packets:
             packet.duration, packet.stream = 1, self._video
             self._container.mux(packet)

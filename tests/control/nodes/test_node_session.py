@@ -12,6 +12,8 @@ from stoker.wire.messages import (
     Beat,
     CertificateAnswer,
     FromAgent,
+    KeptAsk,
+    KeptPage,
     Released,
     Report,
     SignAnswer,
@@ -31,6 +33,10 @@ def report(number: int) -> FromAgent:
 
 async def sends_nothing(node: str, digest: str) -> SourceAnswer:
     raise AssertionError(f"{node} wants {digest}")
+
+
+async def gives_nothing(node: str, ask: KeptAsk) -> KeptPage:
+    raise AssertionError(f"{node} asks for chunks of {ask.job}")
 
 
 async def signs_nothing(node: str, ask: SignAsk) -> SignAnswer:
@@ -56,7 +62,9 @@ async def test_what_comes_while_one_batch_is_handled_makes_up_the_next() -> None
     agent, control = memory_pair()
     handler = Handler(1.0)
     running = asyncio.create_task(
-        NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing).run()
+        NodeSession(
+            "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
+        ).run()
     )
     await agent.send(report(1))
     await asyncio.sleep(0.5)
@@ -73,7 +81,9 @@ async def test_what_comes_while_one_batch_is_handled_makes_up_the_next() -> None
 @story
 async def test_an_agent_that_says_nothing_for_a_minute_is_gone() -> None:
     agent, control = memory_pair()
-    session = NodeSession("n", 1, control, Handler(0.0), nothing_assigned(), signs_nothing, sends_nothing)
+    session = NodeSession(
+        "n", 1, control, Handler(0.0), nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
+    )
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(session.run())
     await asyncio.sleep(SILENCE_S - 1)
@@ -88,7 +98,9 @@ async def test_a_slow_store_is_not_the_agents_silence() -> None:
     agent, control = memory_pair()
     handler = Handler(3 * SILENCE_S)
     running = asyncio.create_task(
-        NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing).run()
+        NodeSession(
+            "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
+        ).run()
     )
     await agent.send(report(1))
     await asyncio.sleep(3 * SILENCE_S + 1)
@@ -102,7 +114,9 @@ async def test_a_slow_store_is_not_the_agents_silence() -> None:
 async def test_a_batch_is_handled_to_its_end_and_no_other_is_begun() -> None:
     agent, control = memory_pair()
     handler = Handler(5.0)
-    session = NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing)
+    session = NodeSession(
+        "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
+    )
     running = asyncio.create_task(session.run())
     await agent.send(report(1))
     await asyncio.sleep(1.0)
@@ -117,7 +131,9 @@ async def test_a_session_that_is_cancelled_waits_for_what_is_being_committed() -
     agent, control = memory_pair()
     handler = Handler(5.0)
     running = asyncio.create_task(
-        NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing).run()
+        NodeSession(
+            "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
+        ).run()
     )
     await agent.send(report(1))
     await asyncio.sleep(1.0)

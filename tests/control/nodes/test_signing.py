@@ -78,7 +78,9 @@ async def test_a_node_gets_nothing_signed_but_what_its_attempt_may_have() -> Non
             reported = await signed(agent, assign.job, 1, put(key), put(other))
             assert reported == SignAnswer(7, f"key {other!r} is not a name below echo/{assign.job}/1/")
         reported = await signed(agent, assign.job, 1, Wanted("read", key))
-        assert reported == SignAnswer(7, f"{key!r} is not the input of this job, nor its save")
+        assert reported == SignAnswer(
+            7, f"{key!r} is not the input of this job, nor its save, nor a chunk that this covers"
+        )
         await agent.report(Outcome(assign.job, 1, assign.worker, "completed", b"1"))
         await w.plane.queries.wait(w.echo, assign.job, 30)
         reported = await signed(agent, assign.job, 1, put(key))

@@ -24,7 +24,6 @@ import pytest
 from PIL import Image
 
 from stoker.models.interface import ImageDefaults
-from stoker.models.talking_video import parts
 from stoker.models.talking_video.handler import TalkingVideo, seed_of
 from stoker.models.talking_video.infinitetalk import InfiniteTalk
 from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
@@ -35,6 +34,7 @@ from stoker.models.talking_video.video import video_file
 from stoker.models.weights import read_lock
 from stoker.worker import Device, Job
 from stoker.worker.errors import HandlerError
+from stoker.worker.job.saves import packed
 from stoker.worker.testing import LocalJob, LocalSave
 from tests.media_files import Sound, lag, read_sound, tone, video_file_without_sound, write_sound
 from tests.open_files import open_files
@@ -666,26 +666,47 @@ def test_a_video_that_is_asked_to_yield_goes_on_from_its_next_chunk(
     assert path_of(second).read_bytes() == path_of(made.job).read_bytes()
 
 
-def test_a_video_that_is_too_long_for_a_save_runs_on_when_it_is_asked(
+def test_the_kept_parts_are_read_back_where_the_save_holds_the_end_alone(
     model: TalkingVideo, request_: dict[str, Any], made: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(parts, "SAVE_MAX", 1_000)
-        job = asked_to_yield(model, request_, after=1)
-    assert (job.yielded, job.error) == (False, None)
-    assert path_of(job).read_bytes() == path_of(made.job).read_bytes()
+    monkeypatch.setattr(video_file, "END", 10)
+    saves = run(model, request_).job.saves
+    assert [len(json.loads(save.state.partition(b"\n")[0]).get("end", ())) for save in saves] == [0, 10, 10]
+    for save in saves:
+        job = gone_on(model, request_, save)
+        assert job.chunks == made.job.chunks[save.upto :]
+        assert path_of(job).read_bytes() == path_of(made.job).read_bytes()
+        assert [one.upto for one in job.saves] == [one.upto for one in saves[len(saves) - len(job.saves) :]]
+    assert {event["chunk"] for event in job.progress} == {CHUNKS}
 
 
-def test_a_video_that_is_too_long_for_a_save_is_made_again_and_not_emitted_again(
-    model: TalkingVideo, request_: dict[str, Any], made: Result, monkeypatch: pytest.MonkeyPatch
+def without_parts(save: LocalSave) -> LocalSave:
+    return replace(save, kept=None)
+
+
+def of_an_earlier_release(save: LocalSave) -> LocalSave:
+    body = b'{"frame": 29, "parts": %d, "video": 4}\nH264state' % save.upto
+    return replace(save, body=packed(body, {}))
+
+
+def with_too_short_an_end(save: LocalSave) -> LocalSave:
+    text, _, rest = save.state.partition(b"\n")
+    head = json.loads(text)
+    first, end = head["end"][:-1], head["end"][-1:]
+    head["end"], rest = end, rest[sum(size for size, _ in first) :]
+    return replace(save, body=packed(json.dumps(head).encode() + b"\n" + rest, {}))
+
+
+@pytest.mark.parametrize("spoiled", [without_parts, of_an_earlier_release, with_too_short_an_end])
+def test_a_video_that_cannot_go_on_is_made_again_and_not_emitted_again(
+    model: TalkingVideo,
+    request_: dict[str, Any],
+    made: Result,
+    spoiled: Callable[[LocalSave], LocalSave],
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(parts, "SAVE_MAX", 1_000)
-        first = run(model, request_)
-    save = first.job.saves[-1]
-    assert len(save.state) < 100
-    assert save.upto > 1
-    job = gone_on(model, request_, save)
+    save = made.job.saves[-1]
+    job = gone_on(model, request_, spoiled(save))
+    assert job.progress == made.job.progress, "from its first chunk on"
     assert job.chunks == made.job.chunks[save.upto :]
     assert path_of(job).read_bytes() == path_of(made.job).read_bytes()
 

@@ -134,7 +134,15 @@ def test_a_save_that_comes_again_or_late_changes_nothing(bench: Bench) -> None:
 def test_a_save_that_covers_a_chunk_which_never_came_is_ignored(bench: Bench) -> None:
     claimed = bench.running(10.0)
     bench.report(11.0, chunk(claimed, 0), save(claimed, 0, 2))
+    bench.report(11.5, chunk(claimed, 2), save(claimed, 1, 3))
     assert again(bench, 12.0, claimed).saved is None
+
+
+def test_a_save_behind_a_chunk_which_never_came_leaves_the_one_before(bench: Bench) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, chunk(claimed, 0), save(claimed, 0, 1, b"good"))
+    bench.report(12.0, chunk(claimed, 2), save(claimed, 1, 3), save(claimed, 2, 0))
+    assert again(bench, 13.0, claimed).saved == Saved(1, b"good")
 
 
 def test_objects_of_kept_chunks_live_and_those_of_others_go(bench: Bench) -> None:
