@@ -180,6 +180,7 @@ class ManagedNodes:
 
         await self._commits.commit(remove)
         self._scaling.drain(node, drained=False)
+        self._yields.stays(node)
 
     def _state(self, record: NodeRecord) -> State:
         if record.id in self._cluster.nodes:

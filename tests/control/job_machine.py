@@ -20,6 +20,7 @@ from stoker.control.rules.retries import (
     after_loss,
     after_no_sending,
     after_refusal,
+    after_yield,
     retries,
 )
 from tests.control.job_events import (
@@ -203,6 +204,9 @@ def _resume(job: Job, event: Resumed) -> Stepped:
 def _end(job: Job, event: Ended) -> Stepped:
     if not _may(job, "end", event.node, event.attempt):
         return job, ()
+    if event.end == "yielded":
+        back = replace(job, refused=job.refused + 1)
+        return _again(back, after_yield(event.error or "", event.at), event.at)
     if event.end not in FAILURES:
         return _finish(job, _terminal(event))
     again, counts = after_failure(event.end, event.retryable, event.error, job.counts, event.at)

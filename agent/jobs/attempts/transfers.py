@@ -17,7 +17,7 @@ from stoker.agent.interfaces import Objects
 from stoker.agent.jobs.attempts import events as ev
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.uploads.payloads import deliver, fetch
-from stoker.outbound.errors import ObjectDamaged, ObjectMissing, OutboundError
+from stoker.outbound.errors import OutboundError
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ class _NoSave(_NotReady):
 
 
 class _SaveGone(_NoSave):
-    """The object of the save is missing, or altered: no node can have it."""
+    """The object of the save is missing, altered or refused. A store may refuse what is missing, and a job
+    that begins anew is better than one that fails for a save."""
 
 
 async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
@@ -69,7 +70,7 @@ async def _fetch_save(attempt: RunningAttempt, objects: Objects) -> None:
     with _explained(attempt, _NOT_FETCHED, _NoSave):
         try:
             attempt.saved = await fetch(saved.ref, grant, objects)
-        except (ObjectMissing, ObjectDamaged) as error:
+        except OutboundError as error:  # of those that pass, `fetch` tries again
             raise _SaveGone(f"{_NOT_FETCHED}: {error}") from None
 
 

@@ -82,20 +82,10 @@ def test_a_large_save_is_fetched_before_the_attempt_begins(play, a_worker, a_job
     play(story)
 
 
-def test_a_save_that_cannot_be_fetched_is_for_another_attempt(play, a_worker, a_job):
-    async def story(host):
-        await host.control.ready(a_worker())
-        host.objects.fail(1, ObjectStoreRefused("no such object"))
-        ref = Ref("e1/j1/1/save-0", 100_000, "ab")
-        await host.control.assign(replace(a_job("j1", script(**SAVES)), attempt=2, saved=Saved(2, b"", ref)))
-        outcome = await host.control.outcome("j1", 2)
-        assert (outcome.end, outcome.retryable, outcome.save_gone) == ("failed", True, False)
-        assert outcome.error.startswith("the save could not be fetched")
-
-    play(story)
-
-
-@pytest.mark.parametrize("error", [ObjectMissing("there is no such object"), ObjectDamaged("it was altered")])
+@pytest.mark.parametrize(
+    "error",
+    [ObjectMissing("there is no such object"), ObjectDamaged("it was altered"), ObjectStoreRefused("403")],
+)
 def test_a_save_that_is_gone_for_good_is_named_so(play, a_worker, a_job, error):
     async def story(host):
         await host.control.ready(a_worker())

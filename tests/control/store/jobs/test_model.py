@@ -38,7 +38,7 @@ from stoker.wire.messages import AttemptKey, Chunk, Outcome, Ref, Refused
 from tests.control import job_machine
 
 NODES = st.sampled_from(["n1", "n2"])
-ENDS = st.sampled_from(["lost", "lost", "failed", "completed", "timed_out", "cancelled"])
+ENDS = st.sampled_from(["lost", "lost", "failed", "completed", "timed_out", "cancelled", "yielded"])
 PICK = st.integers(0, 1_000)
 
 # A statement takes PostgreSQL a trip there and back: it gets fewer stories and walks, of the same kind.
