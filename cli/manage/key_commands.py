@@ -50,7 +50,7 @@ def create(place: Place, options: NewKey, console: Console, *, as_json: bool = F
     kind: Kind = "join" if options.join else "key"
     with keys_at(place) as found:
         if access.endpoints:
-            access = _named(access, *found.endpoints())
+            access = _named(access, *found.endpoints(), all_known=place.url is None)
         record, token = found.create(
             Wanted(
                 kind,
@@ -103,15 +103,16 @@ def _right(option: str, text: str) -> Right:
     raise CliError(f"{option}: a right is one of {', '.join(RIGHTS)}; got {text!r}")
 
 
-def _named(access: Access, known: set[str], aliases: Mapping[str, str]) -> Access:
-    """Returns the access with ids of endpoints instead of aliases and beginnings of ids."""
+def _named(access: Access, known: set[str], aliases: Mapping[str, str], *, all_known: bool) -> Access:
+    """Returns the access with ids of endpoints instead of aliases and beginnings of ids. A service, which
+    knows its aliases itself, decides about names that are not known here."""
     ids = [(id_, "") for id_ in known]
     rights = {
         aliases.get(name) or resolve_id(name, ids, "endpoints") or name: right
         for name, right in access.endpoints.items()
     }
     for name in rights:
-        if name != "*" and name not in known:
+        if all_known and name != "*" and name not in known:
             there = ", ".join(sorted(known)) or "none"
             raise CliError(f'--endpoint: there is no endpoint {name}; there are: {there}; "*" is all others')
     return replace(access, endpoints=rights)

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.http.server.server import serve_http
 from stoker.wire.messages import Device
 from stoker.wire.messages.weights import HELD, SIZES
 from stoker.wire.streams import StreamEnded
 from tests.control.http.management.managed import managed
-from tests.control.plane_world import endpoint
+from tests.control.plane_world import NAMESPACE, endpoint
 from tests.control.scripted_agent import ScriptedAgent
 
 GPU = Device("GPU-0", "gpu", "NVIDIA GeForce RTX 4090", 0, memory_total=24 << 30)
@@ -59,7 +60,8 @@ def served() -> Iterator[ManagedService]:
 
 
 async def _serve(service: ManagedService, ready: threading.Event, over: asyncio.Event) -> None:
-    async with managed(endpoint(workers_max=0)) as api, asyncio.TaskGroup() as tasks:
+    settings = PlaneSettings(network_namespace=NAMESPACE, aliases={"say": "echo"})
+    async with managed(endpoint(workers_max=0), settings=settings) as api, asyncio.TaskGroup() as tasks:
         api.run()
         agent = api.world.agent(node=NODE)
         await agent.connect(tasks, devices=(GPU,), facts=FACTS)

@@ -92,7 +92,9 @@ def test_keys_of_a_service_without_its_store(sh: Shell, tmp_path: Path) -> None:
     assert "hosts\t\t2\t" in sh("key list --join")
     assert f"{made['id']} is revoked" in sh("key revoke", made["id"][:10])
     assert made["id"] not in sh("key list")
-    assert "no endpoint nope" in sh("key create --endpoint nope=read", code=1)
+    assert "there is no nope" in sh("key create --endpoint nope=read", code=1)
+    by_alias = sh.json("key create --name by-alias --endpoint say=write --endpoint *=read")
+    assert by_alias["access"]["endpoints"] == {"echo": "write", "*": "read"}
     assert "no key 'nothing'" in sh("key revoke nothing", code=1)
     assert not any(tmp_path.iterdir()), "nothing is made on this host"
 
