@@ -16,6 +16,7 @@ from stoker.page.access.connections import Rights
 from stoker.page.content import words
 from stoker.page.content.rollout import rollout
 from stoker.page.content.timeline import timeline
+from stoker.page.views import endpoints
 from stoker.page.views.billing import as_csv, by_day
 from stoker.page.views.endpoint import times_of, worker_row
 from stoker.page.views.endpoints import facts_of
@@ -96,6 +97,21 @@ def test_a_card_of_an_endpoint() -> None:
     worker = {"id": "w", "status": "THROTTLED", "reason": "no node has a free GPU", "version": 2}
     row = worker_row(worker)
     assert (row["state"], row["colour"], row["why"]) == ("throttled", "warning", "no node has a free GPU")
+
+
+async def test_a_list_of_endpoints_begins_again_where_its_place_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Control refuses the cursor of a page whose last endpoint was deleted."""
+
+    async def refused(action: object) -> None:
+        return None
+
+    monkeypatch.setattr(endpoints, "attempt", refused)
+    listed = endpoints.EndpointList(Mock())
+    listed._pager._cursors.append("deleted")
+    await listed._load()
+    assert listed._pager.cursor is None
 
 
 def test_the_times_of_an_endpoint() -> None:
