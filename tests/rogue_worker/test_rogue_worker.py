@@ -38,7 +38,7 @@ RIGHT = {
     "concurrency": 1, "serves": "x", "ahead": 0, "n": 0, "error": "x", "reason": "x", "lost": False,
     "name": "a", "media_type": "a/b",
     "url": "http://x", "max_bytes": 1, "timeout_s": 1, "has_output": True, "in_file": False, "files": 0,
-    "metrics": {}, "stages_ms": {}, "retryable": False, "upto": 0,
+    "metrics": {}, "stages_ms": {}, "retryable": False, "yielded": False, "upto": 0, "first": 0,
 }  # fmt: skip
 """A value that is allowed for each field: what else is wrong must be the row's own."""
 
