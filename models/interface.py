@@ -76,6 +76,8 @@ class ImageParameters:
     there is none; `factor` is set only beside a negative prompt. `scheduler` is None for the pipeline's own.
     Sampling starts from `image`, if there is one, which has the width and the height; `strength`, over 0 and
     at most 1, says how much of the image is made again. `more` has the inputs that only this pipeline takes.
+    `state`: what an earlier attempt's `Step.state` returned, to go on after that step; empty: from the
+    beginning.
     """
 
     prompt: str
@@ -91,17 +93,20 @@ class ImageParameters:
     image: Image.Image | None = None
     strength: float = 1.0
     more: Mapping[str, Any] = field(default_factory=dict)
+    state: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A finished step, counted from 1. `estimate()` returns the latents of the final image as they can be
     reported after this step, exactly after the last step: (1, channels, rows, columns), in any scale, so that
-    a linear map of a pixel's channels gives a colour."""
+    a linear map of a pixel's channels gives a colour. `state()` returns what it takes to go on after this
+    step, to the same image; to be called within `on_step`. None where the pipeline cannot."""
 
     number: int
     of: int
     estimate: Callable[[], torch.Tensor]
+    state: Callable[[], bytes] | None = None
 
 
 OnStep: TypeAlias = Callable[[Step], None]

@@ -254,6 +254,8 @@ class NodeReports:
                     freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock(), ms / 1000))
                 case Outcome(job=job, attempt=attempt) | Released(job=job, attempt=attempt):
                     freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
+                case Save(job=job, attempt=attempt):
+                    self._cluster.note_save(AttemptKey(job, attempt))
                 case Refused(job, attempt, reason):
                     key = AttemptKey(job, attempt)
                     level = logging.DEBUG if self._cluster.lies_ahead(key) else logging.WARNING

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -23,6 +23,7 @@ from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Reach
 from stoker.control.rules.placement import NodeRoom, charges
 from stoker.control.rules.types import Endpoint, Slot
+from stoker.control.scheduling import spots
 from stoker.control.scheduling.placed import PlacedPod, PlacedWorker, stale
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
 from stoker.wire.records import record
@@ -107,6 +108,8 @@ class ClusterState:
         self._requests: Counter[str] = Counter()  # by worker; they outlive its node's session
         self.throughputs: defaultdict[str, Throughput] = defaultdict(Throughput)
         """By endpoint. They outlive its workers."""
+        self.saving: dict[str, int] = {}
+        """The endpoints of which a save was seen, and the newest of their versions that saved."""
 
     # -- nodes and workers
 
@@ -192,7 +195,8 @@ class ClusterState:
         offered = [(worker, min(rooms[worker.worker], most)) for worker in free]
         if len(free) > 1:
             loads = {node: self.load(node) for node in {one.node for one in free}}
-            offered = offer(free, loads, rooms, most, ahead.packed(run_s))
+            last = self._spots() if spots.why_avoided(run_s, 0.0, saves=endpoint in self.saving) else ()
+            offered = offer(free, loads, rooms, most, ahead.packed(run_s), last)
         slots = []
         for worker, count in offered:
             worker.reserved += count
@@ -200,6 +204,15 @@ class ClusterState:
             saves = node is None or node.saves
             slots.append(Slot(endpoint, worker.node, worker.session, worker.worker, count, saves))
         return slots
+
+    def _spots(self) -> list[str]:
+        return [node.node for node in self.nodes.values() if spots.is_spot(node.facts)]
+
+    def note_save(self, key: AttemptKey) -> None:
+        """Notes that the handler of the attempt's worker saves."""
+        if (worker_state := self.workers.get(self._busy_at.get(key, ""))) is not None:
+            known = self.saving.get(worker_state.endpoint, 0)
+            self.saving[worker_state.endpoint] = max(known, worker_state.version)
 
     def load(self, node: str) -> NodeLoad:
         """Returns the load of a node. What is being claimed for the node is counted, too."""
@@ -311,6 +324,7 @@ def offer(
     rooms: Mapping[str, int],
     most: int,
     pack: int = 0,
+    last: Collection[str] = (),
 ) -> list[tuple[PlacedWorker, int]]:
     """Returns at most `most` of these workers' `rooms`, in the order in which jobs shall go into them.
 
@@ -318,15 +332,16 @@ def offer(
     filled. But one that has jobs, at most `pack`, comes before one that has none, the fullest first: the
     shortest jobs wake few workers. Among equals the node with the least load per device, then the worker
     that was used last: a warm worker answers fastest; the others grow idle and may be stopped. The rest is
-    decided by name.
+    decided by name. Workers on the nodes `last` come after all others.
     """
     jobs = {node: load.jobs for node, load in loads.items()}
     assigned: dict[str, int] = defaultdict(int)
 
-    def rank(worker: PlacedWorker) -> tuple[int, float, float, str]:
+    def rank(worker: PlacedWorker) -> tuple[bool, int, float, float, str]:
         load = jobs[worker.node] / max(loads[worker.node].devices, 1)
         has = worker.jobs + assigned[worker.worker]
-        return -has if has <= pack else has, load, -worker.last_used, worker.worker
+        first = -has if has <= pack else has
+        return worker.node in last, first, load, -worker.last_used, worker.worker
 
     if most == 1:  # as for every submission
         first = min(workers, key=rank, default=None)

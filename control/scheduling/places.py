@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from stoker.control.rules import placement
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
+from stoker.control.scheduling import spots
 from stoker.control.scheduling.avoidance import Avoidance, Version
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.engine_fit import fitting, reachable, with_weights
@@ -36,6 +37,21 @@ class Places:
         return self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
 
     def place(self, endpoint: Endpoint, rooms: list[NodeRoom]) -> Placement | NoPlacement:
+        """Returns a place, on a spot host only where no other has one if the endpoint's jobs avoid them."""
+        why = self._avoids_spots(endpoint) if any(spots.is_spot(room.facts) for room in rooms) else ""
+        steady = self._place(endpoint, spots.others(rooms)) if why else None
+        if isinstance(steady, Placement):
+            return spots.with_reason(steady, why)
+        return self._place(endpoint, rooms)
+
+    def _avoids_spots(self, endpoint: Endpoint) -> str:
+        return spots.why_avoided(
+            self.cluster.throughputs[endpoint.id].run_s,
+            endpoint.execution_timeout_ms / 1000,
+            saves=self.cluster.saving.get(endpoint.id) == endpoint.version,
+        )
+
+    def _place(self, endpoint: Endpoint, rooms: list[NodeRoom]) -> Placement | NoPlacement:
         """Returns a place on a node that is not avoided; on any, where no other node could ever take the
         worker: what was wrong may have been put right."""
         found = placement.place(self._not_avoided(endpoint, rooms), endpoint.run.needs)

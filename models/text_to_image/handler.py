@@ -10,11 +10,13 @@ The environment chooses the pipeline and the folder of its weights: see `stoker.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import stoker
@@ -24,7 +26,7 @@ from stoker.models.cold_start import ColdStart, stage
 from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, PipelineEntry, Step
 from stoker.models.memory_gauge import MemoryGauge
 from stoker.models.speed_ups import profiles, warm_sizes
-from stoker.models.text_to_image import metadata, previews
+from stoker.models.text_to_image import metadata, previews, saves
 from stoker.models.text_to_image.declaration import DECLARATION, schema_for, schema_of_any
 from stoker.models.text_to_image.notes import noted
 from stoker.models.text_to_image.request import ImageRequest
@@ -128,11 +130,17 @@ class TextToImage:
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
         start = None if request.image is None else self._image_of(job, request)
-        first = secrets.randbelow(SEEDS) if request.seed == -1 else request.seed
+        begun = saves.unpacked(job.saved, self._maker)
+        if begun is None:
+            begun = saves.Begun(secrets.randbelow(SEEDS) if request.seed == -1 else request.seed)
+        kept = saves.Saves(job, self._maker, begun, request.num_images)
         made = []
         for number in range(request.num_images):
-            parameters = request.parameters(self.entry.defaults, (first + number) % SEEDS_MOST, start)
-            made.append({"image_url": self._made(job, request, parameters, number), "seed": parameters.seed})
+            parameters = request.parameters(self.entry.defaults, (begun.seed + number) % SEEDS_MOST, start)
+            if number == len(begun.images):
+                parameters = replace(parameters, state=begun.state)
+            file = self._file_of(job, request, number, parameters, kept)
+            made.append({"image_url": file, "seed": parameters.seed})
         job.measure("output_pixels", request.num_images * request.width * request.height)
         several = {"images": made} if request.num_images > 1 else {}
         return {**made[0], **several, **self.entry.output_fields, **self._notes(request, parameters)}
@@ -157,21 +165,29 @@ class TextToImage:
             raise HandlerError(f"Invalid image: {error}") from error
         return ImageOps.fit(whole, (request.width, request.height), Image.Resampling.LANCZOS)
 
-    def _made(self, job: Job, request: ImageRequest, parameters: ImageParameters, number: int) -> File:
-        """Makes the file of one image; its `number` counts from 0."""
+    def _file_of(
+        self, job: Job, request: ImageRequest, number: int, parameters: ImageParameters, kept: saves.Saves
+    ) -> File:
+        """Returns the file of one image, whose `number` counts from 0: made by an earlier attempt, or now."""
         several = request.num_images > 1
-        on_step = self._reporter(job, {"image": number + 1} if several else {})
-        alone = request.strict or several
+        if number == len(kept.images):
+            on_step = self._reporter(job, {"image": number + 1} if several else {}, kept)
+            kept.images.append(self._made(job, request, parameters, on_step))
+        path = job.scratch / f"image{f'-{number + 1}' if several else ''}.{request.image_format}"
+        path.write_bytes(kept.images[number])
+        return File(path, metadata.MEDIA_TYPES[request.image_format])
+
+    def _made(self, job: Job, request: ImageRequest, parameters: ImageParameters, on_step: OnStep) -> bytes:
+        """Makes an image; returns the bytes of its file."""
+        alone = request.strict or request.num_images > 1
         if self._batches is None:
             image, together = self.pipeline.generate(parameters, on_step), 1
         else:
             image, together = self._batches.make(parameters, on_step, job.raise_if_cancelled, alone=alone)
         about = self._about(parameters) | ({"batch": together} if together > 1 else {})
-        path = job.scratch / f"image{f'-{number + 1}' if several else ''}.{request.image_format}"
-        path.write_bytes(metadata.encode(image, request.image_format, about))
-        return File(path, metadata.MEDIA_TYPES[request.image_format])
+        return metadata.encode(image, request.image_format, about)
 
-    def _reporter(self, job: Job, which: dict[str, int]) -> OnStep:
+    def _reporter(self, job: Job, which: dict[str, int], kept: saves.Saves) -> OnStep:
         throttle = previews.Throttle()
 
         def on_step(step: Step) -> None:
@@ -179,8 +195,16 @@ class TextToImage:
             job.progress({"step": step.number, "steps": step.of, **which})
             if throttle.due(step, time.monotonic()):
                 job.emit({**self._previewer.chunk(step), **which})
+            if self._batches is None:
+                kept.after(step)
 
         return on_step
+
+    @functools.cached_property
+    def _maker(self) -> str:
+        """The makers of the states in its saves: of another one, their bytes may mean something else."""
+        made = {"stoker": stoker.__version__, "weights": self._weights.digest, **libraries.versions()}
+        return json.dumps({**made, **interface.profile_of(self.pipeline)}, sort_keys=True)
 
     def _about(self, parameters: ImageParameters) -> dict[str, Any]:
         """Returns how the image was made, for the file; see `metadata`."""

@@ -34,13 +34,14 @@ from stoker.models.speed_ups.speed_up import Loaded
 from stoker.models.text_to_image.families.loras import Loras
 from stoker.models.text_to_image.families.networks import networks, networks_of
 from stoker.models.text_to_image.families.schedulers import Scheduler
+from stoker.models.text_to_image.families.step_state import KEEPS_MORE, Begun, state_after
 from stoker.models.weights import Reading, alignment
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-    Report: TypeAlias = Callable[[int, int, Callable[[], torch.Tensor]], None]
+    Report: TypeAlias = Callable[[int, int, Callable[[], torch.Tensor], torch.Tensor], None]
 
 
 class DiffusersPipeline:
@@ -177,21 +178,27 @@ class DiffusersPipeline:
 
         first = batch[0]
 
-        def report(number: int, of: int, estimate: Callable[[], torch.Tensor]) -> None:
+        def report(number: int, of: int, estimate: Callable[[], torch.Tensor], latents: torch.Tensor) -> None:
+            state = functools.partial(state_after, number, latents, pipe.scheduler, generators[0])
             for index in range(len(batch)):
-                on_step(index, Step(number, of, functools.partial(picture, estimate, index)))
+                shown = functools.partial(picture, estimate, index)
+                on_step(index, Step(number, of, shown, state if can_save else None))
 
         def picture(estimate: Callable[[], torch.Tensor], index: int) -> torch.Tensor:
             return self.unpacked(estimate()[index : index + 1], first.height, first.width)
 
         generators = [torch.Generator("cpu").manual_seed(parameters.seed) for parameters in batch]
+        # The images of a batch are of several jobs, which do not end together.
+        can_save = len(batch) == 1 and KEEPS_MORE.isdisjoint(self.speed_ups)
+        begun = Begun(first.state, generators[0]) if first.state and can_save else None
         if self._loras.request(first.loras) and isinstance(self.pipe.encode_prompt, PromptCache):
             self.pipe.encode_prompt.forget()  # a LoRA may be of a text encoder, too
         with (
             torch.inference_mode(),
             block_compile.settled(compiled=self._is_compiled),
             self._runner(first) as pipe,
-            _watched(pipe, report),
+            _passed_over(begun, getattr(self.pipe, self.network)),
+            _watched(pipe, report, begun),
             _pixels_checked(pipe.image_processor),
             _freed(pipe),
         ):
@@ -294,10 +301,15 @@ def _pixels_checked(processor: Any) -> Iterator[None]:
         del processor.postprocess
 
 
+def _passed_over(begun: Begun | None, network: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if begun is None else begun.unasked(network)
+
+
 @contextlib.contextmanager
-def _watched(pipe: Any, report: Report) -> Iterator[None]:
-    """Calls `report` after each call of `step` of the pipeline's scheduler: its number, of how many, and the
-    estimate. A scheduler of the second order makes two calls a step.
+def _watched(pipe: Any, report: Report, begun: Begun | None) -> Iterator[None]:
+    """Calls `report` after each call of `step` of the pipeline's scheduler: its number, of how many, the
+    estimate and the latents. A scheduler of the second order makes two calls a step. Those that were made
+    before are passed over.
 
     The step is replaced on this one object, and put back. The callbacks of the library's pipelines would not
     show the latents before the first step, and some pipelines have none."""
@@ -307,6 +319,9 @@ def _watched(pipe: Any, report: Report) -> Iterator[None]:
     @functools.wraps(step)  # pipelines look at its parameters
     def watch(output: torch.Tensor, timestep: object, before: torch.Tensor, *rest: Any, **named: Any) -> Any:
         nonlocal done
+        if begun is not None and done < begun.done:
+            done += 1
+            return (begun.passes(scheduler, before),)
         found = step(output, timestep, before, *rest, **named)
         if not sigmas and getattr(scheduler, "order", 1) == 1:
             sigmas.extend(float(sigma) for sigma in getattr(scheduler, "sigmas", ()))
@@ -316,9 +331,8 @@ def _watched(pipe: Any, report: Report) -> Iterator[None]:
         known = done < of and position + 1 < len(sigmas)
         if done == of:
             finite.check(found[0], "latents")
-        report(
-            done, of, _estimate(before, found[0], (sigmas[position], sigmas[position + 1]) if known else None)
-        )
+        pair = (sigmas[position], sigmas[position + 1]) if known else None
+        report(done, of, _estimate(before, found[0], pair), found[0])
         return found
 
     scheduler.step = watch

@@ -643,6 +643,29 @@ def test_an_attempt_that_goes_on_makes_the_same_video(
     assert steps == {CHUNKS}, "the last save leaves one chunk to make"
 
 
+def asked_to_yield(model: TalkingVideo, job_input: dict[str, Any], *, after: int) -> LocalJob:
+    """A job that is asked to yield when it emits the part of this number, from 1."""
+
+    def on_chunk(_: Any) -> None:
+        if len(job.chunks) == after:
+            job.ask_to_yield()
+
+    job = LocalJob(model.run, job_input, network=True, on_chunk=on_chunk)
+    return forgets(job.run())
+
+
+def test_a_video_that_is_asked_to_yield_goes_on_from_its_next_chunk(
+    model: TalkingVideo, request_: dict[str, Any], made: Result
+) -> None:
+    first = asked_to_yield(model, request_, after=1)
+    assert first.yielded
+    save = first.saves[-1]
+    assert json.loads(save.state.partition(b"\n")[0])["frame"] == 17
+    second = gone_on(model, request_, save)
+    assert [*first.chunks, *second.chunks] == made.job.chunks
+    assert path_of(second).read_bytes() == path_of(made.job).read_bytes()
+
+
 def test_the_kept_parts_are_read_back_where_the_save_holds_the_end_alone(
     model: TalkingVideo, request_: dict[str, Any], made: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:

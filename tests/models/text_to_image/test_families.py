@@ -74,6 +74,32 @@ def handler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return found
 
 
+def test_an_image_goes_on_from_any_step_with_each_scheduler(handler: TextToImage) -> None:
+    """To the same pixels as without a break, also one that starts from an image."""
+    plain = ImageParameters("a lighthouse", 256, 256, 4, seed=7, guidance=handler.entry.defaults.guidance)
+    start = Image.linear_gradient("L").convert("RGB")
+    choices = handler.entry.choices
+    wanted = [plain, *(replace(plain, scheduler=name) for name in choices.schedulers)]
+    wanted += [replace(plain, image=start, strength=0.75, scheduler=name) for name in choices.from_image]
+    for parameters in wanted:
+        states: dict[int, bytes] = {}
+
+        def keep(step: interface.Step, states: dict[int, bytes] = states) -> None:
+            assert step.state is not None
+            states[step.number] = step.state()
+
+        whole = handler.pipeline.generate(parameters, keep)
+        numbers = sorted(states)[:-1]
+        for number in numbers[:1] + numbers[-1:]:
+            reported: list[int] = []
+            again = handler.pipeline.generate(
+                replace(parameters, state=states[number]),
+                lambda step, reported=reported: reported.append(step.number),
+            )
+            assert again.tobytes() == whole.tobytes(), (parameters.scheduler, parameters.image, number)
+            assert reported == sorted(states)[number:]
+
+
 def test_every_weight_lies_at_a_boundary(handler: TextToImage) -> None:
     """Else the last bits of an image would depend on the length of a header."""
     for network in networks_of(handler.pipeline.pipe):  # type: ignore[attr-defined]

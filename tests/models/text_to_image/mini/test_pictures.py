@@ -204,3 +204,20 @@ def test_of_two_kinds_of_objects_one_is_drawn_and_the_other_said(pipeline: FluxM
         "not_drawn": ["cinematic", "kitten"],
         "notes": ["A picture shows one kind of object."],
     }
+
+
+@pytest.mark.parametrize("size", [(256, 256), (512, 320)])
+def test_a_picture_goes_on_from_a_step_to_the_same_pixels(pipeline: FluxMini, size: tuple[int, int]) -> None:
+    states: dict[int, bytes] = {}
+
+    def keep(step: Step) -> None:
+        assert step.state is not None
+        states[step.number] = step.state()
+
+    whole = pipeline.generate(wanted("a red circle", *size, steps=4), keep)
+    reported: list[int] = []
+    again = pipeline.generate(
+        wanted("a red circle", *size, steps=4, state=states[2]), lambda step: reported.append(step.number)
+    )
+    assert again.tobytes() == whole.tobytes()
+    assert reported == [3, 4]
