@@ -133,6 +133,9 @@ class DatabaseServer:
         session.ended = True
         if session in self.sessions:
             self.sessions.remove(session)
+        self.roll_back(session)
+
+    def roll_back(self, session: Session) -> None:
         if self.begun_by is session:
             self.begun_by = None
             self.conn.rollback()
@@ -234,6 +237,4 @@ class LedConn:
         self._server.conn.commit()
 
     def rollback(self) -> None:
-        if self._server.begun_by is self._session:
-            self._server.begun_by = None
-            self._server.conn.rollback()
+        self._server.roll_back(self._session)
