@@ -110,7 +110,7 @@ def _harmonics(wave: NDArray[np.float32]) -> tuple[float, float]:
     return float(lines[loud].std()), float(alike[both].median())
 
 
-def _syllables(bands: NDArray[np.float32]) -> float:
+def _syllables(bands: NDArray[np.float64]) -> float:
     """Returns the part of the changes that are as fast as syllables."""
     changes = (bands - bands.mean(axis=0)) * np.hanning(len(bands))[:, None]
     power = np.square(np.abs(np.fft.rfft(changes, axis=0))).sum(axis=1)
@@ -119,7 +119,7 @@ def _syllables(bands: NDArray[np.float32]) -> float:
     return some / max(all_, 1e-6)
 
 
-def _together(bands: NDArray[np.float32]) -> float:
+def _together(bands: NDArray[np.float64]) -> float:
     """Returns the correlation of the low and the high bands."""
     low, high = bands[:, LOW].mean(axis=1), bands[:, HIGH].mean(axis=1)
     spread = float(low.std() * high.std())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +75,19 @@ def test_blocks_make_no_difference(talk_mini: TalkMini, monkeypatch: pytest.Monk
     assert whole.sum(axis=1) == pytest.approx(1, abs=1e-4)
     monkeypatch.setattr(visemes, "BLOCK", 70)
     assert found(talk_mini, voice) == pytest.approx(whole, abs=1e-3)
+
+
+def test_the_number_of_threads_makes_no_difference(talk_mini: TalkMini) -> None:
+    """Sums of 32 bits would differ in their last bits."""
+    voice, threads = samples("slt"), torch.get_num_threads()
+    made = []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            made.append(found(talk_mini, voice))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(np.array_equal(made[0], other) for other in made[1:])
 
 
 def test_the_level_makes_no_difference(talk_mini: TalkMini) -> None:
