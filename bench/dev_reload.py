@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
 from measured_on import machine  # noqa: E402
 
-from tests.system.dev_server import DevServer, serving  # noqa: E402
+from tests.system.dev.dev_server import DevServer, serving  # noqa: E402
 
 SOURCE = """from stoker.client import endpoint
 

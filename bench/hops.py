@@ -60,8 +60,8 @@ class Way:
 
 
 WAYS = {
-    "/runsync": Way(runsync, 139, 48),
-    "/run, and /stream of a chunk": Way(run_and_stream, 190, 59),
+    "/runsync": Way(runsync, 145, 51),
+    "/run, and /stream of a chunk": Way(run_and_stream, 197, 62),
 }
 
 

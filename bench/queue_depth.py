@@ -218,7 +218,7 @@ def sqlite() -> Iterator[Database]:
 def postgresql() -> Iterator[Database]:
     """PostgreSQL as an operator runs it: durable, with enough memory, with autovacuum."""
     sys.path.append(str(HERE.parent))
-    from tests import postgres_server
+    from tests.servers import postgres_server
 
     postgres_server.SETTINGS |= {
         "fsync": "on",

@@ -15,7 +15,7 @@ from pathlib import Path
 import av
 from PIL import Image
 
-CLIP, IMAGES = (Path(__file__).with_name(name) for name in ("talking-video.gif", "images.jpg"))
+CLIP, IMAGES = (Path(__file__).with_name("pictures") / name for name in ("talking-video.gif", "images.jpg"))
 SIDE, EVERY, COLOURS, FPS = 240, 2, 64, 25
 HEIGHT, GAP, QUALITY = 256, 8, 88
 

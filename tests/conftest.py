@@ -113,7 +113,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
-    from tests.postgres_server import CannotStart, PostgresServer
+    from tests.servers.postgres_server import CannotStart, PostgresServer
 
     try:
         server = PostgresServer()

@@ -3,7 +3,7 @@ say.
 
     python bench/models/drawn_prompts.py [--number 200] [--pairs] [--side 256] [--json
     bench/results/drawn-prompts.json] python bench/models/drawn_prompts.py --number 24 --sheet
-    docs/held-out-prompts.jpg
+    docs/pictures/held-out-prompts.jpg
 
 The pictures are read by `picture_reading`, which knows nothing of the networks that drew them. As a check of
 the reading itself, drawings of the same prompts by the program that made the training's scenes are scored in

@@ -51,7 +51,7 @@ class Callers:
             token = token[7:].strip()
         if not token or token.lower() == "bearer":
             raise Unauthorized("no token provided")
-        sign_in = self.sign_in if is_token(token) else None
+        sign_in = self.sign_in if self.sign_in is not None and is_token(token) else None
         if len(token) > (KEY_CHARACTERS if sign_in is None else TOKEN_CHARACTERS):
             raise Unauthorized(_INVALID)
         now = asyncio.get_running_loop().time()

@@ -47,7 +47,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.queueing.deadlines import cannot_be_met, contradiction
 from stoker.control.rules.queueing.expected import MOST_AHEAD, Pace, expected_run_s, expected_wait_s
 from stoker.control.rules.queueing.order import place
-from stoker.control.rules.queueing.priorities import Priority, granted
+from stoker.control.rules.queueing.priorities import granted
 from stoker.control.rules.quotas import UNBOUNDED, Quota, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
 from stoker.control.rules.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
@@ -180,7 +180,8 @@ class JobCommands:
         return view
 
     async def _accept(self, endpoint: Endpoint, new: NewJob, caller: Caller) -> Submitted:
-        pace = self._dispatch.pace(endpoint.id) if new.has_deadlines else None
+        timed = new.start_by is not None or new.deadline is not None
+        pace = self._dispatch.pace(endpoint.id) if timed else None
         slots = self._dispatch.reserve([endpoint.id], most=1)
         done: Submitted | None = None
         sent: tuple[Claimed, ...] = ()
@@ -246,9 +247,13 @@ class JobCommands:
     async def _new_job(
         self, endpoint: Endpoint, submission: Submission, caller: Caller, *, sync: bool
     ) -> NewJob:
-        settings, priority = self._settings, _granted(submission, caller)
-        ttl_ms = submission.ttl_ms or endpoint.ttl_ms
-        if why := contradiction(submission.start_by_ms, submission.deadline_ms, ttl_ms):
+        settings, priority = self._settings, granted(submission.priority, caller.priority)
+        if priority is None:
+            raise _priority_refused(submission, caller)
+        ttl_ms, start_by_ms = submission.ttl_ms or endpoint.ttl_ms, submission.start_by_ms
+        if (start_by_ms or submission.deadline_ms) and (
+            why := contradiction(start_by_ms, submission.deadline_ms, ttl_ms)
+        ):
             raise BadRequest(why)
         if submission.webhook or submission.s3:
             refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
@@ -395,15 +400,11 @@ def _too_late(conn: Conn, new: NewJob, pace: Pace) -> BadRequest | None:
     return None if why is None else BadRequest(why)
 
 
-def _granted(submission: Submission, caller: Caller) -> Priority:
-    """Returns the class of the new job. Raises PriorityRefused."""
-    found = granted(submission.priority, caller.priority)
-    if found is None:
-        raise PriorityRefused(
-            f"policy.priority: this key may submit jobs of class {caller.priority} and below; got"
-            f" {submission.priority}; `stoker key set --priority {submission.priority}` allows it"
-        )
-    return found
+def _priority_refused(submission: Submission, caller: Caller) -> PriorityRefused:
+    return PriorityRefused(
+        f"policy.priority: this key may submit jobs of class {caller.priority} and below; got"
+        f" {submission.priority}; `stoker key set --priority {submission.priority}` allows it"
+    )
 
 
 def _stopping() -> Unavailable:

@@ -282,7 +282,8 @@ class NodeSession:
                 answer = await self._sign(self.node, request)
                 self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
-            self._ask_kept([ask for message in messages for ask in message.kept_asks])
+            if asks := [ask for message in messages for ask in message.kept_asks]:
+                self._ask_kept(asks)
             if digests := [digest for message in messages for digest in message.source_asks]:
                 await self._send_sources(digests)
             if requests := [message.certificate_ask for message in messages if message.certificate_ask]:
@@ -298,9 +299,8 @@ class NodeSession:
         room = KEPT_ASKS_MAX - len(self._kept_asks)
         if len(asks) > room:
             self.assigned.log_once("KeptAsk", f"{KEPT_ASKS_MAX} wait already")
-        if asks:
-            self._kept_asks.extend(asks[:room])
-            self._wake.set()
+        self._kept_asks.extend(asks[:room])
+        self._wake.set()
 
     async def _send_sources(self, digests: Sequence[str]) -> None:
         """Reads each once, and no more at once than the stream takes: archives are large."""
@@ -331,10 +331,8 @@ class NodeSession:
         if self._ack is not None:
             self._wake.set()
 
-    async def _kept_page(self) -> KeptPage | None:
+    async def _kept_page(self) -> KeptPage:
         """Reads the next page now that the stream takes it, since pages are large."""
-        if not self._kept_asks:
-            return None
         page = await self._kept(self.node, self._kept_asks.popleft())
         if page.refusal and not page.retryable:
             self.assigned.log_once("KeptAsk", page.refusal)
@@ -344,7 +342,7 @@ class NodeSession:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            page = await self._kept_page()
+            page = await self._kept_page() if self._kept_asks else None
             assigns = self._assigns if len(self._assigns) < 2 else _first(self._assigns)
             message = FromControl(
                 welcome=self._welcome,

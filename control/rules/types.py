@@ -185,10 +185,6 @@ class NewJob:
     metered: bool = False
     traceparent: str | None = None
 
-    @property
-    def has_deadlines(self) -> bool:
-        return self.start_by is not None or self.deadline is not None
-
 
 @record(frozen=True, slots=True)
 class Slot:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kept_port import kept_port
 from tests.load_module import load_module
-from tests.loopback_server import served
+from tests.servers.loopback_server import served
 
 probe = load_module("pod_probe", Path(__file__).parents[2] / "deploy" / "helm" / "stoker" / "probe.py")
 

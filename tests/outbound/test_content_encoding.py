@@ -21,7 +21,7 @@ from stoker.outbound.download import HttpFile, download
 from stoker.outbound.errors import FetchFailed, ObjectDamaged, TooLarge
 from stoker.outbound.guard import FetchLimits, Guard, ResponseHead
 from stoker.outbound.s3.objects import ObjectStore
-from tests.weights_server import weights_server
+from tests.servers.weights_server import weights_server
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 DATA = bytes(range(256)) * 12_000

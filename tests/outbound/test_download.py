@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stoker.outbound.download import DownloadStopped, HttpFile, LocalFile, Rest, download
 from stoker.outbound.errors import FetchFailed, TooLarge
-from tests.weights_server import WeightsServer, weights_server
+from tests.servers.weights_server import WeightsServer, weights_server
 
 DATA = bytes(range(256)) * 12_000  # 3 MB: some pieces
 SHA256 = hashlib.sha256(DATA).hexdigest()

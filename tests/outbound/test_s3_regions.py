@@ -25,7 +25,7 @@ from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.s3.regions import host_in, is_region, named_region, region_of
 from stoker.outbound.s3.styles import Found, Style, in_region
 from stoker.wire.messages import Grant
-from tests.regional_s3 import BUCKET, REGION, RegionalS3, regional_s3
+from tests.servers.regional_s3 import BUCKET, REGION, RegionalS3, regional_s3
 
 PREFIX = "e/job-1/1/"
 

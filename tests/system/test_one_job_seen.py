@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.collector import Collector, Received, collector
+from tests.servers.collector import Collector, Received, collector
 from tests.system.stack import START_S, Stack, queue_endpoint, running, until
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from tests.loopback_server import served
+from tests.servers.loopback_server import served
 from tests.system.stack import SOURCE, Stack, queue_endpoint, running
 
 PRIVATE_TOO = "allow_private_addresses = true\n"

@@ -27,7 +27,7 @@ def granted(asked: Priority | None, highest: Priority) -> Priority | None:
     """Returns the class of a job whose key may submit up to `highest`; None where it asked for more. What
     asks for none is normal, or what the key may."""
     if asked is None:
-        return Priority.NORMAL if outranks(highest, Priority.NORMAL) else highest
+        return Priority.LOW if highest is Priority.LOW else Priority.NORMAL
     return None if outranks(asked, highest) else asked
 
 

@@ -13,7 +13,7 @@ import pytest
 from stoker.agent.host.reclaim_watch import ReclaimWatch
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.metadata_service import ADDRESS, ANSWER_MOST, MetadataService
-from tests.loopback_server import served
+from tests.servers.loopback_server import served
 
 NOW = 1_600_000_000.0
 AWS = "/latest/meta-data/spot/instance-action"

@@ -11,7 +11,7 @@ from stoker.agent.weights.fetching import Fetcher
 from stoker.agent.weights.sources import Hub
 from stoker.agent.weights.store import WeightsStore
 from tests.agent.weights_folder import FILES, made_store
-from tests.weights_server import WeightsServer, weights_server
+from tests.servers.weights_server import WeightsServer, weights_server
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from stoker.agent.weights.interfaces import NoWeights, WeightsNews
 from stoker.agent.weights.sources import Hub
 from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES
 from tests.agent.weights_folder import FILES, SIZE, made_store
-from tests.weights_server import WeightsServer, locked, put, weights_server
+from tests.servers.weights_server import WeightsServer, locked, put, weights_server
 
 FLUX, SDXL = locked("flux", FILES), locked("sdxl", FILES)
 MODEL = "/owner/repo/resolve/c0ffee/model.safetensors"

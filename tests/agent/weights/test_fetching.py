@@ -22,7 +22,7 @@ from stoker.agent.weights.sources import Hub, folder_mirror, url_mirror
 from stoker.agent.weights.store import WeightsStore
 from stoker.models.weights import Entry, LockedFile, folder_of, verify
 from tests.agent.weights_folder import FILES, SIZE, SharedDigests, made_store
-from tests.weights_server import WeightsServer, locked, put
+from tests.servers.weights_server import WeightsServer, locked, put
 
 FLUX = locked("flux", FILES)
 KEY = FLUX.key

@@ -11,7 +11,7 @@ from stoker.agent.weights.fetching import Try
 from stoker.agent.weights.interfaces import NoWeights, WeightsFailed
 from stoker.cli.agent.weights import CACHE_MB, MIRROR, weights_cache
 from stoker.cli.errors import CliError
-from tests.weights_server import locked, put
+from tests.servers.weights_server import locked, put
 
 FILES = {"model.safetensors": b"weights" * 1000}
 S3 = {

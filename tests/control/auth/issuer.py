@@ -13,7 +13,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from tests.loopback_server import served
+from tests.servers.loopback_server import served
 
 RSA = rsa.generate_private_key(65537, 2048)
 

@@ -9,7 +9,7 @@ import pytest
 from stoker.control.traces.otlp import OtlpExport
 from stoker.control.traces.spans import TraceSpan
 from stoker.control.traces.traceparent import Traceparent
-from tests.collector import Collector, Received, collector
+from tests.servers.collector import Collector, Received, collector
 
 OWN = Traceparent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", True)
 SPAN = TraceSpan("job", OWN.child("job", "j1"), OWN.span, 1_000.25, 1_002.5, {"stoker.job": "j1", "n": 2})

@@ -20,7 +20,7 @@ from cryptography.fernet import Fernet
 
 from stoker.client import AsyncClient, Client, ClientError
 from tests.kept_port import kept_port
-from tests.postgres_server import PostgresServer
+from tests.servers.postgres_server import PostgresServer
 from tests.system.stack import START_S, Stack, queue_endpoint, until
 
 ENDPOINT = queue_endpoint("echo", "outputs/echo.py", workersMax=2)

@@ -16,7 +16,7 @@ import pytest
 
 from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.objects import ObjectStore
-from tests.regional_s3 import BUCKET, regional_s3
+from tests.servers.regional_s3 import BUCKET, regional_s3
 from tests.system.stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
 
 FILE = queue_endpoint("file", "files/file_ok.py")

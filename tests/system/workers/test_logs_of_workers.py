@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from stoker.client import Client, NotFound
-from tests.system.dev_server import started, stoker
+from tests.system.dev.dev_server import started, stoker
 from tests.system.stack import START_S, Stack, queue_endpoint, running, until
 from tests.system.workers.test_load_balancing import server
 

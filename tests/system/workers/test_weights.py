@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stoker.models.weights import Entry, Lock, lock_from_folder, write_lock
+from tests.servers.weights_server import COMMIT, REPOSITORY, WeightsServer, weights_server
 from tests.system.stack import Stack, queue_endpoint, until
-from tests.weights_server import COMMIT, REPOSITORY, WeightsServer, weights_server
 
 PATIENCE_S = 120.0
 SIZE = 3_000_000

@@ -18,7 +18,15 @@ import pytest
 
 from tests.cli.dev.written_apps import BALANCED, ONE, SEVERAL, app
 from tests.nvml_stand_in import on_a_host
-from tests.system.dev_server import FUNCTIONS, DevServer, at_terminal, environment, serving, started, stoker
+from tests.system.dev.dev_server import (
+    FUNCTIONS,
+    DevServer,
+    at_terminal,
+    environment,
+    serving,
+    started,
+    stoker,
+)
 from tests.system.stack import START_S, Stack, running, until
 
 NAMES = """

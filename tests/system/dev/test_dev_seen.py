@@ -12,7 +12,7 @@ import pytest
 
 from tests.browser import CHROMIUM, in_browser
 from tests.cli.dev.written_apps import BALANCED, ONE, app
-from tests.system.dev_server import FUNCTIONS, environment, serving
+from tests.system.dev.dev_server import FUNCTIONS, environment, serving
 from tests.system.stack import START_S, Stack, running
 from tests.tmux_terminal import Terminal, needs_tmux
 

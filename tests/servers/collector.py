@@ -11,7 +11,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.loopback_server import served
+from tests.servers.loopback_server import served
 
 PATIENCE_S = 60.0
 

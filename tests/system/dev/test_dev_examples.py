@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.dev_server import FUNCTIONS, DevServer, serving
+from tests.system.dev.dev_server import FUNCTIONS, DevServer, serving
 from tests.system.stack import Stack, running
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
 @pytest.fixture(scope="module")

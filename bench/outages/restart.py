@@ -1,6 +1,6 @@
 """Measures what a restart of control costs its callers: failed requests, and the longest request.
 
-    python -P bench/restart.py [--connections 8] [--rounds 3] [--json bench/results/restart.json]
+    python -P bench/outages/restart.py [--connections 8] [--rounds 3] [--json bench/results/restart.json]
 
     planned    a standby waits, loaded; control gets SIGTERM, and the standby takes over
     alone      no standby: control gets SIGTERM, and is started again when it has ended
@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "bench"), str(ROOT)]
 from measured_on import machine  # noqa: E402
 
 from stoker.control.http.server.listener import listen  # noqa: E402
-from tests.postgres_server import CannotStart, PostgresServer  # noqa: E402
+from tests.servers.postgres_server import CannotStart, PostgresServer  # noqa: E402
 from tests.system.faults.impatient_callers import Counted, ImpatientCallers  # noqa: E402
 from tests.system.stack import START_S, Stack, queue_endpoint, until  # noqa: E402
 
@@ -146,7 +146,8 @@ def main(arguments: Sequence[str]) -> int:
     print(file=sys.stderr)
     show(rows)
     if options.json:
-        result = {"machine": machine("control", "cli"), "connections": options.connections, "rows": rows}
+        about = machine("../control", "../cli", "outages")
+        result = {"machine": about, "connections": options.connections, "rows": rows}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     return int(any(line["failed"] for line in rows if line["case"] != "kill"))
 

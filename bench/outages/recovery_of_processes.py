@@ -1,5 +1,5 @@
 """The times until work continues after the loss of an agent, control or a host: a part of
-`bench/recovery.py`.
+`bench/outages/recovery.py`.
 
     agent     killed by SIGKILL and started again at once, as by a supervisor: until its job's next attempt
               begins

@@ -1,7 +1,7 @@
 """Measures how soon work continues after a cancel, a timeout, a kill -9, or the loss of the agent, control or
 a host.
 
-    python -P bench/recovery.py [--rounds 5] [--json bench/results/recovery.json] [--no-containers]
+    python -P bench/outages/recovery.py [--rounds 5] [--json bench/results/recovery.json] [--no-containers]
                                 [--only native]
 
 One control, one agent and one worker for each endpoint run as an operator starts them. One job runs, and one
@@ -44,8 +44,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "bench"), str(ROOT)]
 from measured_on import machine  # noqa: E402
 from recovery_of_processes import LOSSES, lost  # noqa: E402
 from recovery_of_processes import limits as limits_of_processes  # noqa: E402
@@ -364,7 +364,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-containers", action="store_true")
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     options = parser.parse_args(arguments)
-    measured = ("../agent", "../control", "../worker", "../wire", "recovery.py", "recovery_of_processes.py")
+    measured = ("../agent", "../control", "../worker", "../wire", "outages")
     rounds, about = options.rounds, machine(*measured)
     limits = {
         "interpreter_ms": round(statistics.median(limit_fresh() for _ in range(rounds)), 1),
