@@ -152,8 +152,9 @@ async def test_a_flood_of_requests_for_certificates_is_one_signature_a_second() 
         signed.append(request)
         return CertificateAnswer(request)
 
+    handler = Handler(0.0)
     session = NodeSession(
-        "n", 1, control, Handler(0.0), nothing_assigned(), signs_nothing, sends_nothing, certify
+        "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing, certify
     )
     running = asyncio.create_task(session.run())
     for number in range(20):
