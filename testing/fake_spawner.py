@@ -320,8 +320,9 @@ class FakeProcess:
         if "case" in script:
             job.steps.append(self._about(job, "case", script["case"]))
         saved = frame.fields.get("more", {}).get("saved", {})
-        job.upto = saved.get("upto", 0)
-        if job.upto and "kept" in saved and "saves" in script:
+        if "kept" in saved and "saves" in script:
+            job.upto = saved["upto"]
+        if job.upto:
             self._ask_kept(job)
         else:
             self._go_on(job, kept)
@@ -332,7 +333,7 @@ class FakeProcess:
 
     def _take_kept(self, frame: Frame) -> None:
         job = self._jobs.get(AttemptKey(frame.job, frame.attempt))
-        if job is None:
+        if job is None or len(job.kept) >= job.upto:
             return
         if frame.kind == "fetch_failed":
             del self._jobs[job.key]

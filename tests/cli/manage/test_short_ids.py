@@ -38,7 +38,7 @@ def test_an_id_goes_over_a_name_and_a_name_over_a_beginning() -> None:
 
 def test_a_right_is_for_the_endpoint_whose_id_begins_so() -> None:
     wanted = Access("restricted", "none", {"cap": "write", "talk": "read", "*": "none"})
-    named = _named(wanted, {"caption", "other", "talking-video"}, {"talk": "talking-video"})
+    named = _named(wanted, {"caption", "other", "talking-video"}, {"talk": "talking-video"}, all_known=True)
     assert named.endpoints == {"caption": "write", "talking-video": "read", "*": "none"}
 
 

@@ -22,7 +22,7 @@ from stoker.control.nodes import certifying
 from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.grpc_stream import GrpcServer, serve
 from stoker.wire.newcomers import newcomer
-from stoker.wire.streams import ControlStream
+from stoker.wire.streams import ControlStream, StreamEnded
 
 LIFE_S = 3600.0
 
@@ -81,8 +81,10 @@ async def anyone(token: str) -> str | None:
     return None
 
 
-async def hangs_up(stream: ControlStream, peer: str, token: str) -> None:
-    stream.end("that was all")
+async def until_it_ends(stream: ControlStream, peer: str, token: str) -> None:
+    """Waits until the agent ends: it must have been let in by then."""
+    with contextlib.suppress(StreamEnded):
+        await stream.receive()
 
 
 @contextlib.asynccontextmanager
@@ -93,7 +95,7 @@ async def doors(folder: Path, *, required: bool = True) -> AsyncIterator[Door]:
     (folder / "control.key").write_bytes(key)
     tls = TlsFiles(folder / "control.pem", folder / "control.key")
     certificates = NodeCertificates(lambda: authorities[-1], LIFE_S, time.time, required=required)
-    server = await serve("127.0.0.1", 0, anyone, hangs_up, tls, certified=certificates)
+    server = await serve("127.0.0.1", 0, anyone, until_it_ends, tls, certified=certificates)
     try:
         yield Door(server, certificates, tls, authorities)
     finally:

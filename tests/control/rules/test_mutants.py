@@ -249,7 +249,7 @@ MUTANTS = {
     },
     "cluster_state": {
         "the cold worker first": ("load, -worker.last_used", "load, worker.last_used"),
-        "shares before spreading": ("return -has if has <= pack else has, load", "return 0, load"),
+        "shares before spreading": ("first = -has if has <= pack else has", "first = 0"),
         "what is given does not count": (
             "has = worker.jobs + assigned[worker.worker]",
             "has = worker.jobs",
@@ -258,7 +258,7 @@ MUTANTS = {
             "has = worker.jobs + assigned[worker.worker]",
             "has = assigned[worker.worker]",
         ),
-        "the room decides": ("return -has if has <= pack else has", "return -worker.free"),
+        "the room decides": ("first = -has if has <= pack else has", "first = -worker.free"),
         "warm before an idle node": ("load, -worker.last_used", "-worker.last_used, load"),
         "large nodes seem busy": (
             "jobs[worker.node] / max(loads[worker.node].devices, 1)",

@@ -325,7 +325,7 @@ async def test_the_document_lists_every_answer(http: httpx2.AsyncClient) -> None
     document = (await http.get("/openapi.json")).json()
     paths = document["paths"]
     assert set(paths["/v2/{endpoint_id}/run"]["post"]["responses"]) == {
-        "200", "400", "401", "404", "405", "408", "413", "415", "422", "429", "500", "503",
+        "200", "400", "401", "403", "404", "405", "408", "413", "415", "422", "429", "500", "503",
     }  # fmt: skip
     assert set(paths["/v2/{endpoint_id}/status/{job_id}"]) == {"get", "post"}
     assert set(paths) == {
