@@ -120,7 +120,7 @@ class ImagePipeline(Protocol):
     the torch device ("cpu" or "cuda"), the `options` of its entry, and as `loras` the folders of the entry's
     LoRAs, if it has any; it downloads nothing. The class may have a `choices()` that returns ImageChoices,
     and a pipeline a `notes(parameters)`: what the job's output says of an image, besides the image, with
-    sentences for people as `notes`.
+    sentences for people as `notes`; and a `preview_matrix`: the file of what previews would fit at set-up.
 
     A class with `has_profiles = True` is also called with `profile=`, the speed-ups to run with, and has the
     attributes and the method of `HasProfiles`. One without runs one way, `exact`."""

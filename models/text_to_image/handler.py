@@ -1,6 +1,6 @@
 """The handler of the hosted image model: one job, one image, or as many as it requests.
 
-    set-up   choose the pipeline, verify its weights against the lock, load, fit the previews
+    set-up   choose the pipeline, verify its weights against the lock, load, fit the previews or read them
     run      check the input ─> fetch the image that it starts from, if any
              ─> steps (progress, previews, cancel) ─> image in the job's scratch folder
 
@@ -106,7 +106,7 @@ class TextToImage:
         self.serves += profiles.without(getattr(self.pipeline, "left_out", {}))
         self.memory = MemoryGauge(self.device)
         with stage("previews"):
-            self._previewer = previews.fit(self.pipeline, self.entry)
+            self._previewer = previews.of(self.pipeline, self.entry)
 
     def concurrency_modifier(self, current: int) -> int:
         """Returns as many jobs as make a batch, where batches pay. That is measured by the first call: before

@@ -2,15 +2,17 @@
 
     rgb = W · latents + b        one pixel for each latent pixel, 29 µs for 128 x 128
 
-W and b are fitted at set-up by least squares to images that the pipeline makes, so any latents will do. A
-preview shows positions and hues, without detail.
+W and b are fitted at set-up by least squares to images that the pipeline makes, so any latents will do; a
+pipeline whose weights never change has them in a file. A preview shows positions and hues, without detail.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -81,6 +83,12 @@ class Throttle:
             return False
         self._last = now
         return True
+
+
+def of(pipeline: ImagePipeline, entry: PipelineEntry) -> Previewer:
+    """Returns the previewer of a pipeline: by the matrix in its `preview_matrix`, a file, or by a fit."""
+    path: Path | None = getattr(pipeline, "preview_matrix", None)
+    return fit(pipeline, entry) if path is None else Previewer(np.array(json.loads(path.read_bytes())))
 
 
 def fit(pipeline: ImagePipeline, entry: PipelineEntry) -> Previewer:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stoker.models.interface import ImageParameters, OnStep, Step
 from stoker.models.speed_ups import profiles
+from stoker.models.text_to_image import mini
 from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.mini import enlargement, two_kinds, words
 from stoker.models.text_to_image.mini.completion import Completed, complete, left_out
@@ -38,6 +39,8 @@ PLACE: Final = "place"
 
 
 class FluxMini(Flux):
+    preview_matrix = Path(mini.__file__).parent / "trained" / "preview.json"
+
     def __init__(
         self, folder: Path, device: str, profile: str = profiles.EXACT, reading: Reading | None = None
     ) -> None:

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from stoker.models.interface import ImageDefaults, ImageParameters, Step
-from stoker.models.text_to_image import tiny
+from stoker.models.registry import PIPELINES
+from stoker.models.text_to_image import previews, tiny
 from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.families.flux_mini import FluxMini
 from stoker.models.text_to_image.mini import networks, weights
@@ -191,6 +192,14 @@ def test_wide_and_high_pictures_show_what_prompts_say(pipeline: FluxMini, shape:
     shares = drawn_prompts.shares(right)
     assert shares["object"] >= 0.7
     assert shares["colour"] >= 0.9
+
+
+def test_the_matrix_of_its_previews_is_the_one_that_would_be_fitted(pipeline: FluxMini) -> None:
+    kept, fitted = (
+        previews.of(pipeline, PIPELINES["flux-mini"]),
+        previews.fit(pipeline, PIPELINES["flux-mini"]),
+    )
+    assert np.abs(kept.weights - fitted.weights).max() < 0.02
 
 
 def test_the_reading_of_a_prompt_is_told(pipeline: FluxMini) -> None:
