@@ -210,10 +210,11 @@ def _priority(row: Any) -> Priority | None:
 
 
 def _halves(kind: Kind, token: str) -> tuple[str, str]:
-    """Returns the part of a token that finds the row, and the part that is compared."""
+    """Returns the part of a token that finds the row, and the part that is compared. Callers whom nobody
+    knows yet send any text, of which a database takes what can be printed."""
     prefix, _, rest = token.partition("_")
     key, _, secret = rest.partition("_")
-    if prefix == _PREFIX[kind] and key and secret:
+    if prefix == _PREFIX[kind] and key and secret and key.isprintable():
         return key, secret
     return "own" + hashlib.sha256(_PREFIX[kind].encode() + _hash(token)).hexdigest()[:16], token
 

@@ -34,7 +34,19 @@ def test_the_token_itself_is_not_stored(bench: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "sk", "sk__", "sk_x_y", "\udc80", "sk_{id}_", "sk_{id}_00", "jt_{id}_{secret}"]
+    "wrong",
+    [
+        "",
+        "sk",
+        "sk__",
+        "sk_x_y",
+        "\udc80",
+        "sk_\x00_y",
+        "sk_\udc80_y",
+        "sk_{id}_",
+        "sk_{id}_00",
+        "jt_{id}_{secret}",
+    ],
 )
 def test_what_is_no_key_is_not_found(bench: Any, wrong: str) -> None:
     record, token = bench.do(lambda conn: keys.create_key(conn, name="laptop", now=1.0))
