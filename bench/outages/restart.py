@@ -31,7 +31,7 @@ from measured_on import machine  # noqa: E402
 
 from stoker.control.http.server.listener import listen  # noqa: E402
 from tests.servers.postgres_server import CannotStart, PostgresServer  # noqa: E402
-from tests.system.faults.impatient_callers import Counted, ImpatientCallers  # noqa: E402
+from tests.system.faults.impatient_callers import UNLIMITED, Counted, ImpatientCallers  # noqa: E402
 from tests.system.stack import START_S, Stack, queue_endpoint, until  # noqa: E402
 
 ENDPOINTS = queue_endpoint("echo", "outputs/echo.py"), queue_endpoint("waits", "cancelling/stuck_as_told.py")
@@ -61,7 +61,7 @@ CASES: dict[str, Callable[[Stack], None]] = {"planned": planned, "alone": alone,
 def serving(database: str | None) -> Iterator[tuple[Stack, str]]:
     """Yields a stack whose listener is handed over, and a job that runs until it is cancelled."""
     with tempfile.TemporaryDirectory() as folder, listen("127.0.0.1", 0) as listener:
-        stack = Stack(Path(folder), *ENDPOINTS, database=database)
+        stack = Stack(Path(folder), UNLIMITED, *ENDPOINTS, database=database)
         stack.executed, stack.listener = True, listener
         try:
             stack.start()

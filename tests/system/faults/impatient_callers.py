@@ -16,6 +16,9 @@ import httpx2
 
 from tests.system.stack import Stack
 
+UNLIMITED = "[rate_limits]\nrequests_per_worker = 1000000\n"
+"""For the configuration of their control: on a fast machine they are faster than the limit allows."""
+
 TIMEOUT_S = 60.0
 WAIT_MS = 50_000
 NOT_KEPT = httpx2.Limits(max_keepalive_connections=0)

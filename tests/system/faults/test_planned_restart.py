@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stoker.control.http.server.listener import listen
-from tests.system.faults.impatient_callers import Counted, ImpatientCallers
+from tests.system.faults.impatient_callers import UNLIMITED, Counted, ImpatientCallers
 from tests.system.stack import START_S, Stack, queue_endpoint, until
 
 ENDPOINTS = queue_endpoint("echo", "outputs/echo.py"), queue_endpoint("waits", "cancelling/stuck_as_told.py")
@@ -39,7 +39,7 @@ def has_answered(counted: Counted, more: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("url", [None, "postgres"], indirect=True)
 def test_callers_who_repeat_nothing_lose_nothing_in_planned_restarts(tmp_path: Path, url: str | None) -> None:
-    stack = Stack(tmp_path, *ENDPOINTS, database=url)
+    stack = Stack(tmp_path, UNLIMITED, *ENDPOINTS, database=url)
     stack.executed = True
     with listen("127.0.0.1", 0) as stack.listener:
         try:
