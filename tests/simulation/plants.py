@@ -29,8 +29,8 @@ from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.rules.nodes import validation
+from stoker.control.rules.queueing.order import Place
 from stoker.control.rules.queueing.priorities import Priority
-from stoker.control.rules.retries import Again
 from stoker.control.rules.types import JobView, Reconciled, Slot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
@@ -255,7 +255,13 @@ def an_attempt_that_saved_is_counted(patch: Patch) -> None:
 
 @planted
 def what_yielded_is_never_taken_again(patch: Patch) -> None:
-    patch(report_store, "after_yield", lambda why, at: Again(at + 1e6, why))
+    real = report_store.note_yield
+
+    def far(conn: Any, seq: int, now: float) -> Place:
+        found = real(conn, seq, now)
+        return replace(found, since=found.since + 1e6)
+
+    patch(report_store, "note_yield", far)
     _often(patch, faults.a_node_is_drained_in_a_hurry)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import jsonschema
@@ -15,7 +16,11 @@ from stoker.models.checked_input import InvalidInput
 from stoker.models.text_to_image.declaration import PRICES, SCHEMA
 from stoker.models.text_to_image.request import ImageRequest
 
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+FORMATS = jsonschema.FormatChecker(formats=())
+FORMATS.checks("uri")(
+    lambda value: not isinstance(value, str) or re.fullmatch(r"(?i:https?)://\S+", value) is not None
+)
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA, format_checker=FORMATS)
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"width": 1000}, "width: 1000 "),
