@@ -4,7 +4,6 @@ callers who repeat no request notice nothing."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,17 +17,6 @@ AROUND = 40
 """Requests that are answered before each restart, and after it."""
 
 RESTARTS = 3
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> Any:
-    if request.param is None:
-        yield None
-        return
-    server = request.getfixturevalue("postgres")
-    made = server.fresh()
-    yield made
-    server.drop(made)
 
 
 def has_answered(counted: Counted, more: int) -> None:

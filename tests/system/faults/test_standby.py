@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -57,17 +56,6 @@ class Callers:
 
 def has_accepted(callers: Callers, count: int) -> None:
     until(lambda: len(callers.accepted) >= count, START_S, f"{count} accepted jobs")
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> Any:
-    if request.param is None:
-        yield None
-        return
-    server = request.getfixturevalue("postgres")
-    made = server.fresh()
-    yield made
-    server.drop(made)
 
 
 @pytest.mark.slow

@@ -90,9 +90,9 @@ def test_patterns_would_not_pass_for_the_demos_pictures(tmp_path: Path) -> None:
         assert (names, colours, count) != ({name}, {colour}, wanted_count)
 
 
-@pytest.mark.slow
-def test_pictures_show_what_prompts_say_that_it_was_not_trained_on(pipeline: FluxMini) -> None:
-    classifier, scenes = picture_reading.load(), drawn_prompts.held_out(24)
+def read_in_pictures(pipeline: FluxMini, scenes: list[Any]) -> tuple[Any, Any]:
+    """The shares that are right in the pictures of these scenes, and in those of others."""
+    classifier = picture_reading.load()
     seen = [
         picture_reading.read(
             drawn(pipeline, drawn_prompts.prompt(scene), 512, 512, seed=number), scene.background, classifier
@@ -102,6 +102,12 @@ def test_pictures_show_what_prompts_say_that_it_was_not_trained_on(pipeline: Flu
     right = drawn_prompts.shares([drawn_prompts.score(*one) for one in zip(scenes, seen, strict=True)])
     others = [*scenes[1:], scenes[0]]
     wrong = drawn_prompts.shares([drawn_prompts.score(*one) for one in zip(others, seen, strict=True)])
+    return right, wrong
+
+
+@pytest.mark.slow
+def test_pictures_show_what_prompts_say_that_it_was_not_trained_on(pipeline: FluxMini) -> None:
+    right, wrong = read_in_pictures(pipeline, drawn_prompts.held_out(24))
     assert right["object"] >= 0.75
     assert right["colour"] >= 0.95
     assert right["count"] >= 0.9
@@ -221,16 +227,7 @@ PAIRS_RIGHT = 0.75
 
 @pytest.mark.slow
 def test_two_kinds_of_objects_are_drawn_each_in_its_half(pipeline: FluxMini) -> None:
-    classifier, scenes = picture_reading.load(), drawn_prompts.pairs(20)
-    seen = [
-        picture_reading.read(
-            drawn(pipeline, drawn_prompts.prompt(scene), 512, 512, seed=number), scene.background, classifier
-        )
-        for number, scene in enumerate(scenes)
-    ]
-    right = drawn_prompts.shares([drawn_prompts.score(*one) for one in zip(scenes, seen, strict=True)])
-    others = [*scenes[1:], scenes[0]]
-    wrong = drawn_prompts.shares([drawn_prompts.score(*one) for one in zip(others, seen, strict=True)])
+    right, wrong = read_in_pictures(pipeline, drawn_prompts.pairs(20))
     assert right["all of it"] >= PAIRS_RIGHT
     assert wrong["all of it"] == 0
 
