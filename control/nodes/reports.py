@@ -35,6 +35,7 @@ from stoker.wire.messages import (
     DeviceSample,
     Outcome,
     Progress,
+    Ref,
     Refused,
     Released,
     Report,
@@ -228,8 +229,16 @@ class NodeReports:
             except Exception:
                 kind = type(report.body).__name__  # not its content, which is the caller's
                 log.exception("report %d of node %s, a %s, is dropped", report.number, session.node, kind)
-                if isinstance(report.body, Outcome):
-                    await self._drop(session.node, AttemptKey(report.body.job, report.body.attempt))
+                await self._drop_report(session.node, report.body)
+
+    async def _drop_report(self, node: str, body: object) -> None:
+        """Drops a report that cannot be stored. The object of a chunk or a save is noted for deletion, since
+        no row will name the object."""
+        match body:
+            case Outcome(job=job, attempt=attempt):
+                await self._drop(node, AttemptKey(job, attempt))
+            case Chunk(job=job, ref=Ref(key=key)) | Save(job=job, ref=Ref(key=key)):
+                await self._commits.commit(lambda conn: store.release(conn, job, [key]))
 
     async def _drop(self, node: str, key: AttemptKey) -> None:
         """Drops an attempt whose outcome cannot be stored, since its node will not report another: the job is

@@ -39,7 +39,7 @@ from stoker.control.store.jobs.orders import (
     retry,
     shorten,
 )
-from stoker.control.store.jobs.orphan_objects import due_orphans, forget_orphans, note_orphans, noted
+from stoker.control.store.jobs.orphan_objects import due_orphans, forget_orphans, note_orphans, noted, release
 from stoker.control.store.jobs.places import ahead_of, ahead_of_new
 from stoker.control.store.jobs.reads import (
     advance,

@@ -15,7 +15,8 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.submissions import Submission
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_key, revoke_key
-from stoker.wire.messages import Assign, Chunk, Outcome, WorkerState, accepts_protocol
+from stoker.wire.messages import Assign, Chunk, Outcome, Save, WorkerState, accepts_protocol
+from stoker.wire.names import attempt_prefix
 from tests.control.plane_world import endpoint, one, story, world
 from tests.control.scripted_agent import ScriptedAgent
 
@@ -258,3 +259,16 @@ def test_assigns_leave_in_slices_that_a_message_can_hold() -> None:
 def test_the_protocol_before_is_spoken_and_no_other() -> None:
     assert [theirs for theirs in range(6) if accepts_protocol(theirs, ours=3)] == [2, 3]
     assert [theirs for theirs in range(4) if accepts_protocol(theirs, ours=1)] == [1]
+
+
+@story
+async def test_the_object_of_a_save_that_cannot_be_stored_is_deleted() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await busy(agent, tasks)
+        await w.plane.commands.submit(w.echo, one(), sync=False)
+        assign = await agent.assigned()
+        ref = await w.artifacts.put_bytes(f"{attempt_prefix('echo', assign.job, 1)}save-0", b"state")
+        await agent.report(Save(assign.job, 1, 2**62 * 4, 0, b"", ref))
+        await asyncio.sleep(62)  # the sweeper looks once a minute, of virtual time
+        assert w.artifacts.blobs == {}
