@@ -238,7 +238,8 @@ async def the_store_is_slow(world: World, rng: Random) -> None:
     world.disk.slow_s = rng.choice([0.05, 0.5])
     with _rough(world):
         await asyncio.sleep(8.0)
-    world.disk.slow_s = 0.002
+        world.disk.slow_s = 0.002
+        await asyncio.sleep(world.disk.free_at - world.loop.time())  # until what waits had its turn
 
 
 async def the_wall_clock_jumps(world: World, rng: Random) -> None:
