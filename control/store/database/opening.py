@@ -64,6 +64,9 @@ class Database(Protocol):
 
     def executor(self, raw: Any) -> Callable[[str, Mapping[str, Any]], Rows]: ...
 
+    def run_together(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> Rows:
+        """Runs several statements, in one round trip where there are any; returns the result of the last."""
+
     def lock_tables(self, raw: Any) -> None: ...
 
     def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool: ...
@@ -74,7 +77,8 @@ class Database(Protocol):
     def has_control(self, raw: Any) -> bool:
         """Returns whether the database itself knows of a control that has it open."""
 
-    def in_transaction(self, raw: Any) -> bool: ...
+    def roll_back(self, raw: Any) -> None:
+        """Ends the transaction, if it has not been ended by what went wrong."""
 
     def lead(self, raw: Any) -> None:
         """Takes the lead of the database, for the control whose writing connection this is."""
@@ -105,7 +109,9 @@ class Rows(Protocol):
 
 class Conn:
     """A connection to the database. `run` takes a hot statement: its name in statements.sql, or its text in
-    the same dress (a constant: each text is kept). `execute` takes SQLAlchemy's.
+    the same dress (a constant: each text is kept). `write` takes a hot statement whose result nobody reads:
+    it goes with the next statement, whatever that is, so its error may be raised there. `execute` takes
+    SQLAlchemy's.
 
     A transaction that begins finds a connection that works, or raises what the driver says: a broken one is
     opened again.
@@ -120,6 +126,8 @@ class Conn:
         self._begin = database.dialect.begin
         self._begin_read = database.dialect.begin_read
         self._written = Written(database.dialect)
+        self._waiting: list[tuple[str, Mapping[str, Any]]] = []
+        """The statements of `write` that were not sent yet."""
         self._open()
 
     def _open(self) -> None:
@@ -133,15 +141,29 @@ class Conn:
         return self._database.is_broken(self.sql, self.raw)
 
     def run(self, statement: str, values: Mapping[str, Any]) -> Rows:
-        return self._execute(self._written[statement], values)
+        written = self._written[statement]
+        return self._with_waiting(written, values) if self._waiting else self._execute(written, values)
+
+    def write(self, statement: str, values: Mapping[str, Any]) -> None:
+        self._waiting.append((self._written[statement], values))
+
+    def _with_waiting(self, *last: Any) -> Rows:
+        waiting, self._waiting = self._waiting, []
+        return self._database.run_together(self.raw, [*waiting, last])
+
+    def _send_waiting(self) -> None:
+        if self._waiting:
+            self._with_waiting(*self._waiting.pop())
 
     def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Runs the statement for each of the rows; its results are not read."""
+        self._send_waiting()
         self.raw.cursor().executemany(self._written[statement], rows)
 
     def execute(
         self, statement: Executable, *rows: Mapping[str, Any]
     ) -> sqlalchemy.CursorResult[*tuple[Any, ...]]:
+        self._send_waiting()
         return self.sql.execute(statement, list(rows) if rows else None)
 
     def begin(self, *, to_read: bool = False) -> None:
@@ -160,7 +182,10 @@ class Conn:
     def commit(self) -> None:
         """Raises UncertainCommit where the connection breaks meanwhile."""
         try:
-            self.raw.execute("COMMIT")
+            if self._waiting:
+                self._with_waiting("COMMIT", {})
+            else:
+                self.raw.execute("COMMIT")
         except Exception as error:
             if not self.broken:
                 raise
@@ -170,8 +195,8 @@ class Conn:
 
     def rollback(self) -> None:
         """Ends the transaction, if it has not been ended by what went wrong."""
-        if self._database.in_transaction(self.raw):
-            self.raw.execute("ROLLBACK")
+        self._waiting.clear()
+        self._database.roll_back(self.raw)
 
     def close(self) -> None:
         try:

@@ -14,6 +14,7 @@ it cannot read are repeated, since they quote it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -102,6 +103,7 @@ class PostgresDatabase:
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **parameters})
         self._patience_s = PATIENCE_S
         self._warned = False
+        self._failures = 0
         self._term: int | None = None
         self._lost: str | None = None
         self._engine = sqlalchemy.create_engine(
@@ -180,6 +182,15 @@ class PostgresDatabase:
         text."""
         return partial(raw.execute, binary=True)
 
+    def run_together(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+        """Sends the statements in one round trip; returns the result of the last. An error of any ends all
+        after it."""
+        *first, last = statements
+        with raw.pipeline():
+            for statement in first:
+                raw.execute(*statement, binary=True)
+            return raw.execute(*last, binary=True)
+
     def lock_tables(self, raw: Any) -> None:
         """Keeps any other process from making the tables until the end of this transaction."""
         raw.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLES,))
@@ -194,9 +205,15 @@ class PostgresDatabase:
         """Returns whether another session holds the lock of a control."""
         return bool(raw.execute(_HELD, (WRITER >> 32, WRITER & 0xFFFFFFFF)).fetchone()[0])
 
-    def in_transaction(self, raw: Any) -> bool:
+    def roll_back(self, raw: Any) -> None:
+        """Ends the transaction. The driver takes a statement for prepared though a round trip that failed
+        ended before: it forgets all prepared ones at a DEALLOCATE ALL whose text it does not know yet."""
         status = raw.pgconn.transaction_status
-        return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
+        if status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}:
+            raw.execute("ROLLBACK")
+        if status == psycopg.pq.TransactionStatus.INERROR:
+            self._failures += 1
+            raw.execute(f"DEALLOCATE ALL -- after failure {self._failures}".encode())
 
     def lost(self) -> str | None:
         """Returns that another control has taken the lead, which ends this one's."""

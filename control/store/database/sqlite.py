@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,13 @@ class SqliteFile:
         """Returns the function that runs one statement."""
         return raw.execute
 
+    def run_together(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+        """Runs them one after the other, since none costs a round trip; returns the result of the last."""
+        *first, last = statements
+        for statement in first:
+            raw.execute(*statement)
+        return raw.execute(*last)
+
     def lock_tables(self, raw: Any) -> None:
         """Does nothing: BEGIN IMMEDIATE has locked the whole file."""
 
@@ -90,9 +98,10 @@ class SqliteFile:
         """Returns False: a file knows of nobody; the data folder has a lock."""
         return False
 
-    def in_transaction(self, raw: Any) -> bool:
-        """Returns whether a transaction is open: a full disk may have ended it."""
-        return bool(raw.in_transaction)
+    def roll_back(self, raw: Any) -> None:
+        """Ends the transaction, which a full disk may have ended before."""
+        if raw.in_transaction:
+            raw.execute("ROLLBACK")
 
     def lead(self, raw: sqlite3.Connection) -> None:
         """Does nothing: the lock of the data folder is the lead, and its holder cannot be ended from here."""

@@ -86,7 +86,7 @@ def _insert(conn: Conn, new: NewJob) -> int:
     (seq,) = conn.run("insert_job", row).fetchone()
     s3 = None if new.s3 is None else _seal_s3(conn, new.s3)
     where = NO_REF if new.input_ref is None else ref_columns(new.input_ref)
-    conn.run("insert_input", {"seq": seq, "body": new.input, "s3": s3, **where})
+    conn.write("insert_input", {"seq": seq, "body": new.input, "s3": s3, **where})
     return int(seq)
 
 
@@ -125,7 +125,7 @@ def _is_current(conn: Conn, slot: Slot) -> bool:
 def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJob]) -> Claimed:
     seq, job, attempt, refused, account, created_at, expires_at, timeout_ms, api_key, traceparent = row
     if attempt > 1 and retries(attempt, refused):
-        conn.run("count", {"account": account, "endpoint": slot.endpoint, "name": "retried", "by": 1})
+        conn.write("count", {"account": account, "endpoint": slot.endpoint, "name": "retried", "by": 1})
     saved = saved_for(conn, seq, job, slot) if attempt > 1 else None
     new = known.get(seq)
     if new is not None:

@@ -65,7 +65,7 @@ def cancel(
     if row is None:
         return view(conn, account, endpoint, job, now), None
     changed = _ended(conn, row, now)
-    conn.run("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": 1})
+    conn.write("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": 1})
     return changed.view, changed
 
 
@@ -82,8 +82,8 @@ def end_wait(
 
 
 def _timed_out(conn: Conn, row: Any, account: str, now: float, why: str) -> Changed:
-    conn.run("insert_result", {"seq": row[14], "output": None, "error": why, **NO_REF})
-    conn.run("count", {"account": account, "endpoint": row[1], "name": "failed", "by": 1})
+    conn.write("insert_result", {"seq": row[14], "output": None, "error": why, **NO_REF})
+    conn.write("count", {"account": account, "endpoint": row[1], "name": "failed", "by": 1})
     return _ended(conn, row, now, why)
 
 
@@ -107,7 +107,7 @@ def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit:
     values = {"account": account, "endpoint": endpoint, "upto": upto, "now": now, "limit": limit}
     rows = conn.run(_PURGE, values | {"state": "CANCELLED", "reason": PURGED}).fetchall()
     if rows:
-        conn.run("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": len(rows)})
+        conn.write("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": len(rows)})
     return tuple(_ended(conn, row, now) for row in rows)
 
 
@@ -126,7 +126,7 @@ def purge_ahead(
     found = [conn.run(_PURGE_AHEAD, values | {"job": key.job, "attempt": key.attempt}) for key in keys]
     rows = [row for one in found if (row := one.fetchone()) is not None]
     if rows:
-        conn.run("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": len(rows)})
+        conn.write("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": len(rows)})
     return tuple(_ended(conn, row, now) for row in rows)
 
 

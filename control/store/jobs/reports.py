@@ -223,14 +223,14 @@ def _finish(
         drop_save(conn, seq)
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
         where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
-        conn.run("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
+        conn.write("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
     if outcome.spans:
         bill(conn, node, outcome, outcome.spans, payer, now, done.costs)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
     if outcome.log:
         keep_log(conn, seq, outcome)
-    conn.run("count", {"account": account, "endpoint": endpoint, "name": _COUNTERS[state], "by": 1})
+    conn.write("count", {"account": account, "endpoint": endpoint, "name": _COUNTERS[state], "by": 1})
     view = JobView(
         id=outcome.job,
         endpoint=endpoint,

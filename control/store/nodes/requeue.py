@@ -158,8 +158,8 @@ def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
         return []
     ended = view_of_row(row, values["now"], error=why, traceparent=row[16])
     seq, account, first = row[13:16]
-    conn.run("insert_result", {"seq": seq, "output": None, "error": why, **NO_REF})
-    conn.run("count", {"account": account, "endpoint": ended.endpoint, "name": "failed", "by": 1})
+    conn.write("insert_result", {"seq": seq, "output": None, "error": why, **NO_REF})
+    conn.write("count", {"account": account, "endpoint": ended.endpoint, "name": "failed", "by": 1})
     if ended.webhook is not None:
         note_end(conn, seq, ended, ended.webhook, values["now"])
     # Its last attempt's stream can still be read: chunks of it that were spilled go with the record.
