@@ -64,8 +64,8 @@ class Database(Protocol):
 
     def executor(self, raw: Any) -> Callable[[str, Mapping[str, Any]], Rows]: ...
 
-    def run_together(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> Rows:
-        """Runs several statements, in one round trip where there are any; returns the result of the last."""
+    def run_all(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Runs the statements in order, in one round trip where that pays."""
 
     def lock_tables(self, raw: Any) -> None: ...
 
@@ -107,11 +107,15 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
+UNAWARE = frozenset({"insert_job", "claim", "finish", "renew"})
+"""Hot statements that do not notice whether a `Conn.write` has been run: they touch none of its tables."""
+
+
 class Conn:
     """A connection to the database. `run` takes a hot statement: its name in statements.sql, or its text in
     the same dress (a constant: each text is kept). `write` takes a hot statement whose result nobody reads:
-    it goes with the next statement, whatever that is, so its error may be raised there. `execute` takes
-    SQLAlchemy's.
+    it waits for others, at most until the next statement that could notice, or COMMIT, where its error is
+    raised then. `execute` takes SQLAlchemy's.
 
     A transaction that begins finds a connection that works, or raises what the driver says: a broken one is
     opened again.
@@ -141,19 +145,17 @@ class Conn:
         return self._database.is_broken(self.sql, self.raw)
 
     def run(self, statement: str, values: Mapping[str, Any]) -> Rows:
-        written = self._written[statement]
-        return self._with_waiting(written, values) if self._waiting else self._execute(written, values)
+        if statement not in UNAWARE:
+            self._send_waiting()
+        return self._execute(self._written[statement], values)
 
     def write(self, statement: str, values: Mapping[str, Any]) -> None:
         self._waiting.append((self._written[statement], values))
 
-    def _with_waiting(self, *last: Any) -> Rows:
-        waiting, self._waiting = self._waiting, []
-        return self._database.run_together(self.raw, [*waiting, last])
-
     def _send_waiting(self) -> None:
         if self._waiting:
-            self._with_waiting(*self._waiting.pop())
+            waiting, self._waiting = self._waiting, []
+            self._database.run_all(self.raw, waiting)
 
     def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Runs the statement for each of the rows; its results are not read."""
@@ -181,11 +183,9 @@ class Conn:
 
     def commit(self) -> None:
         """Raises UncertainCommit where the connection breaks meanwhile."""
+        self._send_waiting()
         try:
-            if self._waiting:
-                self._with_waiting("COMMIT", {})
-            else:
-                self.raw.execute("COMMIT")
+            self.raw.execute("COMMIT")
         except Exception as error:
             if not self.broken:
                 raise

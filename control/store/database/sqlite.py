@@ -75,12 +75,9 @@ class SqliteFile:
         """Returns the function that runs one statement."""
         return raw.execute
 
-    def run_together(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
-        """Runs them one after the other, since none costs a round trip; returns the result of the last."""
-        *first, last = statements
-        for statement in first:
+    def run_all(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        for statement in statements:
             raw.execute(*statement)
-        return raw.execute(*last)
 
     def lock_tables(self, raw: Any) -> None:
         """Does nothing: BEGIN IMMEDIATE has locked the whole file."""

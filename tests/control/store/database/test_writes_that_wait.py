@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,8 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from stoker.control import store
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import run_batch
+from stoker.control.store.database.opening import UNAWARE
+from stoker.control.store.database.statements import SQLITE, Written
 from stoker.control.store.tables.accounts import meta
 
 PUT = """
@@ -34,34 +39,39 @@ def read(conn: Conn, name: str = "letters") -> str | None:
     return None if row is None else bytes(row[0]).decode()
 
 
-def count_round_trips(conn: Conn, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list that gets the number of statements of each round trip that several share."""
-    real, counted = conn._database.run_together, []
+def test_writes_go_together_before_what_could_notice(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    conn, sent = bench.store.writer, []
+    real = conn._database.run_all
 
-    def run_together(raw: Any, statements: Any) -> Any:
-        counted.append(len(statements))
-        return real(raw, statements)
+    def run_all(raw: Any, statements: Any) -> None:
+        sent.append(len(statements))
+        real(raw, statements)
 
-    monkeypatch.setattr(conn._database, "run_together", run_together)
-    return counted
-
-
-def test_writes_go_with_the_next_statement(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    conn = bench.store.writer
-    counted = count_round_trips(conn, monkeypatch)
+    monkeypatch.setattr(conn._database, "run_all", run_all)
     conn.begin()
-    for letter in "abc":
+    for letter in "abcd":
         put(conn, letter)
-    assert counted == []
-    assert read(conn) == "c"
-    put(conn, "d")
-    assert conn.execute(select(meta.c.value).where(meta.c.name == "letters")).scalar() == b"d"
+        conn.run("renew", {"node": "n1", "session": 1, "now": 1.0})
+    assert sent == []
+    assert read(conn) == "d"
     put(conn, "e")
-    conn.run_many(PUT, [{"name": "letters", "value": letter} for letter in (b"f", b"g")])
-    put(conn, "h")
+    assert conn.execute(select(meta.c.value).where(meta.c.name == "letters")).scalar() == b"e"
+    put(conn, "f")
+    conn.run_many(PUT, [{"name": "letters", "value": letter} for letter in (b"g", b"h")])
+    put(conn, "i")
     conn.commit()
-    assert counted == [4, 1, 1, 2]
-    assert read(conn) == "h"
+    assert sent == [4, 1, 1, 1]
+    assert read(conn) == "i"
+
+
+def test_statements_that_do_not_send_the_writes_touch_none_of_their_tables() -> None:
+    sources = Path(store.__file__).parent.rglob("*.py")
+    written = {name for source in sources for name in re.findall(r'conn\.write\("(\w+)"', source.read_text())}
+    assert written == {"insert_input", "insert_result", "count"}
+    texts = Written(SQLITE)
+    tables = {re.findall(r"INSERT INTO (\w+)", texts[name])[0] for name in written}
+    for name in UNAWARE:
+        assert tables.isdisjoint(re.findall(r"\w+", texts[name])), name
 
 
 def test_a_write_is_rolled_back_with_its_transaction(bench: Any) -> None:
@@ -103,7 +113,8 @@ def test_a_statement_is_run_again_after_failures_at_any_count(bench: Any, before
     for number in range(12):
         conn.begin()
         conn.write(TWICE, {"id": "default"})
-        put(conn, "lost")
+        for name in ("letters", *"xyz"):
+            put(conn, "lost", name)
         with pytest.raises(TAKEN):
             read(conn)
         conn.rollback()
@@ -140,7 +151,8 @@ def test_waiting_changes_no_result(bench: Any, steps: list[tuple[str, str]]) -> 
                     assert read(conn, name) == values.get(name)
                 case "fail":
                     conn.write(TWICE, {"id": "default"})
-                    put(conn, letter, name)
+                    for other in "abc":
+                        put(conn, letter, other)
                     with pytest.raises(TAKEN):
                         read(conn)
                     conn.rollback()
