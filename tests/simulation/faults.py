@@ -139,7 +139,7 @@ async def a_host_is_gone_for_good(world: World, rng: Random) -> None:
 async def a_host_is_cloned(world: World, rng: Random) -> None:
     """The same node id from another machine, at the same time; somebody puts it right in the end."""
     host = _host(world, rng)
-    clone = world.add_host(f"{host.name}-clone", host.node)
+    clone = world.add_host(f"{host.name}-clone-{len(world.hosts)}", host.node)
     clone.disk.data = host.disk.data if rng.random() < 0.5 else None
     if rng.random() < 0.5:
         world.network.drop(host.name)  # the clone may be the first to come
@@ -331,7 +331,7 @@ async def a_clone_has_an_older_disk(world: World, rng: Random) -> None:
         world.network.silent_until[host.name] = world.loop.time() + 130.0
         world.witness.unwell(host.name, 130.0)
         await asyncio.sleep(5.0)
-        clone = world.add_host(f"{host.name}-clone", host.node)
+        clone = world.add_host(f"{host.name}-clone-{len(world.hosts)}", host.node)
         clone.disk.data = host.disk.data
         world.start_agent(clone)
         await asyncio.sleep(60.0)
