@@ -37,11 +37,11 @@ from stoker.control.jobs.webhooks import Post, Webhooks
 from stoker.control.jobs.worker_logs import WorkerLogs
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
+from stoker.control.nodes.assigner import Assigner
 from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.connected_nodes import ConnectedNodes
 from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports
-from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources

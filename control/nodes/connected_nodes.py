@@ -22,6 +22,7 @@ from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges
+from stoker.control.nodes.assigned import AssignedToNode
 from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.joining import (
     JoinRefused,
@@ -34,7 +35,7 @@ from stoker.control.nodes.joining import (
 )
 from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports, note_samples
-from stoker.control.nodes.session import AssignedToNode, NodeSession
+from stoker.control.nodes.session import NodeSession
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources

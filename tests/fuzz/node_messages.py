@@ -27,7 +27,7 @@ with atheris.instrument_imports(
     from stoker.wire.codec import Decoder
 
 from stoker.control import store
-from stoker.control.nodes.session import AssignedToNode
+from stoker.control.nodes.assigned import AssignedToNode
 from stoker.control.rules.nodes.validation import AssignedAttempt, InvalidReport, check_reports
 from stoker.control.rules.types import Endpoint, EndpointVersion, NewJob, Slot
 from stoker.control.scheduling.cluster_state import ClusterState

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from stoker.control.nodes.session import CERTIFY_EVERY_S, SILENCE_S, AssignedToNode, NodeSession
+from stoker.control.nodes.assigned import AssignedToNode
+from stoker.control.nodes.session import CERTIFY_EVERY_S, SILENCE_S, NodeSession
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.testing.memory_stream import memory_pair
 from stoker.wire.messages import (
