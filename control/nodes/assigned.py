@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorker
 from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.desired_pods import DesiredState
 from stoker.wire.messages import AttemptKey, HeldAttempt, Outcome, Refused, Report
 
 log = logging.getLogger(__name__)
@@ -18,24 +19,22 @@ ENDED = 4096
 class AssignedToNode:
     """The things that this process assigned to one node in one session: `validation.Assignments`.
 
-    Workers are in the cluster state, pods and volumes in their books; `pods` and `volumes` say which of them
-    the node was sent. Attempts are kept here: from their Assign, or from the Hello that named them, until
-    some time after their end, as an agent may still report one.
+    Workers are in the cluster state, pods and volumes in the desired state. Attempts are kept here: from
+    their Assign, or from the Hello that named them, until some time after their end, as an agent may still
+    report one.
     """
 
     def __init__(
         self,
         node: str,
         cluster: ClusterState,
-        pods: Callable[[str, str], bool],
-        volumes: Callable[[str, str], bool | None],
+        desired: DesiredState,
         attempts: Mapping[AttemptKey, AssignedAttempt],
     ) -> None:
         self.attempts = dict(attempts)
         self._node = node
         self._cluster = cluster
-        self._pods = pods
-        self._volumes = volumes
+        self._desired = desired
         self._ended: dict[AttemptKey, None] = {}
         self._logged: set[str] = set()
 
@@ -59,10 +58,10 @@ class AssignedToNode:
         return AssignedWorker(placed.endpoint, placed.version, slots, placed.devices)
 
     def pod(self, pod: str) -> bool:
-        return self._pods(self._node, pod)
+        return self._desired.pods.is_of(self._node, pod)
 
     def volume(self, volume: str) -> bool | None:
-        return self._volumes(self._node, volume)
+        return self._desired.volumes.is_deleted(self._node, volume)
 
     # -- messages
 

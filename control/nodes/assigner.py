@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stoker.control.config.endpoints import Endpoints
-from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.waiters import JobWaiters
 from stoker.control.nodes.session import NodeSession
 from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import Claimed
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.traces.traces import Traces
 from stoker.wire import names
 from stoker.wire.messages import Assign, AttemptKey, Grant
 
@@ -24,25 +23,17 @@ class Assigner:
 
     def __init__(
         self,
-        settings: PlaneSettings,
+        context: Context,
         artifacts: Artifacts,
+        endpoints: Endpoints,
         cluster: ClusterState,
         sessions: Mapping[str, NodeSession],
         unsent: Callable[[str, AttemptKey], None],
         waiters: JobWaiters,
-        clock: Callable[[], float],
-        endpoints: Endpoints,
-        traces: Traces | None = None,
     ) -> None:
-        self._endpoints = endpoints
-        self._traces = traces
-        self._settings = settings
-        self._artifacts = artifacts
-        self._cluster = cluster
-        self._sessions = sessions
-        self._unsent = unsent
-        self._waiters = waiters
-        self._clock = clock
+        self._settings, self._clock, self._traces = context.settings, context.clock, context.traces
+        self._artifacts, self._endpoints, self._cluster = artifacts, endpoints, cluster
+        self._sessions, self._unsent, self._waiters = sessions, unsent, waiters
 
     def assign(self, claimed: Claimed) -> None:
         self._waiters.changed(claimed.job)  # readers that follow its logs have a node now

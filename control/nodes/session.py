@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from stoker.control.nodes.answers import Answers
 from stoker.control.nodes.assigned import AssignedToNode
 from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.wire.messages import (
@@ -30,7 +31,6 @@ from stoker.wire.messages import (
     KeptPage,
     Report,
     SignAnswer,
-    SignAsk,
     SourceAnswer,
     Welcome,
     Yield,
@@ -61,33 +61,29 @@ KEPT_ASKS_MAX = 64
 class NodeSession:
     """A session of a node. `assigned` is what this node may report about. `handle` commits one message's
     reports and returns once they may be acknowledged. `draining`: the node reported that it is about to
-    leave. `closed`: set by the server when the session is over, and the store knows. `certify` signs a
-    certificate of the node for its request; None where control signs none."""
+    leave. `closed`: set by the server when the session is over, and the store knows. `credential`: the token
+    that the node came in with."""
 
     def __init__(
         self,
         node: str,
         session: int,
+        credential: str,
         stream: ControlStream,
         handle: Callable[[NodeSession, Sequence[Report], Beat | None], Coroutine[Any, Any, None]],
         assigned: AssignedToNode,
-        sign: Callable[[str, SignAsk], Coroutine[Any, Any, SignAnswer]],
-        source: Callable[[str, str], Coroutine[Any, Any, SourceAnswer]],
-        kept: Callable[[str, KeptAsk], Coroutine[Any, Any, KeptPage]],
-        certify: Callable[[bytes], CertificateAnswer] | None = None,
+        answers: Answers,
     ) -> None:
         self.node = node
         self.assigned = assigned
         self.session = session
         self.draining = False
         self.closed = asyncio.Event()
+        self._credential = credential
         self._stream = stream
         self._handle = handle
-        self._sign = sign
-        self._source = source
-        self._kept = kept
+        self._answering = answers
         self._kept_asks: deque[KeptAsk] = deque()
-        self._certify = certify
         self._certificate: CertificateAnswer | None = None
         self._certified_at = float("-inf")
         self._answers: list[SignAnswer] = []
@@ -190,7 +186,7 @@ class NodeSession:
             self.draining = self.draining or any(message.draining for message in messages)
             await self._handle(self, reports, beats[-1] if beats else None)
             for request in [request for message in messages for request in message.asks]:
-                answer = await self._sign(self.node, request)
+                answer = await self._answering.sign(self.node, request)
                 self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
             if asks := [ask for message in messages for ask in message.kept_asks]:
@@ -216,16 +212,16 @@ class NodeSession:
     async def _send_sources(self, digests: Sequence[str]) -> None:
         """Reads each once, and no more at once than the stream takes: archives are large."""
         for digest in dict.fromkeys(digests[:SOURCES_MAX]):
-            self._sources.append(await self._source(self.node, digest))
+            self._sources.append(await self._answering.source(self.node, digest))
             self._wake.set()
 
     def _certify_once(self, request: bytes) -> None:
         """Answers a request, but no more than one in CERTIFY_EVERY_S: each is a signature and a line of the
         log."""
         now = self._loop.time()
-        if self._certify is not None and now - self._certified_at >= CERTIFY_EVERY_S:
+        if now - self._certified_at >= CERTIFY_EVERY_S:
             self._certified_at = now
-            self._certificate = self._certify(request)
+            self._certificate = self._answering.certificate(self.node, self._credential, request)
             self._wake.set()
 
     async def _watch_silence(self) -> None:
@@ -244,7 +240,7 @@ class NodeSession:
 
     async def _kept_page(self) -> KeptPage:
         """Reads the next page now that the stream takes it, since pages are large."""
-        page = await self._kept(self.node, self._kept_asks.popleft())
+        page = await self._answering.kept(self.node, self._kept_asks.popleft())
         if page.refusal and not page.retryable:
             self.assigned.log_once("KeptAsk", page.refusal)
         return page
