@@ -2,7 +2,8 @@
 
 - The docstring of a function begins with a verb in the third person: "Returns", "Stores". A property's and a
   fixture's may name what they are.
-- The docstring of a class or module begins with a noun: no word that refers to something named elsewhere.
+- The docstring of a class or module begins with a noun: no word that refers to something named elsewhere. A
+  class says what it is before it explains a field.
 - A text says "is not a", and not "is no": "there is no" and "is no longer" are other words.
 """
 
@@ -30,6 +31,7 @@ PARTS = (
 )
 REFUSED = {"What", "How", "Whether", "Of", "One", "Those", "Its", "By", "As", "At", "In", "To"}
 """First words of a clause, after which a reader still asks: of what?"""
+VERB = re.compile(r"[A-Z][a-z]*s\b")
 IS_NO = re.compile(
     r"(?<!here )\b(?:is|are|was) no (?!longer\b|more\b|process\b|guidance\b|output\b|response\b)\w+"
 )
@@ -53,8 +55,10 @@ def fault(node: ast.AST, text: str) -> str | None:
     if first in REFUSED:
         return f'begins with "{first}"'
     is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    if is_function and not is_property(node) and not first.endswith("s"):
+    if is_function and not is_property(node) and not VERB.match(text):
         return f'begins with "{first}", which is not a verb in the third person'
+    if isinstance(node, ast.ClassDef) and text.startswith("`"):
+        return f'begins with the field "{first}": say first what the class is'
     return None
 
 

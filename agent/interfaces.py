@@ -29,7 +29,8 @@ class FileRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """`status` as subprocess gives it (negative = signal), the reason, and the last lines that it printed."""
+    """The end of a worker's process. `status` as subprocess gives it (negative = signal), the reason, and the
+    last lines that it printed."""
 
     status: int
     reason: str
@@ -154,8 +155,8 @@ class InputRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """`private`: jobs may reach private addresses. `whose`: whose job it is. `own`: the URL is in the
-    platform's own store."""
+    """The request for one input. `private`: jobs may reach private addresses. `whose`: whose job it is.
+    `own`: the URL is in the platform's own store."""
 
     url: str
     max_bytes: int
@@ -167,7 +168,7 @@ class InputRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchedInput:
-    """`fd` is open for reading, at its start; the receiver closes it."""
+    """The content of one input. `fd` is open for reading, at its start; the receiver closes it."""
 
     fd: int
     size: int

@@ -36,6 +36,7 @@ from stoker.agent.interfaces import (
     Scratch,
     Spawner,
 )
+from stoker.agent.jobs.attempts.attempt_context import AttemptContext
 from stoker.agent.jobs.attempts.attempt_machine import CANCEL_S
 from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.inputs.fetches import NoInputs
@@ -74,10 +75,10 @@ OTHERS_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """`node` is stable over restarts of the agent. Durations are in seconds. `cancel_s` is how long a handler
-    may take to answer a cancel; `grace_s` how long running work may take to end once the agent stops.
-    `gateway` and `direct`: how control on this host, and on another one, reaches the http workers, if it
-    can."""
+    """The settings of an agent. `node` is stable over restarts of the agent. Durations are in seconds.
+    `cancel_s` is how long a handler may take to answer a cancel; `grace_s` how long running work may take to
+    end once the agent stops. `gateway` and `direct`: how control on this host, and on another one, reaches
+    the http workers, if it can."""
 
     node: str
     name: str
@@ -162,17 +163,10 @@ class Agent:
             lose=lambda worker, why: self.attempts.lose(worker, why),  # noqa: PLW0108  # not there yet
             let_go=lambda worker, why: self.attempts.on_exit(worker, why, True),
         )
-        self.attempts = Attempts(
-            reports=self.reports,
-            objects=parts.objects,
-            scratch=parts.scratch,
-            inputs=parts.inputs,
-            kept=self.kept_requests,
-            workers=workers,
-            memory=self.watch,
-            spawn=self._spawn,
-            cancel_s=settings.cancel_s,
+        context = AttemptContext(
+            self.reports, parts.objects, parts.scratch, parts.inputs, self.kept_requests, self._spawn
         )
+        self.attempts = Attempts(context, workers, self.watch, settings.cancel_s)
         self.workers = Workers(workers, self._worker_context())
         self.pods = Pods(parts.pods, parts.pod_marks, self.reports.add, self._pod_metering)
         self.attempts.logs.pods = self.pods.log_of

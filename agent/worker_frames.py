@@ -52,8 +52,9 @@ class BrokenProtocol(FrameError):
 
 @record(frozen=True, slots=True)
 class Ready:
-    """`serves`: what it reports that it runs. `ahead`: how many runs it takes before their turn. `stages_ms`:
-    what it did since it got its setup, by the name of the stage; empty where it does not say."""
+    """The message that a worker is ready. `serves`: what it reports that it runs. `ahead`: how many runs it
+    takes before their turn. `stages_ms`: what it did since it got its setup, by the name of the stage; empty
+    where it does not say."""
 
     concurrency: int
     serves: str
@@ -76,7 +77,8 @@ class Slots:
 
 @record(frozen=True, slots=True)
 class Retire:
-    """`lost`: the context of its device is lost, with all that runs there except the job `key`."""
+    """The message that a worker is to be replaced. `lost`: the context of its device is lost, with all that
+    runs there except the job `key`."""
 
     reason: str
     lost: bool
@@ -91,7 +93,8 @@ class Progress:
 
 @record(frozen=True, slots=True)
 class Chunk:
-    """`fd`, if any, holds the chunk instead of `body`; the receiver closes it."""
+    """The message with a chunk of a job's output. `fd`, if any, holds the chunk instead of `body`; the
+    receiver closes it."""
 
     key: AttemptKey
     n: int
@@ -101,7 +104,8 @@ class Chunk:
 
 @record(frozen=True, slots=True)
 class Save:
-    """`body` is the handler's, of any form; it covers the chunks before `upto`."""
+    """The message with a save of a job. `body` is the handler's, of any form; it covers the chunks before
+    `upto`."""
 
     key: AttemptKey
     n: int
@@ -111,7 +115,8 @@ class Save:
 
 @record(frozen=True, slots=True)
 class Case:
-    """`body`: JSON, the facts for the case of the job, should it fail."""
+    """The message with the facts of a job's case. `body`: JSON, the facts for the case of the job, should it
+    fail."""
 
     key: AttemptKey
     body: bytes
@@ -140,8 +145,8 @@ class Done:
 
 @record(frozen=True, slots=True)
 class Failed:
-    """`body`: the output that the handler returned together with its error. `yielded`: it saved and gave up
-    its place, as it was asked to."""
+    """The message that a job has failed. `body`: the output that the handler returned together with its
+    error. `yielded`: it saved and gave up its place, as it was asked to."""
 
     key: AttemptKey
     error: str

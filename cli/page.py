@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """`url`: control's address. `names`: host names under which browsers reach the page, besides loopback."""
+    """The options of `stoker page`. `url`: control's address. `names`: host names under which browsers reach
+    the page, besides loopback."""
 
     url: str
     host: str

@@ -17,7 +17,8 @@ def show(
     footer: Sequence[str] = (),
     right: Sequence[str] = (),
 ) -> None:
-    """`records` are printed with `--json`. `footer` is shown at terminals; `right`: right-aligned columns."""
+    """Prints a table. `records` are printed with `--json`. `footer` is shown at terminals; `right`:
+    right-aligned columns."""
     if as_json:
         print_json(records)
     elif sys.stdout.isatty():

@@ -37,7 +37,8 @@ class Sender(Protocol):
 
 
 class Bodies:
-    """`spool`: the folder for what is over MEMORY_BYTES; None: the system's for temporary files."""
+    """The bodies of requests, as they are read. `spool`: the folder for what is over MEMORY_BYTES; None: the
+    system's for temporary files."""
 
     def __init__(self, spool: str | None = None, rule: WaitRule = BODIES) -> None:
         self._spool = spool

@@ -36,7 +36,8 @@ class BadRequest(ControlError):
 
 
 class InvalidInput(BadRequest):
-    """`job` is an id that was drawn for the answer and is not stored."""
+    """The error that an input does not fit the endpoint's schema. `job` is an id that was drawn for the
+    answer and is not stored."""
 
     def __init__(self, message: str, job: str) -> None:
         super().__init__(message)
@@ -103,8 +104,9 @@ class Unprocessable(ControlError):
 
 
 class TooMany(ControlError):
-    """`limit` requests per window, or at once where `window_s` is None; `retry_after` is in seconds.
-    `unit`: another unit of the limit than requests, as `RateLimit-Policy` names it."""
+    """The error that a limit is exceeded: `limit` requests per window, or at once where `window_s` is None;
+    `retry_after` is in seconds. `unit`: another unit of the limit than requests, as `RateLimit-Policy` names
+    it."""
 
     status = 429
     title = "Too Many Requests"
@@ -123,7 +125,7 @@ class NotServed(ControlError):
 
 
 class Unavailable(ControlError):
-    """`retry_after` is in seconds."""
+    """The error that the service cannot answer now. `retry_after` is in seconds."""
 
     status = 503
     title = "Service Unavailable"

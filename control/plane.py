@@ -26,6 +26,7 @@ from stoker.control.auth.secret_references import SecretValues
 from stoker.control.config.endpoints import RESERVED, Endpoints, called
 from stoker.control.config.sections import check_schema
 from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.errors import ControlError, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.commands import JobCommands
@@ -37,11 +38,11 @@ from stoker.control.jobs.webhooks import Post, Webhooks
 from stoker.control.jobs.worker_logs import WorkerLogs
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
+from stoker.control.nodes.answers import Answers
+from stoker.control.nodes.assigner import Assigner
 from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.connected_nodes import ConnectedNodes
-from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports
-from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources
@@ -59,6 +60,7 @@ from stoker.control.scheduling.desired_pods import DesiredPods, DesiredState, De
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.making_way import MakingWay
 from stoker.control.scheduling.requests import Requests
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.scheduling.worker_scaling import VERSIONS, WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
@@ -72,7 +74,8 @@ ALL_JOBS = 1 << 40
 
 
 class Plane:
-    """`run` must be running for jobs to move; everything else may be called from any task of its loop."""
+    """The control plane of one process. `run` must be running for jobs to move; everything else may be called
+    from any task of its loop."""
 
     def __init__(
         self,
@@ -85,12 +88,9 @@ class Plane:
         traces: Traces | None = None,
         certificates: NodeCertificates | None = None,
     ) -> None:
-        self.traces = traces
-        self.certificates = certificates
-        self._settings = settings
-        self.artifacts = artifacts
+        self._context = context = Context(settings, commits, clock, rng, traces)
         self._commits = commits
-        self._clock = clock
+        self.traces, self.certificates, self.artifacts = traces, certificates, artifacts
         self.callers = Callers(commits, clock)
         self._waiters = waiters = JobWaiters()
         self.cluster = cluster = ClusterState()
@@ -99,128 +99,47 @@ class Plane:
         self.sessions = sessions = NodeSessions(unsent.note)
         secrets, volumes = SecretValues(), DesiredVolumes(cluster)
         pods = DesiredPods(cluster, secrets.fill, settings.registries)
-        self._sources = Sources(
+        state = DesiredState(secrets, pods, volumes)
+        sources = Sources(
             cluster, Path(settings.sources) if settings.sources else None, {*map(Path, settings.not_sent)}
         )
-        desired = DesiredWorkers(
-            cluster, pods.of_node, volumes.of_node, sessions.desire, self._sources.of, clock
-        )
+        desired = DesiredWorkers(cluster, pods.of_node, volumes.of_node, sessions.desire, sources.of, clock)
         self.scaling = scaling = WorkerScaling(
             cluster, endpoints, desired, secrets.fill, volumes.rooms, clock, rng
         )
-        assigner = Assigner(
-            settings, artifacts, cluster, sessions.by_node, unsent.note, waiters, clock, endpoints, traces
-        )
+        assigner = Assigner(context, artifacts, endpoints, cluster, sessions.by_node, unsent.note, waiters)
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)
         dispatch.on_look = requests.look
         self.events = events = Events(__version__, clock)
         dispatch.on_claim = events.claimed
+        scheduling = Scheduling(endpoints, cluster, scaling, dispatch, requests)
         self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed, traces)
         self.scrapes = Scrapes(events, commits, endpoints, cluster, clock)
-        self.yields = Yields(cluster, sessions)
-        self.management = ManagedResources(
-            settings,
-            commits,
-            endpoints,
-            cluster,
-            scaling,
-            dispatch,
-            sessions,
-            self.yields,
-            changes,
-            clock,
-            rng,
-            self.callers,
-            DesiredState(secrets, pods, volumes),
-            requests,
+        self.yields = yields = Yields(cluster, sessions)
+        self.management = management = ManagedResources(
+            context, scheduling, sessions, yields, changes, self.callers, state
         )
-        self.nodes = self._nodes(waiters, changes, pods, volumes)
-        self.live_logs = LiveLogs(self.nodes.speaks)
+        seen, measured = management.pods.seen, management.volumes.measured
+        reports = NodeReports(context, scheduling, waiters, changes, events, seen, measured)
+        answers = Answers(commits, Signing(commits, artifacts), sources, certificates)
+        self.nodes = ConnectedNodes(context, scheduling, sessions, changes, reports, answers, yields, state)
+        self.live_logs = live_logs = LiveLogs(self.nodes.speaks)
         self.tunnels = Tunnels(self.nodes.speaks, cluster, requests.look)
-        self.sweeper = self._sweeper()
-        self.queries = JobQueries(
-            commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
-        )
-        self.worker_logs = WorkerLogs(cluster, self.live_logs, lambda: waiters.closed)
+        making_way, streams = MakingWay(cluster, commits, yields.ask, clock), (live_logs, self.tunnels)
+        self.sweeper = Sweeper(context, scheduling, artifacts, sessions, changes, making_way, streams)
+        self.queries = queries = JobQueries(context, scheduling, artifacts, waiters, live_logs)
+        self.worker_logs = WorkerLogs(cluster, live_logs, lambda: waiters.closed)
         self.webhooks = Webhooks(
-            commits, self.queries, post, changes.webhook_due, clock, events.webhook, settings.spool
+            commits, queries, post, changes.webhook_due, clock, events.webhook, settings.spool
         )
         self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
-        self.commands = self._commands(rng)
-
-    def _sweeper(self) -> Sweeper:
-        return Sweeper(
-            self._settings,
-            self._commits,
-            self.artifacts,
-            self.cluster,
-            self.scaling,
-            self.dispatch,
-            self.sessions,
-            self._changes,
-            self.requests,
-            MakingWay(self.cluster, self._commits, self.yields.ask, self._clock),
-            (self.live_logs, self.tunnels),
-            self._clock,
-        )
-
-    def _commands(self, rng: Random) -> JobCommands:
-        return JobCommands(
-            self._settings,
-            self._commits,
-            self.artifacts,
-            self._waiters,
-            self.endpoints,
-            self.dispatch,
-            self.scaling,
-            self._changes,
-            self.queries,
-            self._clock,
-            rng,
-            self.traces,
-        )
-
-    def _nodes(
-        self, waiters: JobWaiters, changes: JobChanges, pods: DesiredPods, volumes: DesiredVolumes
-    ) -> ConnectedNodes:
-        """Returns the nodes' side of the plane, which takes the reports of nodes and answers them."""
-        reports = NodeReports(
-            self._settings,
-            self._commits,
-            self.cluster,
-            self.dispatch,
-            self.scaling,
-            waiters,
-            changes,
-            self.management.pods.seen,
-            self.management.volumes.measured,
-            self.events,
-            self._clock,
-        )
-        return ConnectedNodes(
-            self._settings,
-            self._commits,
-            self.cluster,
-            self.dispatch,
-            self.scaling,
-            self.sessions,
-            changes,
-            reports,
-            Signing(self._commits, self.artifacts),
-            self._sources,
-            KeptChunks(self._commits),
-            self.yields,
-            pods.is_of,
-            volumes.is_deleted,
-            self._clock,
-            self.certificates,
-        )
+        self.commands = JobCommands(context, scheduling, artifacts, waiters, changes, queries)
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Stores the endpoints that the configuration declares, and others whose weights are locked otherwise
         than before; to be awaited before `run`."""
-        now, settings = self._clock(), self._settings
+        now, settings = self._context.clock(), self._context.settings
         for endpoint in endpoints:
             if endpoint.run.schema is not None:
                 check_schema(endpoint.run.schema)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from stoker.control import store
-from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.errors import ControlError, Unavailable
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.live_logs import LiveLogs
@@ -24,13 +24,9 @@ from stoker.control.nodes.joining import revoked_nodes
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.rules.types import Changed
-from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.making_way import MakingWay
-from stoker.control.scheduling.requests import Requests
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 
 log = logging.getLogger(__name__)
 
@@ -51,31 +47,20 @@ TIDY_AGAIN_S = 10.0
 class Sweeper:
     def __init__(
         self,
-        settings: PlaneSettings,
-        commits: Commits,
+        context: Context,
+        scheduling: Scheduling,
         artifacts: Artifacts,
-        cluster: ClusterState,
-        scaling: WorkerScaling,
-        dispatch: Dispatch,
         sessions: NodeSessions,
         changes: JobChanges,
-        requests: Requests,
         making_way: MakingWay,
         streams: Sequence[LiveLogs | Tunnels],
-        clock: Callable[[], float],
     ) -> None:
-        self._settings = settings
-        self._commits = commits
-        self._artifacts = artifacts
-        self._cluster = cluster
-        self._scaling = scaling
-        self._dispatch = dispatch
-        self._sessions = sessions
-        self._changes = changes
-        self._requests = requests
+        self._settings, self._commits, self._clock = context.settings, context.commits, context.clock
+        self._cluster, self._scaling = scheduling.cluster, scheduling.scaling
+        self._dispatch, self._requests = scheduling.dispatch, scheduling.requests
+        self._artifacts, self._sessions, self._changes = artifacts, sessions, changes
         self._making_way = making_way
         self._streams = streams
-        self._clock = clock
         self._expected: set[str] = set()
         self._hurried = False  # the last pass did not wait for its time
 

@@ -51,8 +51,8 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """`timeout_s` covers everything: resolving, connecting, redirects, the body. `silence_s` is how long the
-    server may send nothing."""
+    """The limits of one fetch. `timeout_s` covers everything: resolving, connecting, redirects, the body.
+    `silence_s` is how long the server may send nothing."""
 
     size_bytes: int = 100 << 20
     timeout_s: float = 60.0

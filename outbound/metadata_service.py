@@ -22,8 +22,8 @@ ANSWER_MOST = 64 * 1024
 
 
 class MetadataService:
-    """`address` is link-local, or loopback in tests, and may have a port. Raises UrlRefused for another
-    one."""
+    """The metadata service of a cloud. `address` is link-local, or loopback in tests, and may have a port.
+    Raises UrlRefused for another one."""
 
     def __init__(self, address: str = ADDRESS) -> None:
         host = ipaddress.ip_address(address.partition(":")[0])

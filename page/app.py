@@ -29,8 +29,8 @@ ANSWER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PageSettings:
-    """`url`: control's address. `names`: host names under which browsers reach the page, besides loopback.
-    `secure`: browsers reach it over TLS."""
+    """The settings of the page. `url`: control's address. `names`: host names under which browsers reach the
+    page, besides loopback. `secure`: browsers reach it over TLS."""
 
     url: str
     ca_file: Path | None = None

@@ -49,8 +49,8 @@ class FakeSampler:
 
 
 class MemoryScratch:
-    """`folders` are those of the attempts that run now. `full`: the disk is. `refuse`: the message for
-    any file."""
+    """The scratch folders of attempts, without a disk. `folders` are those of the attempts that run now.
+    `full`: the disk is. `refuse`: the message for any file."""
 
     def __init__(self) -> None:
         self.folders: set[AttemptKey] = set()

@@ -89,7 +89,8 @@ class _Job:
 
 
 class FakeSpawner:
-    """`starts` is by endpoint and may be changed at any time; `processes` are those that run."""
+    """The spawner of workers without processes. `starts` is by endpoint and may be changed at any time;
+    `processes` are those that run."""
 
     def __init__(self, starts: Mapping[str, Start] | None = None) -> None:
         self.starts = dict(starts or {})
@@ -121,7 +122,7 @@ class FakeSpawner:
 
 
 class FakeProcess:
-    """`sent` has all frames that the agent sent, `signals` all signals."""
+    """The process of a fake worker. `sent` has all frames that the agent sent, `signals` all signals."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ def host_facts(
     memory_bytes: int | None,
     cgroup: Path = CGROUP,
 ) -> dict[str, str]:
-    """`memory_bytes` is the host's."""
+    """Returns the facts of this host, by name. `memory_bytes` is the host's."""
     known = [size for size in (memory_bytes, _limit(cgroup)) if size is not None]
     facts = {"vcpus": f"{vcpus(cgroup):g}"}
     if known:

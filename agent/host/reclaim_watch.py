@@ -25,7 +25,8 @@ Ask = Callable[[str, str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
 
 
 class ReclaimWatch:
-    """`node` is the name that the reason has. `wall` returns seconds since the epoch."""
+    """The watch for notices that the cloud takes the host back. `node` is the name that the reason has.
+    `wall` returns seconds since the epoch."""
 
     def __init__(
         self,

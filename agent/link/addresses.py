@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """`at` is the index of the one to connect to; `failed`: how many in a row did not welcome this node."""
+    """The addresses of control. `at` is the index of the one to connect to; `failed`: how many in a row did
+    not welcome this node."""
 
     all: tuple[str, ...]
     at: int = 0

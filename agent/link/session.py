@@ -78,7 +78,8 @@ class Joined(Exception):
 
 
 class Session:
-    """`welcomed`: control has accepted this node. `control_stops`: control has announced that it stops."""
+    """The session with control. `welcomed`: control has accepted this node. `control_stops`: control has
+    announced that it stops."""
 
     def __init__(self, node: Node, stream: AgentStream, answer_s: float) -> None:
         self._node = node
@@ -102,7 +103,7 @@ class Session:
             self._stream.end("the session is over")
 
     async def _open(self, hello: Hello) -> float:
-        """Returns how often to beat."""
+        """Opens the session; returns the seconds from one beat to the next."""
         node = self._node
         first = node.reports.reconnected()
         node.signing.reconnected()

@@ -15,7 +15,7 @@ from stoker.wire.source_archive import SourceUnusable
 
 
 class SourceRequests:
-    """`wake` is set when there is something to ask for."""
+    """The requests for the source of handlers. `wake` is set when there is something to ask for."""
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake

@@ -68,8 +68,8 @@ RUNNING = frozenset({"running", "paused", "restarting", "stopping"})
 
 
 class PodContainers:
-    """`agent` labels the containers. `devices` are the node's; `volumes` is its root of network volumes,
-    `ports` gives out those of this host."""
+    """The containers of pods. `agent` labels the containers. `devices` are the node's; `volumes` is its root
+    of network volumes, `ports` gives out those of this host."""
 
     def __init__(
         self,

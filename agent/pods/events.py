@@ -50,7 +50,8 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """`taken`: it ended because its engine stopped, before the engine's present start."""
+    """The event that a pod's container has ended. `taken`: it ended because its engine stopped, before the
+    engine's present start."""
 
     version: int
     code: int

@@ -123,8 +123,8 @@ def pod_plan(
     limits: ContainerLimits,
     free: Sequence[int],
 ) -> PodPlan:
-    """`gpus` are uuids, `limits` the node's; `free` holds a port of the host for each of
-    `requested_ports`."""
+    """Returns the plan of a pod's container. `gpus` are uuids, `limits` the node's; `free` holds a port of
+    the host for each of `requested_ports`."""
     ports = published(spec, free)
     labels = {VERSION_LABEL: str(spec.version), RESTARTS_LABEL: str(spec.restarts)}
     labels[PORTS_LABEL] = " ".join(f"{one.requested}/{one.transport}={one.public}" for one in ports)

@@ -94,8 +94,8 @@ class SupervisedPod:
 
 
 class Pods:
-    """`looked` is set once the engine has reported, or failed to report, every pod that an earlier agent
-    left. `meter` makes a meter for one version of a pod."""
+    """The pods of this node. `looked` is set once the engine has reported, or failed to report, every pod
+    that an earlier agent left. `meter` makes a meter for one version of a pod."""
 
     def __init__(
         self,

@@ -26,7 +26,8 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """`mark` is that of the spec for which it is started: another spec may have arrived since."""
+    """The state of a pod that is being started. `mark` is that of the spec for which it is started: another
+    spec may have arrived since."""
 
     mark: Mark
 

@@ -103,32 +103,35 @@ class Fetcher:
     def _file(self, entry: LockedWeights, file: WeightsFile, before: int, one: Try) -> None:
         path = self.store.part(entry.key) / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        resumed = path.exists()
-        while True:
-            place = sources.place_of(entry, file, self._hub, self._mirror)
-            digest = downloaded(place, path, file.size, partial(_arrived, one, before), lambda: one.stopped)
-            if digest == file.sha256:
-                return
-            path.unlink()
-            if not resumed:
-                which = f"its sha256 is {digest[:12]}… where {file.sha256[:12]}… is locked"
-                raise WeightsFailed(f"{place.said}: {which}", definite=True)
-            resumed = False  # what lay there may have been of another revision, or damaged
+        place = sources.place_of(entry, file, self._hub, self._mirror)
+        bring_file(place, file, path, partial(_arrived, one, before), lambda: one.stopped)
 
 
 def _arrived(one: Try, before: int, there: int) -> None:
     one.here_bytes = before + there
 
 
-def downloaded(
+def bring_file(
     place: Place,
+    file: WeightsFile,
     path: Path,
-    size: int,
     arrived: Callable[[int], None],
     stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Downloads a file to a path, resumes what lies there, and verifies it. `arrived` is called with the
+    bytes that are there. Raises WeightsFailed, DownloadStopped, OSError."""
+    resumed = path.exists()
+    while (digest := _downloaded(place, path, file.size, arrived, stopped)) != file.sha256:
+        path.unlink()
+        if not resumed:
+            which = f"its sha256 is {digest[:12]}… where {file.sha256[:12]}… is locked"
+            raise WeightsFailed(f"{place.said}: {which}", definite=True)
+        resumed = False  # what lay there may have been of another revision, or damaged
+
+
+def _downloaded(
+    place: Place, path: Path, size: int, arrived: Callable[[int], None], stopped: Callable[[], bool]
 ) -> str:
-    """Downloads a file and returns its sha256. `arrived` is called with the bytes that are there. Raises
-    WeightsFailed, DownloadStopped."""
     try:
         return download(place.source, path, size, arrived, stopped)
     except FetchFailed as failed:

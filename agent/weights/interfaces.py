@@ -22,8 +22,8 @@ class WeightsFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WeightsNews:
-    """`ready`: all weights of the worker are here. Otherwise `text` says what this node does, or why it
-    `failed`; it tries again by itself."""
+    """The news about a worker's weights. `ready`: all weights of the worker are here. Otherwise `text` says
+    what this node does, or why it `failed`; it tries again by itself."""
 
     ready: bool = False
     text: str = ""
@@ -31,7 +31,7 @@ class WeightsNews:
 
 
 class Weights(Protocol):
-    """`looked` is set once it is known what is here."""
+    """The weights of workers, as workers see them. `looked` is set once it is known what is here."""
 
     looked: asyncio.Event
 

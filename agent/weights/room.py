@@ -25,8 +25,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`most_bytes`: of all that is kept. `free_bytes`: what the disk has free, of which `reserve_bytes` stay
-    free."""
+    """The limits of the room for weights. `most_bytes`: of all that is kept. `free_bytes`: what the disk has
+    free, of which `reserve_bytes` stay free."""
 
     most_bytes: int
     free_bytes: int

@@ -29,7 +29,8 @@ _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`said`: what is looked for, and where. `hint`: what to do where access is refused."""
+    """The place of one file. `said`: what is looked for, and where. `hint`: what to do where access is
+    refused."""
 
     source: Source
     said: str

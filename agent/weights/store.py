@@ -44,7 +44,7 @@ _HUB_METADATA = (".cache", "huggingface")
 
 
 class WeightsStore:
-    """`most_bytes`: of all that the agent fetched."""
+    """The weights on this node's disk. `most_bytes`: of all that the agent fetched."""
 
     def __init__(
         self,

@@ -18,21 +18,22 @@ PROGRESS_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """`failures`: in a row. `wait_s`: until it is tried again."""
+    """The next try of a fetch that failed. `failures`: in a row. `wait_s`: until it is tried again."""
 
     failures: int
     wait_s: float
 
 
 def after_failure(failures: int, *, definite: bool, gained_bytes: int) -> NextTry:
-    """`failures` in a row before this one; `gained_bytes` arrived in this try."""
+    """Returns the next try after a failed one. `failures` in a row came before; `gained_bytes` arrived in
+    this try."""
     failures = 1 if gained_bytes > 0 and not definite else failures + 1
     first, longest = (DEFINITE_FIRST_S, DEFINITE_LONGEST_S) if definite else (FIRST_S, LONGEST_S)
     return NextTry(failures, min(first * 2.0 ** min(failures - 1, 16), longest))
 
 
 def doing(node: str, does: str, name: str, here_bytes: int, size_bytes: int) -> str:
-    """`does`: fetches, or verifies."""
+    """Returns what is being done to weights, in words. `does`: fetches, or verifies."""
     return f"node {node} {does} the weights {name}: {part_in_words(here_bytes, size_bytes)}"
 
 

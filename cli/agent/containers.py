@@ -29,7 +29,7 @@ from stoker.agent.workers.containers.engine import ContainerEngine
 from stoker.agent.workers.containers.errors import EngineError
 from stoker.agent.workers.containers.images import Images
 from stoker.agent.workers.containers.plan import ContainerLimits, EngineFacts, Network
-from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder, HostFolders
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.cli.agent.worker_users import of_containers
 from stoker.cli.errors import CliError
@@ -49,15 +49,6 @@ PROBE_S = 20.0
 LOOK_FIRST_S, LOOK_LONGEST_S = 5.0, 60.0
 """The shortest and the longest pause before a missing engine is looked for again: at boot, the host may start
 it after the agent."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostFolders:
-    """The agent's folders that are mounted into containers."""
-
-    data: HostFolder
-    volumes: HostFolder | None
-    weights: HostFolder
 
 
 def host_folders(
@@ -231,16 +222,9 @@ def container_spawner(
     isolated: ContainerIsolation,
 ) -> ContainerSpawner:
     isolated.warn(engine)
+    limits, network = container_limits(variables), isolated.network
     return ContainerSpawner(
-        engine,
-        folders.data,
-        node,
-        scratch,
-        limits=container_limits(variables),
-        network=isolated.network,
-        users=isolated.users,
-        volumes=folders.volumes,
-        weights=folders.weights,
+        engine, folders, node, scratch, limits=limits, network=network, users=isolated.users
     )
 
 

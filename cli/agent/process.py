@@ -40,7 +40,12 @@ from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.pods.marks import MarksFile
 from stoker.agent.workers.containers.engine import ContainerEngine
 from stoker.agent.workers.containers.plan import facts as container_facts
-from stoker.agent.workers.containers.spawner import PRINTED_LATE_S, ContainerSpawner, SpawnerByImage
+from stoker.agent.workers.containers.spawner import (
+    PRINTED_LATE_S,
+    ContainerSpawner,
+    HostFolders,
+    SpawnerByImage,
+)
 from stoker.agent.workers.http_servers.relay import Relay
 from stoker.agent.workers.http_servers.tunnel import TunnelToControl
 from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
@@ -49,7 +54,6 @@ from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.agent.workers.sdk_programs.worker import ProgramSpawner, ProtocolSpawner, SpawnerByKind
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.cli.agent.containers import (
-    HostFolders,
     container_engine,
     container_isolation,
     container_spawner,
@@ -119,7 +123,7 @@ class AgentOptions:
 
 
 def run(options: AgentOptions, variables: Mapping[str, str]) -> None:
-    """`variables` are the STOKER_ variables of the environment."""
+    """Runs the agent until it is stopped. `variables` are the STOKER_ variables of the environment."""
     uvloop.run(run_agent(options, variables))
 
 

@@ -175,7 +175,7 @@ def renewal(options: ControlOptions, declares: Declared) -> Renewal:
 
 
 async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> None:
-    """`variables` are the STOKER_ variables of the environment."""
+    """Runs control until it is stopped. `variables` are the STOKER_ variables of the environment."""
     stop = asyncio.Event()
     declares = declared(options, variables)
     folder = DataFolder.make(options.data_dir)

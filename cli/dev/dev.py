@@ -225,7 +225,7 @@ def _client(found: platform.Platform) -> AsyncClient:
 
 def _confirmed(prompt: str) -> bool:
     if not sys.stdin.isatty():
-        raise CliError(f"{prompt} There is no terminal to ask at: say --yes")
+        raise CliError(f"{prompt} Nobody can answer, as there is no terminal: give --yes")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends the question
     try:
         return typer.confirm(prompt, err=True)

@@ -56,7 +56,8 @@ class Files:
 
 
 class Reloading:
-    """`use` gets the app after a change, and the names of the changed files."""
+    """The reloading of an app whose files change. `use` gets the app after a change, and the names of the
+    changed files."""
 
     def __init__(
         self, root: Path, use: Callable[[Project, list[str]], None], say: Callable[[str], None]

@@ -27,8 +27,8 @@ CENT = Decimal("0.01")
 
 @dataclass(frozen=True, slots=True)
 class BillRequest:
-    """`of` is one of KINDS; `by` is one of the GROUPS that ALLOWED lists for it, None for the first. Times
-    are as typed: a date, or a date and time, in UTC unless they have an offset."""
+    """The request for a bill. `of` is one of KINDS; `by` is one of the GROUPS that ALLOWED lists for it, None
+    for the first. Times are as typed: a date, or a date and time, in UTC unless they have an offset."""
 
     of: str
     by: str | None

@@ -39,7 +39,8 @@ class Service:
 def run_command(
     service: Service, kind: ResourceKind, verb: str, options: Sequence[Option], values: Mapping[str, Any]
 ) -> None:
-    """`values` are the resource's id and the values of the options."""
+    """Runs a command on a resource, and prints the answer. `values` are the resource's id and the values of
+    the options."""
     fields = _fields(options, values) if options else {}
     with open_client(service.url, service.data_dir) as stoker:
         _fill_ids(stoker.manage, options, values, fields)

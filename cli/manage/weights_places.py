@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from stoker.agent.weights.fetching import downloaded
+from stoker.agent.weights.fetching import bring_file
 from stoker.agent.weights.interfaces import WeightsFailed
 from stoker.agent.weights.sources import HUB_ENDPOINT, Hub, Mirror, folder_mirror, place_of
 from stoker.cli.agent.weights import S3, bucket_mirror
@@ -54,14 +54,13 @@ def bring(
     mirror: Mirror | None,
     arrived: Callable[[int], None],
 ) -> None:
-    """Brings a file of an entry to a path, and resumes what lies there. `arrived` is called with the bytes
-    that are there. Raises WeightsError."""
+    """Brings a file of an entry to a path as agents do. Raises WeightsError."""
     if mirror is None:
         _check_origin(entry, file)
     wanted = locked_file(file)
     try:
         place = place_of(locked_entry(entry), wanted, hub, mirror)
-        downloaded(place, to, wanted.size, arrived)
+        bring_file(place, wanted, to, arrived)
     except (WeightsFailed, OutboundError) as failed:
         raise WeightsError(f"cannot fetch {entry.name}: {failed}") from failed
 

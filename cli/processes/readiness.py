@@ -67,7 +67,8 @@ class ServiceManager:
         self._send("STOPPING=1", "STATUS=stops")
 
     def _send(self, *lines: str) -> None:
-        """Sends one message. A manager that does not listen loses it: it would end this process by itself."""
+        """Sends one message. Does nothing if the manager does not listen: a manager that wants the message
+        ends this process after a time without it."""
         if not self._address:
             return
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:

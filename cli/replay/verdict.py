@@ -140,7 +140,7 @@ def differences(case: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[D
 
 
 def _device(case: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Difference]:
-    """CPUs are all alike here: what differs between them is a last bit."""
+    """Yields the difference of devices. CPUs count as alike here: what differs between them is a last bit."""
     devices = case.get("devices", ())
     names = ", ".join("CPU" if one.get("kind") == "cpu" else one.get("name", "") for one in devices)
     if names and facts.get("device") and names != facts["device"]:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from stoker.agent.workers.processes.exit_reasons import signal_name
 from stoker.cli.processes.parents import VARIABLE as PARENT
 from stoker.cli.processes.readiness import Facts, parse_ready, parse_waits
+from stoker.cli.up import events as ev
 from stoker.cli.up import supervisor as sv
 
 AllFacts = Mapping[str, Facts]
@@ -56,12 +57,12 @@ class Children:
         self._facts: dict[str, Facts] = {}
         self._running: dict[str, _Running] = {}
         self._successors: dict[str, _Running] = {}
-        self._events: asyncio.Queue[sv.Event] = asyncio.Queue()
+        self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._code: int | None = None
 
     async def run(self) -> int:
         """Runs until all children have ended, and returns the exit status."""
-        self._feed(sv.Begin(_now()))
+        self._feed(ev.Begin(_now()))
         try:
             while self._code is None:
                 self._feed(await self._next())
@@ -71,49 +72,49 @@ class Children:
 
     def stop(self) -> None:
         """Stops the children in order; the second call kills them. For signal handlers on the loop."""
-        self._events.put_nowait(sv.StopRequested(_now()))
+        self._events.put_nowait(ev.StopRequested(_now()))
 
     def restart(self, name: str) -> None:
         """Starts this child's successor, and stops the child once that is loaded; the others keep running."""
-        self._events.put_nowait(sv.RestartRequested(_now(), name))
+        self._events.put_nowait(ev.RestartRequested(_now(), name))
 
     def pid(self, name: str) -> int | None:
         running = self._running.get(name)
         return running.process.pid if running else None
 
-    async def _next(self) -> sv.Event:
+    async def _next(self) -> ev.Event:
         try:
             async with asyncio.timeout_at(sv.wake_at(self._state)):
                 return await self._events.get()
         except TimeoutError:
-            return sv.Tick(_now())
+            return ev.Tick(_now())
 
-    def _feed(self, event: sv.Event) -> None:
+    def _feed(self, event: ev.Event) -> None:
         self._state, commands = sv.step(self._state, event)
         for command in commands:
             self._perform(command)
 
-    def _perform(self, command: sv.Command) -> None:
+    def _perform(self, command: ev.Command) -> None:
         match command:
-            case sv.Start(name):
+            case ev.Start(name):
                 self._start(name)
-            case sv.Terminate(name) if name in self._running:
+            case ev.Terminate(name) if name in self._running:
                 self._running[name].terminate()
-            case sv.Kill(name) if name in self._running:
+            case ev.Kill(name) if name in self._running:
                 self._running[name].kill()
-            case sv.StartSuccessor(name):
+            case ev.StartSuccessor(name):
                 self._start_successor(name)
-            case sv.Promote(name) if name in self._successors:
+            case ev.Promote(name) if name in self._successors:
                 self._running[name] = self._successors.pop(name)
-            case sv.Promote(name):
-                self._events.put_nowait(sv.Exited(_now(), name, "its successor ended with it"))
-            case sv.KillSuccessor(name) if name in self._successors:
+            case ev.Promote(name):
+                self._events.put_nowait(ev.Exited(_now(), name, "its successor ended with it"))
+            case ev.KillSuccessor(name) if name in self._successors:
                 self._successors[name].kill()
-            case sv.Print(text):
+            case ev.Print(text):
                 self._print_line(text)
-            case sv.AllReady():
+            case ev.AllReady():
                 self._all_ready(self._facts)
-            case sv.Finish(code):
+            case ev.Finish(code):
                 self._code = code
             case _:
                 pass  # the child has just ended: its exit event follows
@@ -125,26 +126,26 @@ class Children:
         try:
             self._successors[name] = self._spawn(name, successor=True)
         except OSError as error:
-            self._events.put_nowait(sv.SuccessorExited(_now(), name, str(error)))
+            self._events.put_nowait(ev.SuccessorExited(_now(), name, str(error)))
 
     def _spawn(self, name: str, *, successor: bool) -> _Running:
         launch = self._launch(name, self._facts, successor)
 
         def ready(facts: Facts) -> None:
             self._facts[name] = facts
-            self._events.put_nowait(sv.BecameReady(_now(), name))
+            self._events.put_nowait(ev.BecameReady(_now(), name))
 
         def waits() -> None:
-            self._events.put_nowait(sv.SuccessorWaits(_now(), name))
+            self._events.put_nowait(ev.SuccessorWaits(_now(), name))
 
         def exited(status: int) -> None:
             why = _why(status, launch.log)
             if self._successors.get(name) is made:
                 del self._successors[name]
-                self._events.put_nowait(sv.SuccessorExited(_now(), name, why))
+                self._events.put_nowait(ev.SuccessorExited(_now(), name, why))
                 return
             del self._running[name]
-            self._events.put_nowait(sv.Exited(_now(), name, why))
+            self._events.put_nowait(ev.Exited(_now(), name, why))
 
         made = _Running(launch, ready, waits, exited, self._on_report)
         return made

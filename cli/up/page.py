@@ -21,7 +21,7 @@ PAGE = "page"
 
 @dataclass(slots=True)
 class PageChild:
-    """`command` starts `stoker`. `url` is control's, once it is known."""
+    """The page as a child of `stoker up`. `command` starts `stoker`. `url` is control's, once it is known."""
 
     command: tuple[str, ...]
     options: tuple[str, ...]

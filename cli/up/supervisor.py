@@ -23,8 +23,44 @@ STOP_PATIENCE_S. A second stop kills all at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
+
+from stoker.cli.up.events import (
+    AllReady,
+    BecameReady,
+    Begin,
+    Command,
+    Commands,
+    Event,
+    Exited,
+    Finish,
+    Kill,
+    KillSuccessor,
+    Print,
+    Promote,
+    RestartRequested,
+    Start,
+    StartSuccessor,
+    StopRequested,
+    SuccessorExited,
+    SuccessorWaits,
+    Terminate,
+    Tick,
+)
+from stoker.cli.up.states import (
+    BackingOff,
+    Child,
+    Gone,
+    HandingOver,
+    Phase,
+    Relieved,
+    Restarting,
+    Running,
+    Starting,
+    Stopping,
+    SupervisorState,
+    Waiting,
+)
 
 START_PATIENCE_S = 120.0
 """A child that is not ready by then is killed."""
@@ -36,214 +72,6 @@ FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 30.0
 CALM_S = 60.0
 """A child that ran this long before it ended is started again at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    tries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Starting:
-    """`deadline` is None after it has passed and SIGKILL was sent."""
-
-    tries: int
-    deadline: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    tries: int
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class Relieved:
-    """It runs on while its successor loads. `deadline` is the successor's; None after it was killed."""
-
-    tries: int
-    since: float
-    deadline: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class HandingOver:
-    """SIGTERM was sent, and its successor waits for its end, or is `ready` already: what it waited for is
-    free before the process has ended. `deadline` is None after SIGKILL was sent."""
-
-    deadline: float | None
-    ready: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class BackingOff:
-    tries: int
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Restarting:
-    """SIGTERM was sent; after its exit it starts again at once. `deadline` is None after SIGKILL was sent."""
-
-    deadline: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """SIGTERM was sent. `deadline` is None after SIGKILL was sent."""
-
-    deadline: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    pass
-
-
-Phase: TypeAlias = (
-    Waiting | Starting | Running | Relieved | HandingOver | BackingOff | Restarting | Stopping | Gone
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    name: str
-    phase: Phase = Waiting()
-    was_ready: bool = False
-
-    @property
-    def alive(self) -> bool:
-        return isinstance(self.phase, Starting | Running | Relieved | HandingOver | Restarting | Stopping)
-
-    @property
-    def serves(self) -> bool:
-        return isinstance(self.phase, Running | Relieved)
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisorState:
-    """`children` are in the order of their start. `code` is the exit status of `up`."""
-
-    children: tuple[Child, ...]
-    stopping: bool = False
-    code: int = 0
-
-
-# ---- events
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class BecameReady:
-    at: float
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """`why` is shown at the terminal."""
-
-    at: float
-    child: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class StopRequested:
-    """Ctrl-C, SIGTERM or SIGHUP."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class RestartRequested:
-    at: float
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessorWaits:
-    at: float
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessorExited:
-    at: float
-    child: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    at: float
-
-
-Event: TypeAlias = (
-    Begin | BecameReady | Exited | StopRequested | RestartRequested | SuccessorWaits | SuccessorExited | Tick
-)
-
-
-# ---- commands
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartSuccessor:
-    """Starts a second process of the child, which waits for the end of the first."""
-
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """Makes the successor the child's process: the one before it has ended."""
-
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class KillSuccessor:
-    child: str
-
-
-@dataclass(frozen=True, slots=True)
-class Print:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class AllReady:
-    """Every child is ready; repeated after each recovery."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    code: int
-
-
-Command: TypeAlias = (
-    Start | Terminate | Kill | StartSuccessor | Promote | KillSuccessor | Print | AllReady | Finish
-)
-Commands: TypeAlias = tuple[Command, ...]
 
 
 def supervise(*names: str) -> SupervisorState:
@@ -328,7 +156,7 @@ def _exited(state: SupervisorState, name: str, why: str, at: float) -> tuple[Sup
 
 
 def _promote(state: SupervisorState, child: Child, why: str, at: float) -> tuple[SupervisorState, Commands]:
-    """Puts the successor in the place of a process that has ended: as it was told to, or by itself."""
+    """Puts the successor in the place of a process that has ended, whether it was told to end or not."""
     if isinstance(child.phase, HandingOver) and child.phase.ready:
         state, commands = _runs(state, child, 0, at)
         return state, (Promote(child.name), *commands)

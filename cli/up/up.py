@@ -68,7 +68,8 @@ class UpOptions:
     ready_fd: int | None = None
 
     def http_options(self) -> list[str]:
-        """Control's options for serving callers. Its agent connects over loopback, without TLS."""
+        """Returns control's options for serving callers. The agent of `stoker up` connects to control over
+        loopback, without TLS."""
         options = ["--grpc-plain"]
         if self.tls_cert is not None:
             options += ["--tls-cert", str(self.tls_cert.absolute())]
@@ -91,7 +92,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """`new_key`: the key was created now, and is shown once."""
+    """The tokens of `stoker up`. `new_key`: the key was created now, and is shown once."""
 
     api_key: str
     key_source: TokenSource

@@ -81,7 +81,6 @@ def route_request(
     query: str = "",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
-    upload: Upload | None = None,
 ) -> dict[str, Any]:
     """Returns the body of `POST /execute` at a live load-balanced endpoint."""
     return {
@@ -93,7 +92,7 @@ def route_request(
             "headers": {name.lower(): value for name, value in (headers or {}).items()},
             "body": base64.b64encode(body).decode(),
         },
-        **code(endpoint, bundle, definition, upload=upload),
+        **code(endpoint, bundle, definition),
     }
 
 

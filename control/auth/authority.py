@@ -47,7 +47,8 @@ class AuthorityUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """`certificates`: the one that signs, and then the older ones that are trusted still."""
+    """The authority that signs agents' certificates. `certificates`: the one that signs, and then the older
+    ones that are trusted still."""
 
     key: ec.EllipticCurvePrivateKey = field(repr=False)
     certificates: tuple[x509.Certificate, ...]

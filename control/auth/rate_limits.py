@@ -56,7 +56,8 @@ class Admission:
 
 
 class Rates:
-    """`workers` returns how many workers of an endpoint are ready now."""
+    """The rates of calls, held to the limits. `workers` returns how many workers of an endpoint are ready
+    now."""
 
     def __init__(self, per_worker: int, workers: Callable[[str], int]) -> None:
         self._per_worker = per_worker

@@ -19,7 +19,8 @@ _REFERENCE = re.compile(r"\{\{\s*(?:STOKER|RUNPOD)_SECRET_([^\s{}]*)\s*\}\}")
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """`hidden` are the values that were filled in: no log may show them."""
+    """An environment with its secrets filled in. `hidden` are the values that were filled in: no log may show
+    them."""
 
     env: Mapping[str, str] = field(repr=False)
     hidden: tuple[str, ...] = field(repr=False, default=())
@@ -27,7 +28,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class UnknownSecret:
-    """`variable` names a secret that there is not."""
+    """An environment that cannot be filled in. `variable` names a secret that there is not."""
 
     secret: str
     variable: str

@@ -35,7 +35,8 @@ def called(endpoint: str) -> str:
 
 
 class Endpoints:
-    """`by_id` is replaced by each change, so that an iteration over it sees one state."""
+    """The endpoints, by id and by alias. `by_id` is replaced by each change, so that an iteration over it
+    sees one state."""
 
     def __init__(self, aliases: Mapping[str, str]) -> None:
         self._aliases = {called(name): name for name in RESERVED} | dict(aliases)
@@ -52,7 +53,7 @@ class Endpoints:
         self.by_id = {name: one for name, one in self.by_id.items() if name != endpoint}
 
     def named(self, endpoint: str) -> Endpoint | None:
-        """Anybody's endpoint under this id or alias."""
+        """Returns the endpoint under this id or alias, whoever's it is."""
         return self.by_id.get(self._aliases.get(endpoint, endpoint))
 
     def find(self, account: str, endpoint: str, *, of_queue: bool = True) -> Endpoint:

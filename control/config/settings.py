@@ -13,7 +13,8 @@ from stoker.wire.messages import LockedWeights, Price, RegistryAuth
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """`aliases` maps further ids to endpoints' ids. `registries` are those that the file declares.
+    """The settings of the control plane. `aliases` maps further ids to endpoints' ids. `registries` are those
+    that the file declares.
 
     `local_roots` are the folders in which `local:` handlers may be; relative paths start at `local_base`.
     `functions`: whether callers' functions may run on the nodes.

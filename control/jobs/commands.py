@@ -19,14 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
 from stoker.control import store
-from stoker.control.config.endpoints import Endpoints
-from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.errors import (
     BadRequest,
     ControlError,
@@ -50,14 +48,11 @@ from stoker.control.rules.queueing.order import place
 from stoker.control.rules.queueing.priorities import granted
 from stoker.control.rules.quotas import UNBOUNDED, Quota, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
-from stoker.control.rules.types import Claimed, Endpoint, JobView, NewJob, Slot, Submitted
-from stoker.control.scheduling.dispatch import Dispatch
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.rules.types import Changed, Claimed, Endpoint, JobView, NewJob, Slot, Submitted
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.control.store.jobs.idempotency import seen
 from stoker.control.store.jobs.quota_uses import Kind, use
-from stoker.control.traces.traces import Traces
 from stoker.wire import names
 from stoker.wire.messages import Ref
 
@@ -71,34 +66,25 @@ PURGE_BATCH = 1_000
 """Jobs that one transaction cancels: others must get a turn at the store."""
 
 
+Change: TypeAlias = Callable[[Conn, str, str, str, float], tuple[JobView | None, Changed | None]]
+"""A change of a job in the store, by account, endpoint, job and time."""
+
+
 class JobCommands:
     def __init__(
         self,
-        settings: PlaneSettings,
-        commits: Commits,
+        context: Context,
+        scheduling: Scheduling,
         artifacts: Artifacts,
         waiters: JobWaiters,
-        endpoints: Endpoints,
-        dispatch: Dispatch,
-        scaling: WorkerScaling,
         changes: JobChanges,
         queries: JobQueries,
-        clock: Callable[[], float],
-        rng: Random,
-        traces: Traces | None = None,
     ) -> None:
-        self._traces = traces
-        self._settings = settings
-        self._commits = commits
-        self._artifacts = artifacts
-        self._waiters = waiters
-        self._endpoints = endpoints
-        self._dispatch = dispatch
-        self._scaling = scaling
-        self._changes = changes
-        self._queries = queries
-        self._clock = clock
-        self._rng = rng
+        self._settings, self._commits, self._traces = context.settings, context.commits, context.traces
+        self._clock, self._rng = context.clock, context.rng
+        self._endpoints, self._scaling = scheduling.endpoints, scheduling.scaling
+        self._dispatch, self._artifacts, self._waiters = scheduling.dispatch, artifacts, waiters
+        self._changes, self._queries = changes, queries
         self.closed = False
 
     # -- new jobs
@@ -310,44 +296,35 @@ class JobCommands:
 
     async def cancel(self, endpoint: Endpoint, job: str) -> JobView:
         """Cancels the job in the store at once; its slot is free when the agent reports the end."""
-        now = self._clock()
-        view, changed = await self._commits.commit(
-            lambda conn: store.cancel(conn, endpoint.account, endpoint.id, job, now)
-        )
-        if view is None:
-            raise no_job(job)
-        if changed is not None:
-            self._changes.apply([changed])
-            return view
-        return await self._queries.whole(view)
+        view, changed = await self._change(store.cancel, endpoint, job)
+        return view if changed else await self._queries.whole(view)
 
     async def delete(self, endpoint: Endpoint, job: str) -> None:
         """Deletes the job with its record and its files; if it has not ended, its work is stopped. Raises
         NotFound."""
-        now = self._clock()
-        view, changed = await self._commits.commit(
-            lambda conn: store.delete(conn, endpoint.account, endpoint.id, job, now)
-        )
-        if view is None:
-            raise no_job(job)
-        if changed is not None:
-            self._changes.apply([changed])
+        await self._change(store.delete, endpoint, job)
 
     async def retry(self, endpoint: Endpoint, job: str) -> JobView:
         """Puts the job back into the queue with the same id and input, within its old ttl."""
         if self.closed:
             raise _stopping()
+        view, changed = await self._change(store.retry, endpoint, job)
+        if not changed:
+            raise BadRequest(f"only FAILED and TIMED_OUT jobs can be retried; job {job} is {view.state}")
+        self._scaling.wake.set()
+        return replace(view, reason=None)
+
+    async def _change(self, change: Change, endpoint: Endpoint, job: str) -> tuple[JobView, bool]:
+        """Makes a change of a job; returns the job, and whether that changed it. Raises NotFound."""
         now = self._clock()
         view, changed = await self._commits.commit(
-            lambda conn: store.retry(conn, endpoint.account, endpoint.id, job, now)
+            lambda conn: change(conn, endpoint.account, endpoint.id, job, now)
         )
         if view is None:
             raise no_job(job)
-        if changed is None:
-            raise BadRequest(f"only FAILED and TIMED_OUT jobs can be retried; job {job} is {view.state}")
-        self._changes.apply([changed])
-        self._scaling.wake.set()
-        return replace(view, reason=None)
+        if changed is not None:
+            self._changes.apply([changed])
+        return view, changed is not None
 
     async def purge(self, endpoint: Endpoint) -> int:
         """Cancels what waits now; jobs that come meanwhile stay."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from stoker.control import store
-from stoker.control.config.endpoints import Endpoints
+from stoker.control.context import Context
 from stoker.control.errors import ControlError, NotFound, Unavailable, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.case_record import Payloads, case_record, why_no_case
@@ -28,11 +28,9 @@ from stoker.control.rules.limits import INLINE_BYTES
 from stoker.control.rules.queueing.expected import MOST_AHEAD, expected_wait_s
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
-from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.placed import waits_for
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import AttemptKey, Ref
 
 POLL_CHUNKS = 64
@@ -50,23 +48,16 @@ _ALL = 1 << 40
 class JobQueries:
     def __init__(
         self,
-        commits: Commits,
+        context: Context,
+        scheduling: Scheduling,
         artifacts: Artifacts,
         waiters: JobWaiters,
-        endpoints: Endpoints,
-        cluster: ClusterState,
-        scaling: WorkerScaling,
         live_logs: LiveLogs,
-        clock: Callable[[], float],
     ) -> None:
-        self._commits = commits
-        self._artifacts = artifacts
-        self._waiters = waiters
-        self._endpoints = endpoints
-        self._cluster = cluster
-        self._scaling = scaling
-        self._live_logs = live_logs
-        self._clock = clock
+        self._commits, self._clock = context.commits, context.clock
+        self._endpoints, self._cluster = scheduling.endpoints, scheduling.cluster
+        self._scaling, self._artifacts = scheduling.scaling, artifacts
+        self._waiters, self._live_logs = waiters, live_logs
         self._counted: dict[str, tuple[float, Counted]] = {}
         self._counting = asyncio.Lock()
         self.closed = False

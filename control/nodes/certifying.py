@@ -28,8 +28,8 @@ REMEMBERED = 4096
 
 
 class NodeCertificates:
-    """`read` returns the authority as its files have it now. `required`: a node without a certificate of its
-    own opens no session. `life_s` is that of a new certificate."""
+    """The certificates of nodes. `read` returns the authority as its files have it now. `required`: a node
+    without a certificate of its own opens no session. `life_s` is that of a new certificate."""
 
     def __init__(
         self, read: Callable[[], Authority], life_s: float, clock: Callable[[], float], *, required: bool

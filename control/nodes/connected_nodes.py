@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from stoker.control import store
-from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges
-from stoker.control.nodes.certifying import NodeCertificates
+from stoker.control.nodes.answers import Answers
+from stoker.control.nodes.assigned import AssignedToNode
 from stoker.control.nodes.joining import (
     JoinRefused,
     is_credential_of,
@@ -32,34 +33,27 @@ from stoker.control.nodes.joining import (
     unknown,
     why_refused,
 )
-from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports, note_samples
-from stoker.control.nodes.session import AssignedToNode, NodeSession
+from stoker.control.nodes.session import NodeSession
 from stoker.control.nodes.sessions import NodeSessions
-from stoker.control.nodes.signing import Signing
-from stoker.control.nodes.sources import Sources
 from stoker.control.nodes.yields import Yields
 from stoker.control.rules.nodes.hello import assigned_workers, checked_hello, reach_of
 from stoker.control.rules.nodes.validation import AssignedWorker, InvalidReport
 from stoker.control.rules.nodes.ways import Reach, allowed
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.types import Changed, Reconciled
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState
-from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.cluster_state import NodeState
+from stoker.control.scheduling.desired_pods import DesiredState
 from stoker.control.scheduling.placed import PlacedWorker
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import (
     PROTOCOL,
     AttemptKey,
-    CertificateAnswer,
     FromControl,
     HeldWorker,
     Hello,
     Refusal,
-    SignAnswer,
-    SignAsk,
     StreamHello,
     Welcome,
     accepts_protocol,
@@ -89,44 +83,23 @@ class _Broken:
 
 
 class ConnectedNodes:
-    """The connected nodes, from their Hello to the end of their sessions. `pod_assigned` and
-    `volume_assigned`: whether this pod, or this volume, was assigned to this node."""
+    """The connected nodes, from their Hello to the end of their sessions."""
 
     def __init__(
         self,
-        settings: PlaneSettings,
-        commits: Commits,
-        cluster: ClusterState,
-        dispatch: Dispatch,
-        scaling: WorkerScaling,
+        context: Context,
+        scheduling: Scheduling,
         sessions: NodeSessions,
         changes: JobChanges,
         reports: NodeReports,
-        signing: Signing,
-        sources: Sources,
-        kept: KeptChunks,
+        answers: Answers,
         yields: Yields,
-        pod_assigned: Callable[[str, str], bool],
-        volume_assigned: Callable[[str, str], bool | None],
-        clock: Callable[[], float],
-        certificates: NodeCertificates | None = None,
+        desired: DesiredState,
     ) -> None:
-        self._certificates = certificates
-        self._settings = settings
-        self._commits = commits
-        self._cluster = cluster
-        self._dispatch = dispatch
-        self._scaling = scaling
-        self._sessions = sessions
-        self._changes = changes
-        self._reports = reports
-        self._signing = signing
-        self._sources = sources
-        self._kept = kept
-        self._yields = yields
-        self._pod_assigned = pod_assigned
-        self._volume_assigned = volume_assigned
-        self._clock = clock
+        self._settings, self._commits, self._clock = context.settings, context.commits, context.clock
+        self._cluster, self._dispatch = scheduling.cluster, scheduling.dispatch
+        self._scaling, self._sessions, self._changes = scheduling.scaling, sessions, changes
+        self._reports, self._answers, self._yields, self._desired = reports, answers, yields, desired
         self._broken: asyncio.Queue[_Broken] = asyncio.Queue()
 
     # -- a session's life
@@ -229,8 +202,8 @@ class ConnectedNodes:
             await _refuse(stream, str(refused))
             return
         log.info("node %s (%s) joined", hello.node, hello.name)
-        wanted = bool(request) and self._certificates is not None
-        certificate = self._certified(hello.node, credential, request) if wanted else None
+        wanted = request and self._answers.certifies
+        certificate = self._answers.certificate(hello.node, credential, request) if wanted else None
         await stream.send(FromControl(credential=credential, certificate=certificate))
         stream.end("the node joined")
 
@@ -246,20 +219,9 @@ class ConnectedNodes:
             return None
         settings = self._settings
         number, reconciled, pods, workers = opened
-        assigned = AssignedToNode(
-            hello.node, self._cluster, self._pod_assigned, self._volume_assigned, reconciled.assigned
-        )
-        session = NodeSession(
-            hello.node,
-            number,
-            stream,
-            self._reports.receive,
-            assigned,
-            self._signed,
-            self._sources.answer,
-            self._kept.page,
-            lambda request: self._certified(hello.node, token, request),
-        )
+        assigned = AssignedToNode(hello.node, self._cluster, self._desired, reconciled.assigned)
+        receive = self._reports.receive
+        session = NodeSession(hello.node, number, token, stream, receive, assigned, self._answers)
         self._sessions.add(session)
         reach = allowed(reach_of(hello, peer, settings.network_namespace), settings.gateway_ways)
         self._seat(hello, session, workers, reach)
@@ -278,7 +240,7 @@ class ConnectedNodes:
                 saves=True,
                 yields=True,
                 kept=True,
-                certifies=self._certificates is not None,
+                certifies=self._answers.certifies,
             )
         )
         self._scaling.desired.send(hello.node)
@@ -373,17 +335,6 @@ class ConnectedNodes:
             cold_start=worker.cold_start,
             idle_since=self._clock(),
         )
-
-    def _certified(self, node: str, credential: str, request: bytes) -> CertificateAnswer:
-        if self._certificates is None:
-            return CertificateAnswer(refusal="this control signs no certificates")
-        return self._certificates.answer(node, credential, request)
-
-    async def _signed(self, node: str, request: SignAsk) -> SignAnswer:
-        try:
-            return await self._signing.answer(node, request)
-        except Unavailable as error:
-            raise StreamEnded(f"{error}, and ask again") from error
 
     async def speaks(self, hello: StreamHello, token: str) -> str | None:
         """Returns why the caller of a second stream does not belong to the node's session; None if it

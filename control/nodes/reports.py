@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from stoker.control import store
-from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.metrics.events import Events
@@ -22,11 +22,9 @@ from stoker.control.rules.nodes.hello import check_facts, sampled
 from stoker.control.rules.nodes.validation import InvalidReport
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.types import Claimed, ReportsApplied
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState
-from stoker.control.scheduling.dispatch import Dispatch
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.cluster_state import NodeState
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import (
     AttemptKey,
     Beat,
@@ -64,29 +62,18 @@ class NodeReports:
 
     def __init__(
         self,
-        settings: PlaneSettings,
-        commits: Commits,
-        cluster: ClusterState,
-        dispatch: Dispatch,
-        scaling: WorkerScaling,
+        context: Context,
+        scheduling: Scheduling,
         waiters: JobWaiters,
         changes: JobChanges,
+        events: Events,
         pods_seen: Callable[[Sequence[WantedPod]], None],
         volume_used: Callable[[VolumeUsed], None],
-        events: Events,
-        clock: Callable[[], float],
     ) -> None:
-        self._settings = settings
-        self._commits = commits
-        self._cluster = cluster
-        self._dispatch = dispatch
-        self._scaling = scaling
-        self._waiters = waiters
-        self._changes = changes
-        self.pods_seen = pods_seen
-        self._volume_used = volume_used
-        self._events = events
-        self._clock = clock
+        self._settings, self._commits, self._clock = context.settings, context.commits, context.clock
+        self._cluster, self._dispatch = scheduling.cluster, scheduling.dispatch
+        self._scaling, self._waiters, self._changes = scheduling.scaling, waiters, changes
+        self._events, self.pods_seen, self._volume_used = events, pods_seen, volume_used
 
     async def receive(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
         if session.draining:

@@ -12,20 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from stoker.control.config.endpoints import Endpoints
-from stoker.control.config.settings import PlaneSettings
-from stoker.control.jobs.artifacts import Artifacts
-from stoker.control.jobs.waiters import JobWaiters
-from stoker.control.rules.nodes.validation import AssignedAttempt, AssignedWorker
-from stoker.control.rules.submissions import S3Config
-from stoker.control.rules.types import Claimed
-from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.traces.traces import Traces
-from stoker.wire import names
+from stoker.control.nodes.answers import Answers
+from stoker.control.nodes.assigned import AssignedToNode
+from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.wire.messages import (
     Ack,
     Assign,
@@ -35,15 +27,10 @@ from stoker.wire.messages import (
     CertificateAnswer,
     Desired,
     FromControl,
-    Grant,
-    HeldAttempt,
     KeptAsk,
     KeptPage,
-    Outcome,
-    Refused,
     Report,
     SignAnswer,
-    SignAsk,
     SourceAnswer,
     Welcome,
     Yield,
@@ -70,113 +57,33 @@ CERTIFY_EVERY_S = 1.0
 KEPT_ASKS_MAX = 64
 """The most asks for kept chunks that wait; further ones are not answered in this session."""
 
-ENDED = 4096
-"""Attempts that are over and remembered: as many as an agent's outbox holds reports."""
-
-
-class AssignedToNode:
-    """The things that this process assigned to one node in one session: `validation.Assignments`.
-
-    Workers are in the cluster state, pods and volumes in their books; `pods` and `volumes` say which of them
-    the node was sent. Attempts are kept here: from their Assign, or from the Hello that named them, until
-    some time after their end, as an agent may still report one.
-    """
-
-    def __init__(
-        self,
-        node: str,
-        cluster: ClusterState,
-        pods: Callable[[str, str], bool],
-        volumes: Callable[[str, str], bool | None],
-        attempts: Mapping[AttemptKey, AssignedAttempt],
-    ) -> None:
-        self.attempts = dict(attempts)
-        self._node = node
-        self._cluster = cluster
-        self._pods = pods
-        self._volumes = volumes
-        self._ended: dict[AttemptKey, None] = {}
-        self._logged: set[str] = set()
-
-    # -- what was assigned
-
-    def end(self, reports: Iterable[Report]) -> None:
-        """Notes that the ends in these reports are stored."""
-        for report in reports:
-            if isinstance(report.body, Outcome | Refused):
-                self._ended[AttemptKey(report.body.job, report.body.attempt)] = None
-        while len(self._ended) > ENDED:
-            key = next(iter(self._ended))
-            del self._ended[key]
-            self.attempts.pop(key, None)
-
-    def worker(self, worker: str) -> AssignedWorker | None:
-        placed = self._cluster.workers.get(worker)
-        if placed is None or placed.node != self._node:
-            return None
-        slots = placed.spec.concurrency if placed.spec is not None else 2**32
-        return AssignedWorker(placed.endpoint, placed.version, slots, placed.devices)
-
-    def pod(self, pod: str) -> bool:
-        return self._pods(self._node, pod)
-
-    def volume(self, volume: str) -> bool | None:
-        return self._volumes(self._node, volume)
-
-    # -- messages
-
-    def holds(self, attempt: HeldAttempt) -> bool:
-        """Returns whether an attempt that a Hello names takes a slot of a worker of this node."""
-        if attempt.key not in self.attempts:
-            which = f"attempt {attempt.attempt} of job {attempt.job[:80]!r}"
-            self.log_once("Hello", f"{which} is not one that control gave to this node")
-            return False
-        placed = self._cluster.workers.get(attempt.worker)
-        if placed is not None and placed.node != self._node:
-            self.log_once(
-                "Hello", f"worker {attempt.worker[:80]!r} is not one that control gave to this node"
-            )
-        return placed is not None and placed.node == self._node
-
-    def log_once(self, kind: str, why: str) -> None:
-        """Logs one line for each kind of message and session: a flood of them does not fill the log."""
-        if kind not in self._logged:
-            self._logged.add(kind)
-            log.warning(
-                "node %s sent %s that was refused (further ones are not logged): %s", self._node, kind, why
-            )
-
 
 class NodeSession:
     """A session of a node. `assigned` is what this node may report about. `handle` commits one message's
     reports and returns once they may be acknowledged. `draining`: the node reported that it is about to
-    leave. `closed`: set by the server when the session is over, and the store knows. `certify` signs a
-    certificate of the node for its request; None where control signs none."""
+    leave. `closed`: set by the server when the session is over, and the store knows. `credential`: the token
+    that the node came in with."""
 
     def __init__(
         self,
         node: str,
         session: int,
+        credential: str,
         stream: ControlStream,
         handle: Callable[[NodeSession, Sequence[Report], Beat | None], Coroutine[Any, Any, None]],
         assigned: AssignedToNode,
-        sign: Callable[[str, SignAsk], Coroutine[Any, Any, SignAnswer]],
-        source: Callable[[str, str], Coroutine[Any, Any, SourceAnswer]],
-        kept: Callable[[str, KeptAsk], Coroutine[Any, Any, KeptPage]],
-        certify: Callable[[bytes], CertificateAnswer] | None = None,
+        answers: Answers,
     ) -> None:
         self.node = node
         self.assigned = assigned
         self.session = session
         self.draining = False
         self.closed = asyncio.Event()
+        self._credential = credential
         self._stream = stream
         self._handle = handle
-        self._sign = sign
-        self._source = source
-        self._kept = kept
+        self._answering = answers
         self._kept_asks: deque[KeptAsk] = deque()
-        self._certify = certify
         self._certificate: CertificateAnswer | None = None
         self._certified_at = float("-inf")
         self._answers: list[SignAnswer] = []
@@ -279,7 +186,7 @@ class NodeSession:
             self.draining = self.draining or any(message.draining for message in messages)
             await self._handle(self, reports, beats[-1] if beats else None)
             for request in [request for message in messages for request in message.asks]:
-                answer = await self._sign(self.node, request)
+                answer = await self._answering.sign(self.node, request)
                 self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
             if asks := [ask for message in messages for ask in message.kept_asks]:
@@ -305,16 +212,16 @@ class NodeSession:
     async def _send_sources(self, digests: Sequence[str]) -> None:
         """Reads each once, and no more at once than the stream takes: archives are large."""
         for digest in dict.fromkeys(digests[:SOURCES_MAX]):
-            self._sources.append(await self._source(self.node, digest))
+            self._sources.append(await self._answering.source(self.node, digest))
             self._wake.set()
 
     def _certify_once(self, request: bytes) -> None:
         """Answers a request, but no more than one in CERTIFY_EVERY_S: each is a signature and a line of the
         log."""
         now = self._loop.time()
-        if self._certify is not None and now - self._certified_at >= CERTIFY_EVERY_S:
+        if now - self._certified_at >= CERTIFY_EVERY_S:
             self._certified_at = now
-            self._certificate = self._certify(request)
+            self._certificate = self._answering.certificate(self.node, self._credential, request)
             self._wake.set()
 
     async def _watch_silence(self) -> None:
@@ -333,7 +240,7 @@ class NodeSession:
 
     async def _kept_page(self) -> KeptPage:
         """Reads the next page now that the stream takes it, since pages are large."""
-        page = await self._kept(self.node, self._kept_asks.popleft())
+        page = await self._answering.kept(self.node, self._kept_asks.popleft())
         if page.refusal and not page.retryable:
             self.assigned.log_once("KeptAsk", page.refusal)
         return page
@@ -384,85 +291,3 @@ def _first(assigns: list[Assign]) -> list[Assign]:
         if n and size > MESSAGE_INPUTS:
             return assigns[:n]
     return assigns
-
-
-class Assigner:
-    """Makes the Assign of a claimed job, and passes it to the session of the job's node; `sessions` are by
-    node. `unsent` is called for a job whose node has none any more."""
-
-    def __init__(
-        self,
-        settings: PlaneSettings,
-        artifacts: Artifacts,
-        cluster: ClusterState,
-        sessions: Mapping[str, NodeSession],
-        unsent: Callable[[str, AttemptKey], None],
-        waiters: JobWaiters,
-        clock: Callable[[], float],
-        endpoints: Endpoints,
-        traces: Traces | None = None,
-    ) -> None:
-        self._endpoints = endpoints
-        self._traces = traces
-        self._settings = settings
-        self._artifacts = artifacts
-        self._cluster = cluster
-        self._sessions = sessions
-        self._unsent = unsent
-        self._waiters = waiters
-        self._clock = clock
-
-    def assign(self, claimed: Claimed) -> None:
-        self._waiters.changed(claimed.job)  # readers that follow its logs have a node now
-        session = self._sessions.get(claimed.node)
-        if session is None:
-            self._unsent(claimed.node, AttemptKey(claimed.job, claimed.attempt))
-            return
-        worker, traceparent = self._cluster.workers.get(claimed.worker), claimed.traceparent or ""
-        if traceparent and self._traces is not None:
-            traceparent = self._traces.handed_on(claimed)
-        endpoint = self._endpoints.by_id.get(claimed.endpoint)
-        prefix = names.attempt_prefix(claimed.endpoint, claimed.job, claimed.attempt)
-        assign = Assign(
-            job=claimed.job,
-            attempt=claimed.attempt,
-            worker=claimed.worker,
-            input=claimed.input,
-            input_ref=claimed.input_ref,
-            execution_timeout_ms=claimed.execution_timeout_ms,
-            ttl_s=max(claimed.expires_at - self._clock(), 0.0),
-            grant=replace(
-                self._artifacts.grant,
-                prefix=prefix,
-                account=claimed.account,
-                key=claimed.api_key,
-                endpoint=claimed.endpoint,
-                job=claimed.job,
-                attempt=claimed.attempt,
-            ),
-            prices=worker.prices if worker else (),
-            files_grant=self._own_grant(claimed.s3, prefix, claimed) if claimed.s3 else None,
-            private_inputs=self._settings.allow_private_addresses,
-            traceparent=traceparent,
-            saved=claimed.saved,
-            keeps_case=endpoint is not None and endpoint.keep_cases,
-        )
-        session.assign(assign)
-
-    def _own_grant(self, own: S3Config, prefix: str, claimed: Claimed) -> Grant:
-        """Returns the grant of the caller's own bucket. The caller chose its address: only the operator may
-        allow private ones."""
-        folder = f"{own.object_path.strip('/')}/" if own.object_path.strip("/") else ""
-        return Grant(
-            endpoint_url=own.endpoint_url,
-            public_endpoint=own.endpoint_url,
-            region=own.region,
-            bucket=own.bucket,
-            prefix=folder + prefix,
-            access_id=own.access_id,
-            access_secret=own.access_secret,
-            guarded=not self._settings.allow_private_addresses,
-            account=claimed.account,
-            key=claimed.api_key,
-            endpoint=claimed.endpoint,
-        )

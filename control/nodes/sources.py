@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 
 class Sources:
-    """`folder` holds the archives; without one, nothing is sent. `without` are files that no node needs."""
+    """The sources of handlers, packed for nodes. `folder` holds the archives; without one, nothing is sent.
+    `without` are files that no node needs."""
 
     def __init__(self, cluster: ClusterState, folder: Path | None, without: Collection[Path] = ()) -> None:
         self._cluster, self._folder, self._without = cluster, folder, without

@@ -15,31 +15,24 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import Any
 
 from stoker.control import store
-from stoker.control.config.endpoints import Endpoints
-from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.resources import blueprint, hosted, own_templates
-from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS, Catalog
+from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS
 from stoker.control.resources.endpoint_workers import EndpointWorker, endpoint_worker
-from stoker.control.resources.registries import Registries
-from stoker.control.resources.secrets import ManagedSecrets
-from stoker.control.resources.volumes import Volumes
+from stoker.control.resources.named import Named
 from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
 from stoker.control.rules.quotas import refused_workers
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import Endpoint, EndpointVersion, Template
 from stoker.control.scheduling.avoidance import Avoided
-from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.scheduling.dispatch import Dispatch
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.wire.names import short_id
 
 CANCEL_BATCH = 1_000
@@ -47,27 +40,12 @@ CANCEL_BATCH = 1_000
 
 
 class ManagedEndpoints:
-    def __init__(
-        self,
-        settings: PlaneSettings,
-        commits: Commits,
-        book: Endpoints,
-        cluster: ClusterState,
-        scaling: WorkerScaling,
-        dispatch: Dispatch,
-        changes: JobChanges,
-        catalog: Catalog,
-        registries: Registries,
-        secrets: ManagedSecrets,
-        volumes: Volumes,
-        clock: Callable[[], float],
-        rng: Random,
-    ) -> None:
-        self._settings, self._commits, self._book = settings, commits, book
-        self._cluster, self._scaling, self._dispatch, self._changes = cluster, scaling, dispatch, changes
-        self._catalog, self._registries = catalog, registries
-        self._secrets, self._volumes = secrets, volumes
-        self._clock, self._rng = clock, rng
+    def __init__(self, context: Context, scheduling: Scheduling, changes: JobChanges, named: Named) -> None:
+        self._settings, self._commits = context.settings, context.commits
+        self._clock, self._rng = context.clock, context.rng
+        self._book, self._cluster = scheduling.endpoints, scheduling.cluster
+        self._scaling, self._dispatch = scheduling.scaling, scheduling.dispatch
+        self._changes, self._named = changes, named
         self.turn = asyncio.Lock()
         """Held while an endpoint or template is changed, from reading it until it is stored."""
 
@@ -287,7 +265,7 @@ class ManagedEndpoints:
         self, section: Any, requested: Mapping[str, Any], template: Template
     ) -> EndpointVersion:
         registry = template.fields.get("containerRegistryAuthId")
-        login = await self._registries.login(template.account, registry) if registry else None
+        login = await self._named.registries.login(template.account, registry) if registry else None
         return blueprint.version(section, requested, template, self._settings, login)
 
     async def _template(self, account: str, template: str) -> Template:
@@ -296,11 +274,11 @@ class ManagedEndpoints:
             raise BadRequest(
                 f"templateId must be the id of a template; there is none of {abbreviated(template)}"
             )
-        self._secrets.check(account, found.fields["env"])
+        self._named.secrets.check(account, found.fields["env"])
         return found
 
     def _own_template(self, account: str, name: str, fields: Mapping[str, Any]) -> Template:
-        self._secrets.check(account, fields.get("env") or {})
+        self._named.secrets.check(account, fields.get("env") or {})
         return own_templates.made(short_id(self._rng), account, name, fields, self._clock())
 
     async def _stored(
@@ -316,11 +294,11 @@ class ManagedEndpoints:
         now = self._clock()
 
         def put(conn: Conn) -> Endpoint:
-            self._volumes.check_still(conn, made.account, made.run.volume)
-            self._secrets.check_still(conn, made.account, made.run.env)
+            self._named.volumes.check_still(conn, made.account, made.run.volume)
+            self._named.secrets.check_still(conn, made.account, made.run.env)
             if own is not None:
                 registry = own.fields.get("containerRegistryAuthId") or ""
-                self._registries.check_still(conn, made.account, registry)
+                self._named.registries.check_still(conn, made.account, registry)
                 store.put_template(conn, own, now)
             if before is not None:
                 self._remove_own(conn, before, made, now)
@@ -345,7 +323,7 @@ class ManagedEndpoints:
     def _check(self, account: str, requested: Mapping[str, Any]) -> None:
         """Raises BadRequest if a name does not exist. Names that were accepted before are not checked
         again."""
-        catalog = self._catalog
+        catalog = self._named.catalog
         catalog.check_gpu_types(requested.get("gpuTypeIds") or ())
         catalog.check_data_centers(requested.get("dataCenterIds") or ())
         catalog.check(
@@ -357,7 +335,7 @@ class ManagedEndpoints:
         volumes = blueprint.volumes(requested)
         field = "networkVolumeId" if requested.get("networkVolumeId") else "networkVolumeIds"
         for volume in volumes:
-            if self._volumes.desired.find(account, volume) is None:
+            if self._named.volumes.desired.find(account, volume) is None:
                 raise BadRequest(
                     f"{field} must name a network volume; there is none of {abbreviated(volume)}"
                 )
@@ -368,7 +346,7 @@ class ManagedEndpoints:
 
     def _anywhere(self, requested: Mapping[str, Any]) -> Mapping[str, Any]:
         """Drops the data centres if all are named: then nodes without a data centre qualify, too."""
-        everywhere = set(self._catalog.data_centers()) <= set(requested.get("dataCenterIds") or ())
+        everywhere = set(self._named.catalog.data_centers()) <= set(requested.get("dataCenterIds") or ())
         return {**requested, "dataCenterIds": []} if everywhere else requested
 
     def _live(self, endpoint: Endpoint) -> None:

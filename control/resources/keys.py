@@ -89,8 +89,8 @@ class Keys:
         return await self._commits.read(lambda conn: use(conn, "key", record.id, record.quota, now))
 
     async def update(self, account: str, key: str, changes: Mapping[str, Any]) -> KeyRecord:
-        """`changes`: name, expires_at (None: never) and, of an API key, access, quota and priority (None: as
-        its scope has it)."""
+        """Changes a key. `changes`: name, expires_at (None: never) and, of an API key, access, quota and
+        priority (None: as its scope has it)."""
         found = await self.get(account, key)
         if "expires_at" in changes:
             self._check_expiry(changes["expires_at"], self._clock())

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from random import Random
 
 from stoker.control.auth.callers import Callers
-from stoker.control.config.endpoints import Endpoints
-from stoker.control.config.settings import PlaneSettings
+from stoker.control.context import Context
 from stoker.control.errors import ControlError
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.sessions import NodeSessions
@@ -19,6 +16,7 @@ from stoker.control.resources.billing import Billing
 from stoker.control.resources.catalog import Catalog
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.keys import Keys
+from stoker.control.resources.named import Named
 from stoker.control.resources.nodes import ManagedNodes
 from stoker.control.resources.pods.pods import ManagedPods
 from stoker.control.resources.registries import Registries
@@ -27,12 +25,8 @@ from stoker.control.resources.templates import Templates
 from stoker.control.resources.temporary import TemporaryEndpoints
 from stoker.control.resources.volumes import Volumes
 from stoker.control.resources.webhook_secret import WebhookSecret
-from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired_pods import DesiredState
-from stoker.control.scheduling.dispatch import Dispatch
-from stoker.control.scheduling.requests import Requests
-from stoker.control.scheduling.worker_scaling import WorkerScaling
-from stoker.control.store.database.commits import Commits
+from stoker.control.scheduling.scheduling import Scheduling
 
 log = logging.getLogger(__name__)
 
@@ -45,81 +39,31 @@ class ManagedResources:
 
     def __init__(
         self,
-        settings: PlaneSettings,
-        commits: Commits,
-        endpoints: Endpoints,
-        cluster: ClusterState,
-        scaling: WorkerScaling,
-        dispatch: Dispatch,
+        context: Context,
+        scheduling: Scheduling,
         sessions: NodeSessions,
         yields: Yields,
         changes: JobChanges,
-        clock: Callable[[], float],
-        rng: Random,
         callers: Callers,
         desired: DesiredState,
-        requests: Requests,
     ) -> None:
-        self.commits = commits
-        self.cluster = cluster
-        self.scaling = scaling
-        self.dispatch = dispatch
-        self.clock = clock
-        self.rng = rng
-        self.callers = callers
+        commits, clock, settings = context.commits, context.clock, context.settings
+        self._callers, self.cluster, self.clock = callers, scheduling.cluster, clock
         self.uncertain = asyncio.Event()
-        self.catalog = Catalog(commits, cluster)
+        self.catalog = Catalog(commits, scheduling.cluster)
         self.billing = Billing(commits, settings.price_list, clock)
-        self.keys = Keys(commits, callers, endpoints, clock)
+        self.keys = Keys(commits, callers, scheduling.endpoints, clock)
         self.audit = Audit(commits, clock)
         self.webhook_secret = WebhookSecret(commits)
-        self.nodes = ManagedNodes(
-            commits, cluster, scaling, clock, settings.silence_s, sessions.disconnect, yields
-        )
-        self.registries = Registries(commits, settings.registries, clock, rng)
-        self.secrets = ManagedSecrets(commits, desired.secrets, scaling, clock)
-        self.volumes = Volumes(
-            commits,
-            cluster,
-            desired.volumes,
-            scaling,
-            self.catalog,
-            self.billing.before_volume_changes,
-            clock,
-            rng,
-        )
-        self.endpoints = ManagedEndpoints(
-            settings,
-            commits,
-            endpoints,
-            cluster,
-            scaling,
-            dispatch,
-            changes,
-            self.catalog,
-            self.registries,
-            self.secrets,
-            self.volumes,
-            clock,
-            rng,
-        )
-        self.temporary = TemporaryEndpoints(commits, endpoints, self.endpoints, requests, clock)
-        self.templates = Templates(commits, self.endpoints, self.registries, self.secrets, clock, rng)
-        self.pods = ManagedPods(
-            commits,
-            cluster,
-            desired.pods,
-            scaling,
-            self.catalog,
-            self.volumes,
-            self.registries,
-            self.secrets,
-            callers,
-            self.billing.pod_hour,
-            self.billing.before_pod_changes,
-            clock,
-            rng,
-        )
+        self.nodes = ManagedNodes(context, scheduling, sessions, yields)
+        self.registries = Registries(commits, settings.registries, clock, context.rng)
+        self.secrets = ManagedSecrets(commits, desired.secrets, scheduling.scaling, clock)
+        self.volumes = Volumes(context, scheduling, desired.volumes, self.catalog, self.billing)
+        named = Named(self.catalog, self.registries, self.secrets, self.volumes)
+        self.endpoints = ManagedEndpoints(context, scheduling, changes, named)
+        self.temporary = TemporaryEndpoints(context, scheduling, self.endpoints)
+        self.templates = Templates(context, self.endpoints, named)
+        self.pods = ManagedPods(context, scheduling, desired.pods, named, callers, self.billing)
 
     async def start(self) -> None:
         """Loads everything. To be awaited before a node connects."""
@@ -136,7 +80,7 @@ class ManagedResources:
             try:
                 await self.start()
                 await self.endpoints.load()
-                self.callers.forget()
+                self._callers.forget()
             except ControlError as error:
                 log.error("the resources cannot be loaded, and are loaded again in a moment: %s", error)
                 self.uncertain.set()

@@ -11,20 +11,19 @@ credential.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.nodes.joining import revoke, revoked_nodes
+from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.yields import Yields
 from stoker.control.rules.nodes.ways import Chosen, choose
 from stoker.control.rules.placement import takes
 from stoker.control.scheduling.avoidance import Avoided
-from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.placed import PlacedPod, PlacedWorker
-from stoker.control.scheduling.worker_scaling import WorkerScaling
-from stoker.control.store.database.commits import Commits
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.nodes.joined_nodes import (
     NodeRecord,
@@ -52,7 +51,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """`sample` is None while its node is not connected."""
+    """A device, and who holds it. `sample` is None while its node is not connected."""
 
     device: Device
     sample: DeviceSample | None
@@ -61,10 +60,10 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """`leaving`: its agent reported that it is shutting down. `reached`: how its http workers are reached,
-    if they can be now. `avoided`: the versions of endpoints whose workers did not start there, while others
-    are preferred. `workers`, `jobs` and `pods`: how many it has now; jobs are those of its workers, requests
-    too."""
+    """A node as an operator sees it. `leaving`: its agent reported that it is shutting down. `reached`: how
+    its http workers are reached, if they can be now. `avoided`: the versions of endpoints whose workers did
+    not start there, while others are preferred. `workers`, `jobs` and `pods`: how many it has now; jobs are
+    those of its workers, requests too."""
 
     record: NodeRecord
     state: State
@@ -90,22 +89,15 @@ class NodeFilter:
 
 
 class ManagedNodes:
-    """`silence_s`: how long the jobs of a silent node wait for it. `disconnect` ends the sessions of
-    nodes."""
+    """The nodes as a resource."""
 
     def __init__(
-        self,
-        commits: Commits,
-        cluster: ClusterState,
-        scaling: WorkerScaling,
-        clock: Callable[[], float],
-        silence_s: float,
-        disconnect: Callable[[Iterable[str]], None],
-        yields: Yields,
+        self, context: Context, scheduling: Scheduling, sessions: NodeSessions, yields: Yields
     ) -> None:
-        self._yields = yields
-        self._commits, self._cluster, self._scaling, self._disconnect = commits, cluster, scaling, disconnect
-        self._clock, self._silence_s = clock, silence_s
+        self._commits, self._clock = context.commits, context.clock
+        self._silence_s = context.settings.silence_s
+        self._cluster, self._scaling = scheduling.cluster, scheduling.scaling
+        self._disconnect, self._yields = sessions.disconnect, yields
 
     async def load(self) -> None:
         """Loads which nodes are drained or revoked; in a commit, so that it is ordered with other changes."""

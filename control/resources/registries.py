@@ -17,7 +17,7 @@ from stoker.wire.names import short_id
 
 
 class Registries:
-    """`declared` are the configuration file's, by id."""
+    """The logins at registries of images. `declared` are the configuration file's, by id."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ it where its keys are, and nowhere else."""
 
 
 class ManagedSecrets:
-    """`load` must be awaited before `fill` is called."""
+    """The secrets as a resource. `load` must be awaited before `fill` is called."""
 
     def __init__(
         self, commits: Commits, values: SecretValues, scaling: WorkerScaling, clock: Callable[[], float]

@@ -3,20 +3,18 @@ account."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any
 
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.resources.blueprint import TEMPLATE_UNVERSIONED
 from stoker.control.resources.endpoints import ManagedEndpoints
-from stoker.control.resources.registries import Registries
-from stoker.control.resources.secrets import ManagedSecrets
+from stoker.control.resources.named import Named
 from stoker.control.rules.types import Endpoint, Template
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.wire.names import short_id
 
 
@@ -30,21 +28,9 @@ class TemplateFilter:
 
 
 class Templates:
-    def __init__(
-        self,
-        commits: Commits,
-        endpoints: ManagedEndpoints,
-        registries: Registries,
-        secrets: ManagedSecrets,
-        clock: Callable[[], float],
-        rng: Random,
-    ) -> None:
-        self._commits = commits
-        self._endpoints = endpoints
-        self._registries = registries
-        self._secrets = secrets
-        self._clock = clock
-        self._rng = rng
+    def __init__(self, context: Context, endpoints: ManagedEndpoints, named: Named) -> None:
+        self._commits, self._clock, self._rng = context.commits, context.clock, context.rng
+        self._endpoints, self._named = endpoints, named
 
     async def create(self, account: str, fields: Mapping[str, Any]) -> Template:
         fields = _set_fields(fields)
@@ -111,14 +97,14 @@ class Templates:
     async def _check(self, account: str, fields: Mapping[str, Any]) -> None:
         """Raises BadRequest if something that it refers to does not exist."""
         if registry := fields.get("containerRegistryAuthId"):
-            await self._registries.login(account, registry)
-        self._secrets.check(account, fields.get("env") or {})
+            await self._named.registries.login(account, registry)
+        self._named.secrets.check(account, fields.get("env") or {})
 
     def _check_still(self, conn: Conn, template: Template) -> None:
         """Checks in the transaction that what it refers to still exists."""
         account, fields = template.account, template.fields
-        self._registries.check_still(conn, account, fields.get("containerRegistryAuthId") or "")
-        self._secrets.check_still(conn, account, fields.get("env") or {})
+        self._named.registries.check_still(conn, account, fields.get("containerRegistryAuthId") or "")
+        self._named.secrets.check_still(conn, account, fields.get("env") or {})
 
     async def delete(self, account: str, template: str) -> None:
         """Deletes a template. Raises BadRequest while an endpoint is made from it."""

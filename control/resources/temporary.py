@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 from stoker.control import store
-from stoker.control.config.endpoints import Endpoints
+from stoker.control.context import Context
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.rules.temporary import Use, is_unused, may_cool
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
-from stoker.control.scheduling.requests import Requests
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +25,9 @@ EVERY_S = 600.0
 
 
 class TemporaryEndpoints:
-    def __init__(
-        self,
-        commits: Commits,
-        book: Endpoints,
-        endpoints: ManagedEndpoints,
-        requests: Requests,
-        clock: Callable[[], float],
-    ) -> None:
-        self._commits, self._book, self._endpoints = commits, book, endpoints
-        self._requests, self._clock = requests, clock
+    def __init__(self, context: Context, scheduling: Scheduling, endpoints: ManagedEndpoints) -> None:
+        self._commits, self._clock = context.commits, context.clock
+        self._book, self._requests, self._endpoints = scheduling.endpoints, scheduling.requests, endpoints
 
     async def run(self) -> None:
         """Makes a pass over the temporary endpoints every ten minutes, until cancelled."""

@@ -10,42 +10,36 @@ every placement.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
+from stoker.control.resources.billing import Billing
 from stoker.control.resources.catalog import Catalog
 from stoker.control.rules.volumes import Volume, grown
-from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired_pods import DesiredVolumes
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import VolumeUsed
 from stoker.wire.names import short_id
 
 
 class Volumes:
-    """`load` must be awaited before a node connects. `before_change` bills a volume before its size
-    changes."""
+    """The network volumes as a resource. `load` must be awaited before a node connects."""
 
     def __init__(
         self,
-        commits: Commits,
-        cluster: ClusterState,
+        context: Context,
+        scheduling: Scheduling,
         desired: DesiredVolumes,
-        scaling: WorkerScaling,
         catalog: Catalog,
-        before_change: Callable[[Conn, str], None],
-        clock: Callable[[], float],
-        rng: Random,
+        billing: Billing,
     ) -> None:
-        self._commits, self._cluster, self._scaling = commits, cluster, scaling
-        self._catalog, self._clock, self._rng = catalog, clock, rng
+        self._commits, self._clock, self._rng = context.commits, context.clock, context.rng
+        self._cluster, self._scaling = scheduling.cluster, scheduling.scaling
+        self._catalog, self._billing = catalog, billing
         self.desired = desired
-        self._before_change = before_change
 
     async def load(self) -> None:
         now = self._clock()
@@ -87,7 +81,7 @@ class Volumes:
             if isinstance(after, str):
                 raise BadRequest(after)
             after = replace(after, name=known.name if name is None else name)
-            self._before_change(conn, volume)
+            self._billing.before_volume_changes(conn, volume)
             store.put_volume(conn, after)
             return after
 

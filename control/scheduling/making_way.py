@@ -26,7 +26,8 @@ ASK_AGAIN_S = 60.0
 
 
 class MakingWay:
-    """`ask` asks an attempt to yield, and returns whether its agent can pass that on."""
+    """The requests to jobs that they make way for urgent ones. `ask` asks an attempt to yield, and returns
+    whether its agent can pass that on."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ VolumeRooms = Callable[[str, str, list[NodeRoom]], list[NodeRoom]]
 
 @dataclass(slots=True)
 class Places:
-    """`clock` gives the time by which nodes are avoided."""
+    """The places for new workers. `clock` gives the time by which nodes are avoided."""
 
     cluster: ClusterState
     volume_rooms: VolumeRooms

@@ -31,7 +31,7 @@ class TracedRequest:
 
 
 class Traces:
-    """`export` takes each span, and neither waits nor raises."""
+    """The traces of requests and jobs. `export` takes each span, and neither waits nor raises."""
 
     def __init__(self, export: Callable[[TraceSpan], None], clock: Callable[[], float]) -> None:
         self._export, self._clock = export, clock

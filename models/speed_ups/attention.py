@@ -158,7 +158,7 @@ def race(names: Sequence[str], shape: Shape, measure: Measure) -> tuple[str, dic
 
 
 def quickest(seconds: Mapping[str, float]) -> str:
-    """torch's own, unless another is quicker by more than noise."""
+    """Returns torch's own attention, unless another is quicker by more than noise."""
     best = min(seconds, key=lambda name: seconds[name], default=NATIVE)
     if NATIVE in seconds and seconds[best] > GAIN * seconds[NATIVE]:
         return NATIVE
@@ -207,7 +207,7 @@ def largest(network: Any, run: Callable[[], object]) -> Shape:
 
 
 def _shape(query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **__: Any) -> Shape:
-    """torch's order is (batch, heads, tokens, width)."""
+    """Returns the shape of an attention; torch's order is (batch, heads, tokens, width)."""
     batch, heads, tokens, width = query.shape
     mask = None if attn_mask is None else tuple(attn_mask.shape)
     return Shape((batch, tokens, heads, width), key.shape[2], mask)

@@ -58,7 +58,8 @@ def mag_cache(loaded: Loaded) -> str:
 
 
 def taylor_seer(loaded: Loaded) -> str:
-    """Extrapolates the attentions' outputs in four of five steps after the first four."""
+    """Computes the attentions' outputs in the first four steps and in each fifth step after them, and
+    extrapolates the outputs in the others."""
     import torch
     from diffusers import TaylorSeerCacheConfig
 

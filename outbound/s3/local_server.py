@@ -53,8 +53,8 @@ LOOK_S = 2.0
 
 
 class LocalS3:
-    """`async with LocalS3(folder) as s3:` makes `s3.config` usable. Enter it on the thread that lives
-    longest: rclone ends when the thread that spawned it does."""
+    """The embedded object store. `async with LocalS3(folder) as s3:` makes `s3.config` usable. Enter it on
+    the thread that lives longest: rclone ends when the thread that spawned it does."""
 
     def __init__(
         self,

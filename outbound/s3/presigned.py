@@ -39,7 +39,7 @@ class SignedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """`size` bytes of the open file `fd`, from offset `at`."""
+    """A range of a file: `size` bytes of the open file `fd`, from offset `at`."""
 
     fd: int
     at: int

@@ -94,7 +94,7 @@ class Connection:
         return named and {**named, "health": asdict(await self.client.health(name))}
 
     def _named(self) -> list[Mapping[str, Any]]:
-        """Returns the endpoints that a key names which may look at nothing else."""
+        """Returns the endpoints that a restricted key names; such a key may not list endpoints."""
         named = [name for name, right in self.rights.endpoints.items() if name != "*" and right != "none"]
         return [{"id": name, "name": name, "type": "QUEUE"} for name in sorted(named)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """`share`: the part of the workers that is done, from 0 to 1."""
+    """The roll-out of a new version. `share`: the part of the workers that is done, from 0 to 1."""
 
     text: str
     share: float

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import atheris
 
@@ -27,7 +28,7 @@ with atheris.instrument_imports(
     from stoker.wire.codec import Decoder
 
 from stoker.control import store
-from stoker.control.nodes.session import AssignedToNode
+from stoker.control.nodes.assigned import AssignedToNode
 from stoker.control.rules.nodes.validation import AssignedAttempt, InvalidReport, check_reports
 from stoker.control.rules.types import Endpoint, EndpointVersion, NewJob, Slot
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -75,9 +76,11 @@ class Node:
         cluster = ClusterState()
         cluster.add_worker(PlacedWorker("w", "e", 1, "n", 1, "ready", devices=("g",), concurrency=2))
         attempts = {AttemptKey("j", 1): AssignedAttempt("e/j/1/", "w")}
-        self.assigned = AssignedToNode(
-            "n", cluster, lambda node, pod: pod == "p", lambda node, volume: False, attempts
+        desired = SimpleNamespace(
+            pods=SimpleNamespace(is_of=lambda node, pod: pod == "p"),
+            volumes=SimpleNamespace(is_deleted=lambda node, volume: False),
         )
+        self.assigned = AssignedToNode("n", cluster, desired, attempts)
         self.conn.begin()
         run = EndpointVersion("h.py:h")
         store.put_endpoint(self.conn, Endpoint("e", "default", "e", 1, run), 1.0)

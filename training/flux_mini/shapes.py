@@ -23,8 +23,8 @@ OWN = 0.3
 
 
 def shapes(width: int) -> torch.Tensor:
-    """(objects, width), with deviation 1; products of two of them are those of the two masks, but for their
-    mean and scale."""
+    """Returns a vector for each object, (objects, width), with deviation 1. The product of two vectors is
+    that of the two masks, but for their mean and scale."""
     small = [masks(one.icon)[0].resize((SIDE, SIDE), Image.Resampling.BOX) for one in DRAWABLES]
     numbers = torch.from_numpy(np.stack([np.asarray(mask, np.float32).ravel() for mask in small]))
     left, sizes, _ = torch.linalg.svd(numbers - numbers.mean(0), full_matrices=False)

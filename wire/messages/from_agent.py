@@ -20,7 +20,7 @@ class StartStage:
 
 @record(frozen=True, slots=True)
 class HeldWorker:
-    """`waits_for` and `cold_start`: as in WorkerState."""
+    """A worker that a node has. `waits_for` and `cold_start`: as in WorkerState."""
 
     worker: str
     endpoint: str
@@ -47,7 +47,8 @@ class HeldAttempt:
 
 @record(frozen=True, slots=True)
 class HeldPod:
-    """`version` and `restarts` are those of the PodSpec that the container was made and last started for."""
+    """A pod that a node has. `version` and `restarts` are those of the PodSpec that the container was made
+    and last started for."""
 
     pod: str
     version: int
@@ -80,10 +81,10 @@ class DirectGateway:
 
 @record(frozen=True, slots=True)
 class Hello:
-    """`jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of an agent that does not know of
-    them none. `tunnels`: the agent opens a tunnel if Welcome asks for one. `saves`: an
-    attempt here can go on from a save. `yields`: an attempt here can be asked to yield. `credential` is of a
-    node that joins again, and proves that the id is its own."""
+    """The first message of a session. `jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of
+    an agent that does not know of them none. `tunnels`: the agent opens a tunnel if Welcome asks for one.
+    `saves`: an attempt here can go on from a save. `yields`: an attempt here can be asked to yield.
+    `credential` is of a node that joins again, and proves that the id is its own."""
 
     protocol: int
     node: str
@@ -108,7 +109,7 @@ class Hello:
 
 @record(frozen=True, slots=True)
 class Beat:
-    """`facts`: those of Hello that have changed since."""
+    """The message that an agent is alive. `facts`: those of Hello that have changed since."""
 
     number: int
     samples: tuple[DeviceSample, ...] = ()
@@ -185,8 +186,8 @@ class Artifact:
 
 @record(frozen=True, slots=True)
 class Outcome:
-    """`save_gone`: the attempt failed before it began, since the save that it was to go on from cannot be had
-    any more."""
+    """The outcome of an attempt. `save_gone`: the attempt failed before it began, since the save that it was
+    to go on from cannot be had any more."""
 
     job: str
     attempt: int
@@ -209,10 +210,10 @@ class Outcome:
 
 @record(frozen=True, slots=True)
 class WorkerState:
-    """`slots`: how many attempts the worker takes at once now; None while unknown. `serves`: what the worker
-    says that it runs. `waits_for`: what its node does before it starts the worker, as a sentence about the
-    node; empty while it does nothing. `cold_start`: the stages of its start, in order; empty until it is
-    ready."""
+    """The state of a worker. `slots`: how many attempts the worker takes at once now; None while unknown.
+    `serves`: what the worker says that it runs. `waits_for`: what its node does before it starts the worker,
+    as a sentence about the node; empty while it does nothing. `cold_start`: the stages of its start, in
+    order; empty until it is ready."""
 
     worker: str
     endpoint: str

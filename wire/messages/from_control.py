@@ -12,10 +12,11 @@ from stoker.wire.records import record
 
 @record(frozen=True, slots=True)
 class Welcome:
-    """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop. `tunnel`: the agent
-    shall open a tunnel. `saves`: this control takes saves; one from before there were any ends the session of
-    an agent that reports one. `yields`: this control knows attempts that yield. `certifies`: this control
-    signs the certificates of nodes. `kept`: it answers a KeptAsk."""
+    """The answer to a Hello that control accepts. `keep` and `stop`: the attempts of the Hello that go on,
+    and those that must stop. `tunnel`: the agent shall open a tunnel. `saves`: this control takes saves; one
+    from before there were any ends the session of an agent that reports one. `yields`: this control knows
+    attempts that yield. `certifies`: this control signs the certificates of nodes. `kept`: it answers a
+    KeptAsk."""
 
     session: int
     beat_s: float
@@ -73,8 +74,8 @@ class SourceAnswer:
 
 @record(frozen=True, slots=True)
 class WorkerSpec:
-    """`kind` is "python", "protocol" or "http". Those of the latter two are `command`, started in the folder
-    `handler`, or without one in the worker's home.
+    """The specification of a worker. `kind` is "python", "protocol" or "http". Those of the latter two are
+    `command`, started in the folder `handler`, or without one in the worker's home.
 
     `preload` names modules: the worker may be forked from a zygote that has imported them. With an `image`,
     the worker is a container: `handler` is a path in it, and an empty `command` or `entrypoint` means the
@@ -112,7 +113,7 @@ class WorkerSpec:
 
 @record(frozen=True, slots=True)
 class PodPort:
-    """`protocol` is http, tcp or udp."""
+    """A port of a pod. `protocol` is http, tcp or udp."""
 
     private: int
     protocol: str
@@ -249,9 +250,10 @@ class Saved:
 
 @record(frozen=True, slots=True)
 class Assign:
-    """`private_inputs`: the handler may fetch inputs from private addresses. `traceparent`: the span that is
-    the parent of what the handler does; empty where the job is in no trace. `saved`: None for an attempt that
-    begins anew. `keeps_case`: if the job fails, its case is kept, so the worker notes what it runs on."""
+    """The assignment of an attempt to a worker. `private_inputs`: the handler may fetch inputs from private
+    addresses. `traceparent`: the span that is the parent of what the handler does; empty where the job is in
+    no trace. `saved`: None for an attempt that begins anew. `keeps_case`: if the job fails, its case is kept,
+    so the worker notes what it runs on."""
 
     job: str
     attempt: int
@@ -298,8 +300,8 @@ class CertificateAnswer:
 
 @record(frozen=True, slots=True)
 class FromControl:
-    """`credential` answers a Hello with a join token, alone or with a certificate: the node reconnects with
-    them."""
+    """A message of control to an agent. `credential` answers a Hello with a join token, alone or with a
+    certificate: the node reconnects with them."""
 
     welcome: Welcome | None = None
     refusal: Refusal | None = None

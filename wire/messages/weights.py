@@ -22,8 +22,8 @@ removes all that no worker uses; how many it could hold at most."""
 
 @record(frozen=True, slots=True)
 class WeightsFile:
-    """`path` is below the entry's folder. `sha256` is empty while it is unknown. A file from another
-    repository than its entry's names that, with its `name` there and its `commit`."""
+    """A file of weights. `path` is below the entry's folder. `sha256` is empty while it is unknown. A file
+    from another repository than its entry's names that, with its `name` there and its `commit`."""
 
     path: str
     size: int = 0
@@ -56,6 +56,6 @@ class LockedWeights:
 
 
 def key_of(name: str, files: Iterable[tuple[str, str]]) -> str:
-    """`files`: the path and the sha256 of each."""
+    """Returns the key of an entry of weights. `files`: the path and the sha256 of each."""
     lines = (f"{sha256 or UNKNOWN}  {path}\n" for path, sha256 in sorted(files))
     return f"{name}{AT}{hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"

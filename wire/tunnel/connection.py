@@ -20,8 +20,8 @@ LOW_BYTES = 16 * 1024
 
 
 class Connection(asyncio.Transport):
-    """`wake`: there is something to send. `forget`: the connection is over. Bytes that the reader
-    does not take yet are kept."""
+    """A connection in a tunnel. `wake`: there is something to send. `forget`: the connection is over. Bytes
+    that the reader does not take yet are kept."""
 
     def __init__(
         self,

@@ -63,8 +63,8 @@ Event: TypeAlias = Opened | Received | Closed
 
 @dataclass(slots=True)
 class _Connection:
-    """`room`: what the other end's reader takes still. `expected`: what this end's reader takes still, of
-    that it has not acknowledged yet with `taken`."""
+    """The state of one connection. `room`: what the other end's reader takes still. `expected`: what this
+    end's reader takes still, of that it has not acknowledged yet with `taken`."""
 
     written: deque[bytes] = field(default_factory=deque)
     written_bytes: int = 0
@@ -84,7 +84,7 @@ class _Connection:
 
 
 class Multiplexer:
-    """`opens`: this end opens the connections."""
+    """The multiplexer of one end of a tunnel. `opens`: this end opens the connections."""
 
     def __init__(self, *, opens: bool) -> None:
         self._opens = opens

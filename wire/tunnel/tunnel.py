@@ -33,8 +33,8 @@ Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 class Tunnel:
-    """`accept` is called with each connection that the other end opens; without it, this end opens them.
-    `run` must be running for anything to move."""
+    """A tunnel over one stream. `accept` is called with each connection that the other end opens; without it,
+    this end opens them. `run` must be running for anything to move."""
 
     def __init__(self, stream: TunnelStream, accept: Accept | None = None) -> None:
         self._stream = stream

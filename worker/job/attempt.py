@@ -329,7 +329,8 @@ class Attempt:
         fault: recycling.WorkerFault | None = None,
         **fields: Any,
     ) -> None:
-        """Sends the end, and `retire` before it: the platform reuses a slot as soon as it is free."""
+        """Sends the frame that ends the attempt. A `retire` frame goes before that: the platform reuses a
+        slot as soon as the slot is free."""
         flush_output()
         if len(body) > BODY_MAX and not self._files:
             with self._written(body, ".output.json") as file:

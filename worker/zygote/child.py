@@ -138,7 +138,7 @@ def _setters(paths: Iterable[str]) -> Iterable[Callable[[int], object]]:
 
 
 def physical_cores(cpus: Iterable[int]) -> int:
-    """CPUs of one core count once; each CPU counts if the kernel does not report its core."""
+    """Counts cores: CPUs of one core count once; each CPU counts if the kernel does not report its core."""
     cores = set()
     for cpu in cpus:
         path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"

@@ -110,7 +110,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProblem:
-    """`spare`: the jobs that run on the device may finish."""
+    """The problem of a device. `spare`: the jobs that run on the device may finish."""
 
     why: str
     spare: bool = False

@@ -47,7 +47,8 @@ W = TypeVar("W", bound=DeviceWorker)
 
 @dataclass(slots=True)
 class _Watched:
-    """`on_it` are the workers with a process on the device. `returning`: its memory is being measured."""
+    """The watched state of one device. `on_it` are the workers with a process on the device. `returning`: its
+    memory is being measured."""
 
     device: Device
     sample: DeviceSample
@@ -62,9 +63,9 @@ class _Watched:
 
 
 class DeviceWatch(Generic[W]):
-    """`workers` are those of this node, by name. `lose` ends a worker's attempts as lost; `let_go` ends those
-    of a worker that cannot be reaped. `changed` is set when a device becomes unhealthy or healthy, `looked`
-    after the first samples."""
+    """The watch over this node's devices. `workers` are those of this node, by name. `lose` ends a worker's
+    attempts as lost; `let_go` ends those of a worker that cannot be reaped. `changed` is set when a device
+    becomes unhealthy or healthy, `looked` after the first samples."""
 
     def __init__(
         self,

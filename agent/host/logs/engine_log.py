@@ -54,8 +54,9 @@ def _nanoseconds(stamp: str) -> int | None:
 
 
 class EngineLog:
-    """`read` returns an engine's output from a second of the epoch on, or its last lines for None. `after`
-    and `watch` are those of a TailListener; there is one watcher at most."""
+    """The log of a container, read from its engine. `read` returns an engine's output from a second of the
+    epoch on, or its last lines for None. `after` and `watch` are those of a TailListener; there is one
+    watcher at most."""
 
     def __init__(self, read: Callable[[int | None], Awaitable[bytes]]) -> None:
         self._read = read

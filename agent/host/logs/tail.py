@@ -35,9 +35,9 @@ class Line(NamedTuple):
 
 
 class LogTail:
-    """`kept` are the last of `count` lines, each with its time; `open` is the line that has no end yet, cut.
-    Lines that will not be kept are not processed. `drain` reads what waits in the worker's pipe, once there
-    is one. `wall` returns seconds since the epoch."""
+    """The tail of what a worker printed. `kept` are the last of `count` lines, each with its time; `open` is
+    the line that has no end yet, cut. Lines that will not be kept are not processed. `drain` reads what waits
+    in the worker's pipe, once there is one. `wall` returns seconds since the epoch."""
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self.kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)

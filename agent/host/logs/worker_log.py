@@ -14,7 +14,8 @@ from stoker.agent.host.logs.tail import KEPT, WATCHED, Line, LogTail, TailListen
 
 
 class WorkerLog:
-    """`after` and `watch` are those of a TailListener; there is one watcher at most."""
+    """The log of a worker over all its processes. `after` and `watch` are those of a TailListener; there is
+    one watcher at most."""
 
     def __init__(self) -> None:
         self._earlier: tuple[Line, ...] = ()

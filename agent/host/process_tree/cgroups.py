@@ -72,7 +72,8 @@ class Cgroup:
 
 
 class Cgroups:
-    """`own` is the agent's own cgroup, `folder` its data folder. Raises NoCgroups."""
+    """The cgroups of the workers. `own` is the agent's own cgroup, `folder` its data folder. Raises
+    NoCgroups."""
 
     def __init__(self, folder: Path, own: Path | None = None) -> None:
         self._own = find_own() if own is None else own

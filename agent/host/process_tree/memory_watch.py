@@ -29,8 +29,8 @@ MEMBERS_S = 1.0
 
 
 class MemoryWatch:
-    """`members` finds the worker's processes; `over` is called once, and not after `stop`. `uid` is their
-    user, if no other worker has that user."""
+    """The watch over a worker's memory. `members` finds the worker's processes; `over` is called once, and
+    not after `stop`. `uid` is their user, if no other worker has that user."""
 
     def __init__(
         self,

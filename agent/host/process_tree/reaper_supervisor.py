@@ -19,7 +19,8 @@ AGAIN_S = 1.0
 
 
 class ReaperSupervisor:
-    """`cgroup` is the folder of the workers' cgroups, `users` the range of their users, if there are any."""
+    """The supervisor of the agent's reaper. `cgroup` is the folder of the workers' cgroups, `users` the range
+    of their users, if there are any."""
 
     def __init__(self, cgroup: Path | None, users: tuple[int, int] | None) -> None:
         between = "" if users is None else f"{users[0]}-{users[1]}"

@@ -30,7 +30,8 @@ def probe(
     volume_root: Path | None = None,
     cgroups: Cgroups | str = "not looked for",
 ) -> Host:
-    """`cgroups` are the workers' cgroups, or why there are none."""
+    """Returns what this host allows of a sandbox. `cgroups` are the workers' cgroups, or why there are
+    none."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     host = Host(
         user=user,

@@ -15,7 +15,8 @@ from stoker.agent.host.storage import volumes
 
 
 class WorkerUsers:
-    """`named` is (uid, gid); `between` the first and the last uid of a range. Not both."""
+    """The users that workers run as. `named` is (uid, gid); `between` the first and the last uid of a range.
+    Not both."""
 
     def __init__(self, named: User | None = None, between: tuple[int, int] | None = None) -> None:
         self._named = named

@@ -60,7 +60,8 @@ class NoVolumes:
 
 
 class VolumeWatch:
-    """`in_use` returns the volumes that this node's workers use; those of pods come with Desired."""
+    """The watch over the sizes of volumes. `in_use` returns the volumes that this node's workers use; those
+    of pods come with Desired."""
 
     def __init__(
         self,

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from stoker.agent import worker_frames
 from stoker.agent.alarm import Alarm
 from stoker.agent.host.devices.watch import DeviceWatch
 from stoker.agent.host.logs.tail import Line, TailListener
-from stoker.agent.interfaces import Inputs, Objects, Scratch
 from stoker.agent.jobs.attempts import events as ev
+from stoker.agent.jobs.attempts.attempt_context import AttemptContext
 from stoker.agent.jobs.attempts.attempt_machine import begin, phase, step, wake_at
 from stoker.agent.jobs.attempts.log_follow import LogFollow
 from stoker.agent.jobs.attempts.memory_after_stop import MemoryAfterStop
@@ -27,8 +26,6 @@ from stoker.agent.jobs.attempts.transfers import Move, fetched, uploaded
 from stoker.agent.jobs.attempts.updates import Updates
 from stoker.agent.jobs.attempts.waiting import WaitingAttempts
 from stoker.agent.jobs.attempts.worker_events import HandlerViolation, discard
-from stoker.agent.jobs.inputs.kept_requests import KeptRequests
-from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.jobs.uploads import outputs
 from stoker.agent.jobs.uploads.payloads import OUTPUT_MAX
 from stoker.agent.workers.lifecycle.worker import Worker
@@ -40,41 +37,23 @@ REMEMBERED = 4096
 
 
 class Attempts:
-    """`workers` are those of this node, by name. `spawn` runs a coroutine in the agent's task group. `moved`
-    is set whenever an attempt changes. `upload_failures` are counted from the agent's start on."""
+    """The attempts on this node. `workers` are the node's, by name. `moved` is set whenever an attempt
+    changes. `upload_failures` are counted from the agent's start on."""
 
     def __init__(
         self,
-        *,
-        reports: Reports,
-        objects: Objects,
-        scratch: Scratch,
-        inputs: Inputs,
-        kept: KeptRequests,
+        context: AttemptContext,
         workers: Mapping[str, Worker],
         memory: DeviceWatch[Worker],
-        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         cancel_s: float,
     ) -> None:
         self._attempts: dict[AttemptKey, RunningAttempt] = {}
-        self._reports = reports
-        self._objects = objects
-        self._scratch = scratch
-        self._workers = workers
-        self._memory = MemoryAfterStop(self._attempts, memory, spawn, self.on_message)
-        self._spawn = spawn
+        self._reports, self._objects, self._scratch = context.reports, context.objects, context.scratch
+        self._kept, self._spawn, self._workers = context.kept, context.spawn, workers
+        self._memory = MemoryAfterStop(self._attempts, memory, context.spawn, self.on_message)
         self._cancel_s = cancel_s
         self._time = asyncio.get_running_loop().time
-        self._kept = kept
-        self._updates = Updates(
-            reports=reports,
-            objects=objects,
-            scratch=scratch,
-            inputs=inputs,
-            kept=kept,
-            spawn=spawn,
-            step=self._step,
-        )
+        self._updates = Updates(context, self._step)
         self._waiting = WaitingAttempts(self._attempts, self._step, self._prepare)
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._outcomes: dict[int, AttemptKey] = {}

@@ -47,7 +47,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamContext:
-    """`on_taken`: the sender of this large piece may go on. `hold`: whether to stop reading its worker."""
+    """The context of a stream of chunks. `on_taken`: the sender of this large piece may go on. `hold`:
+    whether to stop reading its worker."""
 
     objects: Objects
     spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]

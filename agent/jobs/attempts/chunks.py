@@ -26,7 +26,8 @@ HOLD_MAX = 8_000_000
 
 @dataclass(frozen=True, slots=True)
 class QueuedChunk:
-    """`large`: it is uploaded to the object store, and its report refers to it."""
+    """A chunk that waits for those before it. `large`: it is uploaded to the object store, and its report
+    refers to it."""
 
     n: int
     size: int
@@ -35,7 +36,8 @@ class QueuedChunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkQueue:
-    """`untaken` are the numbers of large chunks whose sender still waits."""
+    """The queue of an attempt's chunks, in their order. `untaken` are the numbers of large chunks whose
+    sender still waits."""
 
     waiting: tuple[QueuedChunk, ...] = ()
     untaken: tuple[int, ...] = ()

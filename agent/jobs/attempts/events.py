@@ -70,7 +70,8 @@ class Fetched:
 
 @record(frozen=True, slots=True)
 class FetchFailed:
-    """`retryable`: another attempt may have it. `save_gone`: it is the save, and no attempt can have it."""
+    """The event that an input, or a save, could not be fetched. `retryable`: another attempt may have it.
+    `save_gone`: it is the save, and no attempt can have it."""
 
     at: float
     error: str

@@ -37,9 +37,9 @@ Lines = Sequence[Line]
 
 @dataclass(slots=True)
 class _Followed:
-    """`own` leaves out the lines of other jobs. `position` is the next line's in `printed`, `number` the one
-    that it is sent with; they differ where lines were left out. `awaited`: the next message is sent even
-    without lines."""
+    """The log of a followed attempt or worker. `own` leaves out the lines of other jobs. `position` is the
+    next line's in `printed`, `number` the one that it is sent with; they differ where lines were left out.
+    `awaited`: the next message is sent even without lines."""
 
     key: AttemptKey
     printed: TailListener | WorkerLog | EngineLog

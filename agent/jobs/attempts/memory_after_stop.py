@@ -25,7 +25,8 @@ JobEnd: TypeAlias = worker_frames.Done | worker_frames.Failed
 
 
 class MemoryAfterStop:
-    """`attempts` are the node's. `on_message` is called with the delayed end of a job."""
+    """The measurement of what a stopped job left in its device's memory. `attempts` are the node's.
+    `on_message` is called with the delayed end of a job."""
 
     def __init__(
         self,

@@ -3,15 +3,13 @@ inputs and for chunks that were kept."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from stoker.agent import worker_frames
-from stoker.agent.interfaces import Inputs, Objects, Scratch
 from stoker.agent.jobs.attempts import events as ev
+from stoker.agent.jobs.attempts.attempt_context import AttemptContext
 from stoker.agent.jobs.attempts.chunk_stream import ChunkStream, Piece, StreamContext
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.attempts.worker_events import (
@@ -24,8 +22,6 @@ from stoker.agent.jobs.attempts.worker_events import (
 )
 from stoker.agent.jobs.inputs.fetches import Fetches
 from stoker.agent.jobs.inputs.kept_pages import KeptPages
-from stoker.agent.jobs.inputs.kept_requests import KeptRequests
-from stoker.agent.jobs.reports.reports import Reports
 from stoker.wire.messages import CASE_MAX, Chunk, Progress
 from stoker.worker.frames import CHUNK_INLINE_MAX
 
@@ -33,25 +29,11 @@ log = logging.getLogger(__name__)
 
 
 class Updates:
-    """`step` passes an event to the attempt's machine. `spawn` runs a coroutine in the agent's task group."""
+    """The receiver of updates. `step` passes an event to the attempt's machine."""
 
-    def __init__(
-        self,
-        *,
-        reports: Reports,
-        objects: Objects,
-        scratch: Scratch,
-        inputs: Inputs,
-        kept: KeptRequests,
-        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
-        step: Callable[[RunningAttempt, ev.Event], None],
-    ) -> None:
-        self._reports = reports
-        self._objects = objects
-        self._scratch = scratch
-        self._inputs = inputs
-        self._kept = kept
-        self._spawn = spawn
+    def __init__(self, context: AttemptContext, step: Callable[[RunningAttempt, ev.Event], None]) -> None:
+        self._reports, self._objects, self._scratch = context.reports, context.objects, context.scratch
+        self._inputs, self._kept, self._spawn = context.inputs, context.kept, context.spawn
         self._step = step
 
     def take(self, attempt: RunningAttempt, message: worker_frames.JobMessage) -> None:

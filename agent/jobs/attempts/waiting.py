@@ -29,8 +29,8 @@ INPUT_MAX = 16 * 1024
 
 
 class WaitingAttempts:
-    """`attempts` are the node's, `step` passes an event to the machine of one. `prepare` makes sure that it
-    has a scratch folder, or returns why there is none."""
+    """The attempts that wait for their turn at a worker. `attempts` are the node's, `step` passes an event to
+    the machine of one. `prepare` makes sure that it has a scratch folder, or returns why there is none."""
 
     def __init__(
         self,

@@ -63,7 +63,8 @@ def checked_chunk(
 
 
 def check_save(save: worker_frames.Save, expected: int, chunks: range, *, storable: bool) -> None:
-    """`chunks`: how many it may cover. Raises BrokenProtocol or HandlerViolation."""
+    """Checks a save of a handler. `chunks`: how many it may cover. Raises BrokenProtocol or
+    HandlerViolation."""
     if save.n != expected:
         raise BrokenProtocol(f"save {save.n} of job {save.key.job} came instead of {expected}")
     if save.upto not in chunks:

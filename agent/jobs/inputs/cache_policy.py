@@ -49,7 +49,8 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class CacheDecision:
-    """`serve` the stored content, `revalidate` it with these headers, or `fetch` it."""
+    """The decision about a stored input: `serve` the stored content, `revalidate` it with these headers, or
+    `fetch` it."""
 
     act: Literal["serve", "revalidate", "fetch"]
     reason: str

@@ -35,7 +35,8 @@ class NoInputs:
 
 
 class Fetches:
-    """`private`: URLs may have private addresses. URLs in `own`, the platform's bucket, always may."""
+    """The fetches of one attempt. `private`: URLs may have private addresses. URLs in `own`, the platform's
+    bucket, always may."""
 
     def __init__(
         self,

@@ -35,7 +35,8 @@ AGAIN_FIRST_S, AGAIN_LONGEST_S = 0.5, 30.0
 
 
 class KeptPages:
-    """`upto`: how many chunks the save of the attempt covers."""
+    """The pages of kept chunks that one attempt reads. `upto`: how many chunks the save of the attempt
+    covers."""
 
     def __init__(
         self,

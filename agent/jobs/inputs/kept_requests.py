@@ -20,8 +20,8 @@ NOT_GIVEN = "this control is of an earlier version, and gives none back"
 
 
 class KeptRequests:
-    """`wake` is set when there is something to ask for; `given`: control answers asks. `objects` is the room
-    for large chunks, which may have 64 MiB each."""
+    """The requests for kept chunks. `wake` is set when there is something to ask for; `given`: control
+    answers asks. `objects` is the room for large chunks, which may have 64 MiB each."""
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake

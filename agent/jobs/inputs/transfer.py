@@ -49,8 +49,8 @@ class _Waiter:
 
 
 class Transfer:
-    """`room` raises InputRefused if the disk has no room for a number of bytes. Requests may join only while
-    `open`."""
+    """The transfer of one input to this host. `room` raises InputRefused if the disk has no room for a number
+    of bytes. Requests may join only while `open`."""
 
     def __init__(self, url: str, room: Callable[[int], None]) -> None:
         self.open = True

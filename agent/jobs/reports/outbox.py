@@ -51,7 +51,7 @@ _OVERHEAD = 160
 
 @record(frozen=True, slots=True)
 class Item:
-    """`size`: about how many bytes it takes on the wire."""
+    """A report in the outbox. `size`: about how many bytes it takes on the wire."""
 
     number: int
     at: float

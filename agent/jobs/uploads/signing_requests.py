@@ -19,7 +19,8 @@ MAX_REQUESTS = 32
 
 
 class SigningRequests:
-    """`wake` is set when there are requests to send; `unsent` holds those that this session has not sent."""
+    """The requests for signatures. `wake` is set when there are requests to send; `unsent` holds those that
+    this session has not sent."""
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()

@@ -51,30 +51,38 @@ class HostFolder:
         return str(self.outside / inside.relative_to(self.inside))
 
 
+@dataclass(frozen=True, slots=True)
+class HostFolders:
+    """The agent's folders that are mounted into containers: its data folder, and those of volumes and weights
+    where it has them."""
+
+    data: HostFolder
+    volumes: HostFolder | None = None
+    weights: HostFolder | None = None
+
+
 class ContainerSpawner:
-    """`data` is the agent's data folder; `agent` labels its containers. If workers run as users other than
+    """The spawner of workers in containers. `agent` labels its containers. If workers run as users other than
     the agent's, a volume's folder gets the group that `users` names. `network` is that of containers."""
 
     def __init__(
         self,
         engine: ContainerEngine,
-        data: HostFolder,
+        folders: HostFolders,
         agent: str,
         scratch: ScratchFolders,
         *,
         limits: ContainerLimits | None = None,
         network: Network = "bridge",
         users: WorkerUsers | None = None,
-        volumes: HostFolder | None = None,
-        weights: HostFolder | None = None,
     ) -> None:
-        self._engine, self._data, self._volumes, self._weights = engine, data, volumes, weights
-        self._folder = data.inside / "containers"
+        self._engine, self._folders = engine, folders
+        self._folder = folders.data.inside / "containers"
         self._agent, self._scratch = agent, scratch
         self._limits = limits or ContainerLimits()
         self._network: Network = network
         self._users = users or WorkerUsers()
-        self.images = Images(engine, data.inside / "images.json")
+        self.images = Images(engine, folders.data.inside / "images.json")
         self._processes: set[ContainerProcess] = set()
         shutil.rmtree(self._folder, ignore_errors=True)
         if engine.facts.name:
@@ -118,7 +126,8 @@ class ContainerSpawner:
     def _paths(self, spec: WorkerSpec, name: str, undo: contextlib.ExitStack) -> HostPaths:
         """Creates the folders that the container will mount. `undo` removes them again."""
         volume = self._volume(spec)
-        weights = str(self._weights.outside) if self._weights is not None and spec.weights else ""
+        shown = self._folders.weights if spec.weights else None
+        weights = "" if shown is None else str(shown.outside)
         user = self._users.take(spec.worker)
         undo.callback(self._users.free, spec.worker, user)
         group = self._users.group_of(spec.volume) if volume else None
@@ -134,17 +143,17 @@ class ContainerSpawner:
         undo.callback(self._scratch.close, spec.worker)
         return replace(
             paths,
-            frames=self._data.path(frames),
-            package=self._data.path(self._folder / "package"),
+            frames=self._folders.data.path(frames),
+            package=self._folders.data.path(self._folder / "package"),
             scratch=str(scratch),
-            scratch_source=self._data.path(scratch),
+            scratch_source=self._folders.data.path(scratch),
         )
 
     def _volume(self, spec: WorkerSpec) -> str:
         """Returns the host's path of the volume's folder, which the workers' group may write to."""
         if not spec.volume:
             return ""
-        root = self._volumes
+        root = self._folders.volumes
         group = self._users.group_of(spec.volume)
         path = volumes.shared(None if root is None else root.inside, spec.volume, group)
         assert root is not None

@@ -37,8 +37,8 @@ SHUTDOWN_S = 1.0
 
 
 class GatewayPort:
-    """`open` listens. `port` is the one in force, also where 0 was requested. `refused` counts the
-    connections that brought no proof."""
+    """The port at which control reaches the http workers of this host. `open` listens. `port` is the one in
+    force, also where 0 was requested. `refused` counts the connections that brought no proof."""
 
     def __init__(self, relay: Relay, context: ssl.SSLContext | None = None) -> None:
         self.token = secrets.token_urlsafe(32)

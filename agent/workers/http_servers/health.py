@@ -31,7 +31,8 @@ _MISSING = (404, 405)
 
 @dataclass(frozen=True, slots=True)
 class Initialising:
-    """`missing_since`: since when every probe found that there is no such path."""
+    """The state of a worker that was not ready yet. `missing_since`: since when every probe found that the
+    path does not exist."""
 
     next_at: float
     missing_since: float | None = None
@@ -62,7 +63,7 @@ State: TypeAlias = Initialising | Healthy | Unhealthy | Replaced
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """`status` is None where there was no response; `why` is the reason."""
+    """The event that a probe has ended. `status` is None where there was no response; `why` is the reason."""
 
     at: float
     status: int | None
@@ -115,7 +116,8 @@ def wake_at(state: State) -> float | None:
 
 
 def step(state: State, event: Event, replace_s: float) -> Stepped:
-    """`replace_s`: a worker that is unhealthy for this time without a break is replaced."""
+    """Returns the state after an event, and the commands. `replace_s`: a worker that is unhealthy for this
+    time without a break is replaced."""
     match state, event:
         case Replaced(), _:
             return state, ()

@@ -36,7 +36,8 @@ class NoFilter(Exception):
 
 
 class PortFilter:
-    """`between` are the first and the last of the workers' users, `folder` is the agent's data folder."""
+    """The filter of connections to the ports of http workers. `between` are the first and the last of the
+    workers' users, `folder` is the agent's data folder."""
 
     def __init__(self, users: WorkerUsers, between: tuple[int, int], folder: Path) -> None:
         """Makes the table. Raises NoFilter."""
@@ -53,7 +54,7 @@ class PortFilter:
             self._change(rules.protected(self._name, ports))
         except NoFilter as why:
             del self._ports[worker]
-            raise SpawnFailed(f"other workers cannot be kept from its port: {why}") from None
+            raise SpawnFailed(f"other workers cannot be kept from this worker's port: {why}") from None
 
     def admit(self, worker: str) -> None:
         """Lets the worker connect to its own ports, as some servers do at their start."""

@@ -59,7 +59,7 @@ class ConnectRefused(Exception):
 
 
 class Relay:
-    """`close` ends every connection."""
+    """The relay of connections from control to http workers. `close` ends every connection."""
 
     def __init__(self, ports: WorkerPorts) -> None:
         self._ports = ports

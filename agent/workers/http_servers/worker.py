@@ -20,7 +20,6 @@ from pathlib import Path
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.free_ports import NoPort
-from stoker.agent.host.logs.tail import LogTail
 from stoker.agent.interfaces import WorkerExit, WorkerProcess, WorkerWatcher
 from stoker.agent.workers.http_servers import health
 from stoker.agent.workers.http_servers.environment import (
@@ -32,7 +31,7 @@ from stoker.agent.workers.http_servers.environment import (
 from stoker.agent.workers.http_servers.listeners import FOREIGN
 from stoker.agent.workers.http_servers.probe import probe
 from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
-from stoker.agent.workers.processes.spawn_request import Program
+from stoker.agent.workers.processes.spawn_request import Program, ProgramProcess
 from stoker.agent.workers.sdk_programs.worker import ProgramSpawner
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.connection_proof import line_of
@@ -76,7 +75,7 @@ class HttpSpawner:
             await asyncio.wait(self._probes)
 
 
-class HttpProcess:
+class HttpProcess(ProgramProcess):
     """A program: a WorkerProcess for the agent, and the watcher of the program's process. `probes` holds the
     task of its probe while that runs."""
 
@@ -88,7 +87,6 @@ class HttpProcess:
         health_port: int,
         probes: set[asyncio.Task[None]],
     ) -> None:
-        self.child: WorkerProcess
         self._spec, self._watcher, self._ports = spec, watcher, ports
         self._health_port, self._path = health_port, health_path(spec.env)
         self._probes = probes
@@ -103,27 +101,12 @@ class HttpProcess:
         self.child = child
         self._alarm.set(health.wake_at(self._state))
 
-    @property
-    def pid(self) -> int:
-        return self.child.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.child.alive
-
     def send(self, frame: Frame) -> None:
         if frame.kind == "stop":
             self._ports.close(self._spec.worker, self.child.terminate)
 
-    @property
-    def tail(self) -> LogTail:
-        return self.child.tail
-
     def terminate(self) -> None:
         self.child.terminate()
-
-    def kill(self) -> None:
-        self.child.kill()
 
     def pause(self) -> None:
         """Does nothing: an http worker sends nothing that could wait."""
@@ -171,12 +154,6 @@ class HttpProcess:
         return Frame("ready")
 
     # -- its process
-
-    def on_frame(self, frame: Frame) -> None:
-        raise AssertionError(f"{frame.kind} came from a worker that sends no frames")
-
-    def on_broken(self, why: str) -> None:
-        raise AssertionError(f"a program without frames broke their protocol: {why}")
 
     def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
         self._alarm.set(None)

@@ -15,8 +15,8 @@ from stoker.agent.workers.http_servers.port_filter import PortFilter
 
 @dataclass(slots=True)
 class _Ports:
-    """`opening` is what each connection begins with. `network` is the worker's, if it has one of its own.
-    `when_idle` is set once the worker takes no new ones."""
+    """The ports of one worker. `opening` is what each connection begins with. `network` is the worker's, if
+    it has one of its own. `when_idle` is set once the worker takes no new ones."""
 
     requests: int
     pid: int
@@ -27,7 +27,8 @@ class _Ports:
 
 
 class WorkerPorts:
-    """`host` gives out ports, and `keeping` keeps neighbours from them, where this host can."""
+    """The ports of all http workers. `host` gives out ports, and `keeping` keeps neighbours from them, where
+    this host can."""
 
     def __init__(self, host: HostPorts, keeping: PortFilter | None = None) -> None:
         self.host = host

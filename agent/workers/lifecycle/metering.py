@@ -11,7 +11,8 @@ from stoker.wire.messages import Usage
 
 
 class Metering:
-    """`wall` returns seconds since the epoch. Nothing is measured between `ended` and the next `began`."""
+    """The metering of workers. `wall` returns seconds since the epoch. Nothing is measured between `ended`
+    and the next `began`."""
 
     def __init__(
         self, meter: usage.Meter, report: Callable[[Usage], object], wall: Callable[[], float]

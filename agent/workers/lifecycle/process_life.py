@@ -28,12 +28,12 @@ WAITING_MOST = 8
 
 @dataclass(slots=True)
 class ProcessLife:
-    """`device`: the first of those that it uses. `recycling`: None where the endpoint limits neither its jobs
-    nor its growth. `jobs` have ended on it. `setup_ended`: it has reported how its setup ended. `known` are
-    the jobs that it received and has not ended. `broken`: it broke the worker protocol, and its messages are
-    ignored. `context_lost`: the context of its device is unusable. `serves`: what it reports that it runs.
-    `unfit`: why an http worker is out of rotation. `ahead`: its runs that were sent before their turn.
-    `stages`: those of its start, once it is ready."""
+    """The life of one process of a worker. `device`: the first of those that it uses. `recycling`: None where
+    the endpoint limits neither its jobs nor its growth. `jobs` have ended on it. `setup_ended`: it has
+    reported how its setup ended. `known` are the jobs that it received and has not ended. `broken`: it broke
+    the worker protocol, and its messages are ignored. `context_lost`: the context of its device is unusable.
+    `serves`: what it reports that it runs. `unfit`: why an http worker is out of rotation. `ahead`: its runs
+    that were sent before their turn. `stages`: those of its start, once it is ready."""
 
     state: process_machine.State
     process: WorkerProcess
@@ -62,8 +62,8 @@ class ProcessLife:
     def became_ready(
         self, message: Ready, slots: int, weights_s: float, redacted: Callable[[str], str]
     ) -> None:
-        """`slots`: as many of its own as are allowed. `weights_s`: how long its weights were brought before.
-        `redacted` cuts secrets out of a text."""
+        """Notes that the worker is ready. `slots`: as many of its own as are allowed. `weights_s`: how long
+        its weights were brought before. `redacted` cuts secrets out of a text."""
         self.setup_ended = True
         self.slots = slots
         self.ahead.most = min(message.ahead, AHEAD_MOST)

@@ -82,8 +82,8 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """`ready_for` is None when it never was ready. `is_cause`: `why` is the cause of the end, and not only
-    how the process ended."""
+    """The event that the process has ended. `ready_for` is None when it never was ready. `is_cause`: `why` is
+    the cause of the end, and not only how the process ended."""
 
     at: float
     why: str

@@ -33,8 +33,9 @@ SUSPECTS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`row`: failures since it was last healthy. `recent`: when it failed, within the window. `suspects`: for
-    each early death that was counted since, the jobs that have seen it and all that count as one with it."""
+    """The history of a worker's failures. `row`: failures since it was last healthy. `recent`: when it
+    failed, within the window. `suspects`: for each early death that was counted since, the jobs that have
+    seen it and all that count as one with it."""
 
     row: int = 0
     recent: tuple[float, ...] = ()

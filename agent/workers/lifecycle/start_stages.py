@@ -13,8 +13,9 @@ from stoker.wire.messages import StartStage
 
 
 def start_stages(weights_s: float, process_s: float, own_ms: Mapping[str, int]) -> tuple[StartStage, ...]:
-    """`process_s`: from the start of the process until it was ready, of which it reports `own_ms`; no stage
-    of them counts for longer than that. What took less than half a millisecond is left out."""
+    """Returns the stages of a worker's start. `process_s`: from the start of the process until it was ready,
+    of which it reports `own_ms`; no stage of them counts for longer than that. What took less than half a
+    millisecond is left out."""
     whole_ms = round(process_s * 1000)
     took_ms = {"weights": round(weights_s * 1000), "process": max(whole_ms - sum(own_ms.values()), 0)}
     for name, milliseconds in own_ms.items():

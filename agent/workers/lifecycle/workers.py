@@ -14,7 +14,7 @@ from stoker.wire.messages import HeldWorker, WorkerSpec
 
 
 class Workers:
-    """`by_name` is the caller's dictionary, and changed here alone."""
+    """The workers of this node. `by_name` is the caller's dictionary, and changed here alone."""
 
     def __init__(self, by_name: dict[str, Worker], context: WorkerContext[Worker]) -> None:
         self.by_name, self._context = by_name, context

@@ -15,7 +15,8 @@ _KNOWN = {
 
 
 def describe_exit(status: int, killed: str | None, *, terminated: bool) -> str:
-    """`status` as subprocess gives it; `killed` is why the agent killed it, when it did."""
+    """Returns the end of a process in words. `status` as subprocess gives it; `killed` is why the agent
+    killed it, when it did."""
     if killed is not None and status == -signal.SIGKILL:
         return killed
     if status >= 0:

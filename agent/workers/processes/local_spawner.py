@@ -61,11 +61,10 @@ INIT = 1
 
 
 class LocalSpawner:
-    """`folder` is the agent's data folder: its workers' homes lie below, and its name marks them, so that a
-    later agent of the same folder ends what this one left. `host` is what may be used to shut them in,
-    `users` are those they run as. `writable` are folders outside their homes that they may write to in a
-    sandbox.
-    """
+    """The spawner of workers as plain processes. `folder` is the agent's data folder: its workers' homes lie
+    below, and its name marks them, so that a later agent of the same folder ends what this one left. `host`
+    is what may be used to shut them in, `users` are those they run as. `writable` are folders outside their
+    homes that they may write to in a sandbox."""
 
     def __init__(
         self,

@@ -57,8 +57,8 @@ class Allocation:
 
 
 class WorkerResources:
-    """`folder` is the agent's data folder. `writable` are folders outside the homes that workers may write to
-    in a sandbox."""
+    """The resources of workers: users, homes, cgroups. `folder` is the agent's data folder. `writable` are
+    folders outside the homes that workers may write to in a sandbox."""
 
     def __init__(
         self,

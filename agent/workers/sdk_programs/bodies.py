@@ -24,7 +24,8 @@ from stoker.worker.frames import BODY_MAX
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`output` is None if the handler returned `{}`: the record then has no output."""
+    """The end of a job, as a program posted it. `output` is None if the handler returned `{}`: the record
+    then has no output."""
 
     output: bytes | None
     retire: bool = False

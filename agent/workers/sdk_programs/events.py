@@ -15,7 +15,7 @@ from stoker.worker.frames import Frame
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """`text` is the job as the program will get it."""
+    """A job that a program has not taken. `text` is the job as the program will get it."""
 
     key: AttemptKey
     text: bytes

@@ -27,10 +27,9 @@ from typing import Protocol
 
 from stoker.agent.alarm import Alarm
 from stoker.agent.errors import SpawnFailed
-from stoker.agent.host.logs.tail import LogTail
 from stoker.agent.host.own_network import OwnNetwork
 from stoker.agent.interfaces import Spawner, WorkerExit, WorkerProcess, WorkerWatcher
-from stoker.agent.workers.processes.spawn_request import Program
+from stoker.agent.workers.processes.spawn_request import Program, ProgramProcess
 from stoker.agent.workers.sdk_programs import events as ev
 from stoker.agent.workers.sdk_programs import protocol_machine
 from stoker.agent.workers.sdk_programs.bodies import Post, job_text
@@ -127,14 +126,13 @@ class SpawnerByKind:
             await spawner.close()
 
 
-class ProtocolProcess:
+class ProtocolProcess(ProgramProcess):
     """A program: a WorkerProcess for the agent, and the watcher of the program's process."""
 
     def __init__(
         self, spec: WorkerSpec, watcher: WorkerWatcher, on_gone: Callable[[], None], late_s: float = 0.0
     ) -> None:
         self.worker = spec.worker
-        self.child: WorkerProcess
         self.last_ping: float | None = None
         self._loop = asyncio.get_running_loop()
         self._watcher = watcher
@@ -152,14 +150,6 @@ class ProtocolProcess:
 
     # -- for the agent
 
-    @property
-    def pid(self) -> int:
-        return self.child.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.child.alive
-
     def send(self, frame: Frame) -> None:
         now = self._loop.time()
         match frame.kind:
@@ -174,18 +164,11 @@ class ProtocolProcess:
                 if (received := self._untaken.pop((_key(frame), int(frame.fields["n"])), None)) is not None:
                     received.set_result(None)
 
-    @property
-    def tail(self) -> LogTail:
-        return self.child.tail
-
     def terminate(self) -> None:
         """Sends the signal before the polls are answered: a program whose poll returned earlier would poll
         again."""
         self.child.terminate()
         self._step(ev.Terminated(self._loop.time()))
-
-    def kill(self) -> None:
-        self.child.kill()
 
     def pause(self) -> None:
         """Holds frames back. Does nothing once the process has ended, so that the last frames are
@@ -306,12 +289,6 @@ class ProtocolProcess:
             self._watcher.on_frame(frame)
 
     # -- its process
-
-    def on_frame(self, frame: Frame) -> None:
-        raise AssertionError(f"{frame.kind} came from a worker that sends no frames")
-
-    def on_broken(self, why: str) -> None:
-        raise AssertionError(f"a program without frames broke their protocol: {why}")
 
     def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
         self._after_late_posts(exit, self._loop.time() + LATE_POSTS_S)

@@ -118,8 +118,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ZygoteState:
-    """`users` is the number of workers of the set that run or wait, forked or fresh; `failures` that of the
-    failures in a row."""
+    """The state of the zygote for one set of libraries. `users` is the number of workers of the set that run
+    or wait, forked or fresh; `failures` that of the failures in a row."""
 
     phase: Absent | Importing | Ready | Refused = Absent()
     users: int = 0

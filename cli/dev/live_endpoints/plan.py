@@ -53,7 +53,7 @@ class Existing:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`existing` is the endpoint that is updated, replaced or kept."""
+    """An action on one live endpoint. `existing` is the endpoint that is updated, replaced or kept."""
 
     verb: Verb
     reason: str

@@ -33,7 +33,8 @@ from stoker.control.rules.limits import DEV_DEPLOYS_AT_ONCE
 
 
 class Provisioning:
-    """`folder` has the local file. `say` prints a sentence. `close` ends what goes on without a caller."""
+    """The provisioning of live endpoints. `folder` has the local file. `say` prints a sentence. `close` ends
+    what goes on without a caller."""
 
     def __init__(self, stoker: AsyncClient, folder: Path, say: Callable[[str], None]) -> None:
         self._manage, self._folder, self._say = stoker.manage, folder, say

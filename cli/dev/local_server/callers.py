@@ -24,8 +24,8 @@ PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """`hosts`: the names in the Host header. With `network`, addresses and names that no public name server
-    knows are allowed, too."""
+    """The callers that the local server answers. `hosts`: the names in the Host header. With `network`,
+    addresses and names that no public name server knows are allowed, too."""
 
     hosts: frozenset[str] = LOOPBACK
     network: bool = False

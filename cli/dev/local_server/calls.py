@@ -64,7 +64,8 @@ class StreamedResponse:
 
 
 class Calls:
-    """`http` sends requests to load-balanced endpoints, with the key."""
+    """The calls that the local server passes on. `http` sends requests to load-balanced endpoints, with the
+    key."""
 
     def __init__(
         self, stoker: AsyncClient, http: httpx2.AsyncClient, provisioning: Provisioning, display: Display

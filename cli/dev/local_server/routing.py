@@ -20,7 +20,7 @@ from stoker.client.apps.scanned import Function, Problem, Route
 
 @dataclass(frozen=True, slots=True)
 class LocalRoute:
-    """`route` is None for a function of a queue endpoint."""
+    """A route of the local server. `route` is None for a function of a queue endpoint."""
 
     method: str
     path: str

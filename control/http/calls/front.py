@@ -52,7 +52,8 @@ def note_requests() -> None:
 
 
 class Front:
-    """`operations` has their routes, and passes on the rest: at once what is sent to names below `domain`."""
+    """The front of all HTTP interfaces. `operations` has their routes, and passes on the rest: at once what
+    is sent to names below `domain`."""
 
     def __init__(
         self, app: FastAPI, operations: APIRouter, domain: str = "", traces: Traces | None = None

@@ -21,7 +21,7 @@ PATIENCE_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """`written`: the caller has the whole body."""
+    """The turn of one call. `written`: the caller has the whole body."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
     written: bool = False

@@ -32,8 +32,8 @@ Open: TypeAlias = Callable[[str], Awaitable[tuple[asyncio.StreamReader, asyncio.
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """`http` is the state of the exchange; in a tunnel of bytes it is not used. `kept`: another request had
-    it before. `once`: no other request may have it."""
+    """A connection to a worker. `http` is the state of the exchange; in a tunnel of bytes it is not used.
+    `kept`: another request had it before. `once`: no other request may have it."""
 
     worker: str
     reader: asyncio.StreamReader
@@ -57,7 +57,7 @@ class Connection:
 
 
 class Connections:
-    """`open_new` opens a connection to a worker, or raises UpstreamFailed."""
+    """The connections to workers. `open_new` opens a connection to a worker, or raises UpstreamFailed."""
 
     def __init__(self, open_new: Open) -> None:
         self._open = open_new

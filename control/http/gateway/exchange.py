@@ -35,8 +35,9 @@ READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Exchange:
-    """`began`: the caller has the head of the response. `scope` is the request's: its state has the
-    trailers. `prefix` is what the path form puts before the worker's path."""
+    """The exchange of one request and its response. `began`: the caller has the head of the response. `scope`
+    is the request's: its state has the trailers. `prefix` is what the path form puts before the worker's
+    path."""
 
     def __init__(
         self, connection: Connection, scope: Scope, receive: Receive, send: Send, prefix: str = ""

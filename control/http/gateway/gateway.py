@@ -66,8 +66,8 @@ AGAIN_S = 1.0
 
 
 class Gateway:
-    """`otherwise` handles what names no load-balancing endpoint. `domain`: endpoints have names of their own
-    below it."""
+    """The gateway to the http workers of load-balancing endpoints. `otherwise` handles what names no
+    load-balancing endpoint. `domain`: endpoints have names of their own below it."""
 
     def __init__(
         self,
@@ -271,7 +271,8 @@ class Gateway:
 
 
 class _Request:
-    """`endpoint` is the id of the endpoint that admitted the caller. `exchange` is set once there is one."""
+    """A request of a caller. `endpoint` is the id of the endpoint that admitted the caller. `exchange` is set
+    once there is one."""
 
     def __init__(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
         self.target, self.scope, self.receive, self.send = target, scope, receive, send

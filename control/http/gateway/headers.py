@@ -98,7 +98,8 @@ _AS_VARIABLE = bytes(one if chr(one).isalnum() and one < 128 else ord("-") for o
 
 @dataclass(frozen=True, slots=True)
 class CallerFacts:
-    """`prefix` is the part of the path that the worker does not see."""
+    """The facts about a caller that its worker is told. `prefix` is the part of the path that the worker does
+    not see."""
 
     address: str
     scheme: str

@@ -17,7 +17,8 @@ PREFIX = b"/v2/"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`prefix` is what the path form puts before the worker's own path; empty in the host form."""
+    """The target of a request. `prefix` is what the path form puts before the worker's own path; empty in the
+    host form."""
 
     endpoint: str
     path: bytes

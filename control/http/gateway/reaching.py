@@ -61,7 +61,7 @@ class Refused(Exception):
 
 
 class Reaching:
-    """`dial` opens a connection to a port of an agent."""
+    """The ways to the http workers of nodes. `dial` opens a connection to a port of an agent."""
 
     def __init__(
         self, cluster: ClusterState, tunnels: Tunnels, clock: Callable[[], float], dial: Dial = dial

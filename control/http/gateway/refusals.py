@@ -17,8 +17,8 @@ from stoker.control.http.calls.answers import Answer, error_body, json_answer
 
 
 class GatewayError(Exception):
-    """`code` is the `error` of the response's body, where the field has a word for it. `worker`: which one
-    failed, if any was chosen."""
+    """The error of a request that no worker has answered. `code` is the `error` of the response's body, where
+    the field has a word for it. `worker`: which one failed, if any was chosen."""
 
     worker = ""
     status = 502

@@ -49,7 +49,7 @@ _UPGRADE: list[Header] = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket"
 
 
 class Upgrades:
-    """`proxies` are those in front, which name the caller."""
+    """The connections that became tunnels of bytes. `proxies` are those in front, which name the caller."""
 
     def __init__(self, gateway: Gateway, proxies: Proxies | None = None) -> None:
         self._gateway = gateway

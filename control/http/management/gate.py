@@ -30,7 +30,7 @@ KEYS_MOST = 10_000
 
 
 class Gate:
-    """`refused` renders what it refuses."""
+    """The gate before the routes. `refused` renders what it refuses."""
 
     def __init__(self, routes: ASGIApp, refused: Callable[[ControlError], Response]) -> None:
         self._routes = routes

@@ -42,7 +42,7 @@ _OF_ENDPOINT = re.compile(
 
 
 class Audited:
-    """`refused` renders what it refuses."""
+    """The check of rights, and the audit of changes. `refused` renders what it refuses."""
 
     def __init__(self, plane: Plane, inside: ASGIApp, refused: Callable[[ControlError], Response]) -> None:
         self._plane = plane

@@ -42,9 +42,9 @@ _MISSING = "an edit starts from an image, which is a file, a URL or a data URL"
 
 @dataclass(frozen=True, slots=True)
 class ImagesRequest:
-    """`inputs`: one for each image. `image`: the image that all of them start from. `mask`: the part
-    of it that is made anew; None for all of it. `partial`: how many
-    partial images a stream has; None if no stream is wanted."""
+    """A request for images. `inputs`: one for each image. `image`: the image that all of them start from.
+    `mask`: the part of it that is made anew; None for all of it. `partial`: how many partial images a stream
+    has; None if no stream is wanted."""
 
     inputs: Sequence[Mapping[str, Any]]
     as_base64: bool
@@ -91,7 +91,7 @@ def _partial(body: Mapping[str, Any]) -> int | None:
     if streams and streams != "false":
         return partial
     if partial:
-        raise BadRequest(f"partial_images are the events of a stream: {partial} needs stream to be true")
+        raise BadRequest(f"partial_images: {partial} needs stream=true: they are sent as events of a stream")
     return None
 
 

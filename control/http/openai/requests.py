@@ -33,8 +33,8 @@ class SentFile:
 
 @dataclass(frozen=True, slots=True)
 class OpenAIRequest:
-    """`route` begins with a slash. `body` is None unless it is a POST. Fields of a form are texts and
-    files."""
+    """A request in the shape of the OpenAI API. `route` begins with a slash. `body` is None unless it is a
+    POST. Fields of a form are texts and files."""
 
     route: str
     body: Mapping[str, Any] | None

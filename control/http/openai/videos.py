@@ -47,7 +47,8 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """`image` and `audio` are URLs, or what was sent instead. `rest` is the rest of the job's input."""
+    """A request for a video. `image` and `audio` are URLs, or what was sent instead. `rest` is the rest of
+    the job's input."""
 
     rest: Mapping[str, Any]
     image: str | SentFile

@@ -31,7 +31,7 @@ class Proxies:
 
     @classmethod
     def parse(cls, addresses: Iterable[str]) -> Self:
-        """`addresses` are single ones or networks. Raises ValueError."""
+        """Reads the addresses of proxies. `addresses` are single ones or networks. Raises ValueError."""
         return cls(tuple(ip_network(address) for address in addresses))
 
     def caller(self, headers: Sequence[Header], peer: str) -> str:

@@ -32,7 +32,8 @@ class PodFilter:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """`node` is None while it is not connected; `nano_usd` is the price of an hour, None if none is set."""
+    """A pod as a caller sees it. `node` is None while it is not connected; `nano_usd` is the price of an
+    hour, None if none is set."""
 
     pod: Pod
     state: PodStatus

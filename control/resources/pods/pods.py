@@ -12,67 +12,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 from stoker.control import store
 from stoker.control.auth.callers import Callers
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.resources.catalog import Catalog
+from stoker.control.resources.billing import Billing
+from stoker.control.resources.named import Named
 from stoker.control.resources.pods.pod_fields import all_fields, body_after, body_of
 from stoker.control.resources.pods.pod_views import PodFilter, PodView, matches, view
-from stoker.control.resources.registries import Registries
-from stoker.control.resources.secrets import ManagedSecrets
-from stoker.control.resources.volumes import Volumes
 from stoker.control.rules.access import Access
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement, place
 from stoker.control.rules.pods import Action, ActionRefused, Pod, PodBody, WantedPod, act, changed, placed
-from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired_pods import DesiredPods
 from stoker.control.scheduling.engine_fit import fitting
 from stoker.control.scheduling.placed import PlacedPod
 from stoker.control.scheduling.pod_needs import needs
-from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.control.store.resources import keys
 from stoker.wire.names import short_id
 
 
 class ManagedPods:
-    """`price` returns the price of a pod for an hour in billionths of a US dollar; None or 0 means no price
-    is set. `before_change` bills the pod's disks before their sizes change."""
-
     def __init__(
         self,
-        commits: Commits,
-        cluster: ClusterState,
+        context: Context,
+        scheduling: Scheduling,
         desired: DesiredPods,
-        scaling: WorkerScaling,
-        catalog: Catalog,
-        volumes: Volumes,
-        registries: Registries,
-        secrets: ManagedSecrets,
+        named: Named,
         callers: Callers,
-        price: Callable[[Pod], int | None],
-        before_change: Callable[[Conn, str], None],
-        clock: Callable[[], float],
-        rng: Random,
+        billing: Billing,
     ) -> None:
-        self._commits = commits
-        self._callers = callers
-        self._cluster = cluster
-        self._scaling = scaling
-        self._catalog = catalog
-        self._volumes = volumes
-        self._registries = registries
-        self._secrets = secrets
-        self._clock = clock
-        self._rng = rng
-        self._desired = desired
+        self._commits, self._clock, self._rng = context.commits, context.clock, context.rng
+        self._cluster, self._scaling = scheduling.cluster, scheduling.scaling
+        self._desired, self._named, self._callers, self._billing = desired, named, callers, billing
         self._one_at_a_time = asyncio.Lock()
-        self._price = price
-        self._before_change = before_change
 
     # -- actions of callers
 
@@ -81,7 +57,7 @@ class ManagedPods:
         fields = all_fields(request, await self._template(account, request.get("templateId")))
         body, wish = body_of(fields), fields["desiredStatus"]
         await self._check(account, body)
-        if set(self._catalog.data_centers()) <= set(body.data_centers):
+        if set(self._named.catalog.data_centers()) <= set(body.data_centers):
             body = replace(body, data_centers=())  # all are allowed, and so are nodes without one
         now = self._clock()
         pod = Pod(short_id(self._rng), account, fields["name"], body, wish, created_at=now)
@@ -119,7 +95,7 @@ class ManagedPods:
                 fresh = own_pod(conn, account, pod)
                 name = fresh.name if changes.get("name") is None else changes["name"]
                 self._check_still(conn, account, body)
-                self._before_change(conn, pod)
+                self._billing.before_pod_changes(conn, pod)
                 after = changed(fresh, body, name, self._clock())
                 return _put(conn, fresh, after)
 
@@ -153,7 +129,7 @@ class ManagedPods:
             of = await self._commits.read(lambda conn: store.get_template(conn, body.template))
             found = replace(found, template=of)
         if volume and body.network_volume:
-            found = replace(found, volume=self._volumes.desired.find(account, body.network_volume))
+            found = replace(found, volume=self._named.volumes.desired.find(account, body.network_volume))
         return found
 
     # -- reports of nodes
@@ -177,21 +153,25 @@ class ManagedPods:
 
     async def _check(self, account: str, body: PodBody) -> None:
         """Raises BadRequest if a name does not exist."""
-        self._catalog.check_gpu_types(body.gpu_types)
-        self._catalog.check_data_centers(body.data_centers)
-        self._catalog.check("allowedCudaVersions", body.cuda_versions, self._catalog.cuda_versions())
-        self._catalog.check("minCudaVersion", filter(None, [body.min_cuda]), self._catalog.cuda_versions())
-        self._secrets.check(account, body.env)
+        self._named.catalog.check_gpu_types(body.gpu_types)
+        self._named.catalog.check_data_centers(body.data_centers)
+        self._named.catalog.check(
+            "allowedCudaVersions", body.cuda_versions, self._named.catalog.cuda_versions()
+        )
+        self._named.catalog.check(
+            "minCudaVersion", filter(None, [body.min_cuda]), self._named.catalog.cuda_versions()
+        )
+        self._named.secrets.check(account, body.env)
         if body.network_volume:
-            self._volumes.attach(account, body.network_volume)
+            self._named.volumes.attach(account, body.network_volume)
         if body.registry:
-            await self._registries.login(account, body.registry)
+            await self._named.registries.login(account, body.registry)
 
     def _check_still(self, conn: Conn, account: str, body: PodBody) -> None:
         """Checks in the transaction that what the pod refers to still exists."""
-        self._volumes.check_still(conn, account, body.network_volume)
-        self._registries.check_still(conn, account, body.registry)
-        self._secrets.check_still(conn, account, body.env)
+        self._named.volumes.check_still(conn, account, body.network_volume)
+        self._named.registries.check_still(conn, account, body.registry)
+        self._named.secrets.check_still(conn, account, body.env)
 
     # -- placement
 
@@ -229,7 +209,7 @@ class ManagedPods:
         if devices:
             rooms = [replace(one, devices=_among(one, devices)) for one in rooms]
         return fitting(
-            pod.body.image, self._volumes.desired.rooms(pod.account, pod.body.network_volume, rooms)
+            pod.body.image, self._named.volumes.desired.rooms(pod.account, pod.body.network_volume, rooms)
         )
 
     def _placed(self, pod: Pod, where: Placement) -> Pod:
@@ -258,7 +238,9 @@ class ManagedPods:
         return wanted.pod
 
     def _view(self, pod: Pod) -> PodView:
-        return replace(view(pod, self._cluster.nodes.get(pod.node)), nano_usd=self._price(pod) or None)
+        return replace(
+            view(pod, self._cluster.nodes.get(pod.node)), nano_usd=self._billing.pod_hour(pod) or None
+        )
 
 
 def _among(room: NodeRoom, devices: tuple[str, ...]) -> tuple[Any, ...]:

@@ -23,7 +23,8 @@ from stoker.wire.messages import LockedWeights, Price, RegistryAuth, WeightsFile
 
 
 def put_endpoint(conn: Conn, endpoint: Endpoint, now: float, *, anew: bool = False) -> Endpoint:
-    """Stores it under its id, as it stands in the database then: its `version` is drawn here.
+    """Stores an endpoint under its id, and returns the stored one: its `version` is drawn here, by what the
+    database has then.
 
     `anew`: the version is a new one even where the same is run.
     """

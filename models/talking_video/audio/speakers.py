@@ -40,11 +40,11 @@ def rotated(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 
 def reference_attention(queries: torch.Tensor, keys: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-    """Returns how much each token attends to each part of the reference: (masks, B, N).
+    """Returns the share of attention that each token gives to each part of the reference: (masks, B, N).
 
     queries (B, N, heads, width) of all tokens, keys (B, R, heads, width) of the reference frame's tokens,
-    masks (masks, R) of zeros and ones. The mean over the heads of the attention on a mask, over the mask's
-    size."""
+    masks (masks, R) of zeros and ones. A share is the attention on the masked tokens, averaged over the
+    heads and divided by the size of the mask."""
     sizes = masks.sum(dim=1).clamp(min=1.0)
     weights = (masks / sizes.unsqueeze(1)).t().float()
     scaled = keys.permute(0, 2, 3, 1).float() * keys.shape[-1] ** -0.5

@@ -48,7 +48,8 @@ class AudioCrossAttention(nn.Module):
     def forward(
         self, hidden: torch.Tensor, audio: torch.Tensor, positions: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """`positions` (B, T*S): the position of each token between two speakers; None with one."""
+        """Returns the states with the audio attended to. `positions` (B, T*S): the position of each token
+        between two speakers; None with one."""
         batch, latents, tokens, _ = audio.shape
         query = self.q_linear(hidden).reshape(*hidden.shape[:2], self.heads, -1)
         key_value = self.kv_linear(audio).reshape(batch * latents, tokens, 2, self.heads, -1)
@@ -92,8 +93,9 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
         audio: torch.Tensor,
         masks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """`masks` (3, R) of two speakers and the background, for the R tokens of the reference; None with one
-        speaker. The first argument has the name by which diffusers' step caches find it."""
+        """Returns the block's output. `masks` (3, R) of two speakers and the background, for the R tokens of
+        the reference; None with one speaker. The first argument has the name by which diffusers' step caches
+        find it."""
         hidden = hidden_states
         modulation = (self.scale_shift_table + time.float()).chunk(6, dim=1)
         shift, scale, gate, ff_shift, ff_scale, ff_gate = modulation
@@ -127,7 +129,7 @@ TransformerBlockRegistry.register(TalkingBlock, TransformerBlockMetadata(return_
 
 
 def _turned(states: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Wan's rotary embedding of (B, N, heads, width), as its attention applies it."""
+    """Returns Wan's rotary embedding of (B, N, heads, width), as its attention applies it."""
     cos, sin = rotary[0][..., 0::2], rotary[1][..., 1::2]
     even, odd = states[..., 0::2], states[..., 1::2]
     turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)

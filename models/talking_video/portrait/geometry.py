@@ -45,7 +45,7 @@ class Measures:
 
 
 def measured(face: Face, pixels: NDArray[np.uint8]) -> Measures:
-    """`pixels` (H, W, 3): the image of the face."""
+    """Returns the measures of a face. `pixels` (H, W, 3): the image of the face."""
     points = face.points
     mouth = mouth_as_seen(slit(points, UPPER_LIP, LOWER_LIP), pixels)
     eyes = (slit(points, *EYES[0]), slit(points, *EYES[1]))

@@ -175,7 +175,8 @@ def assumed_face(pixels: NDArray[np.uint8]) -> Face:
 
 
 def _parts(height: int, width: int) -> Iterator[tuple[int, int, int]]:
-    """Squares of the image, (left, top, side): all of it, then smaller ones, for small faces."""
+    """Returns squares of the image, (left, top, side): first the whole image, then smaller squares, for small
+    faces."""
     side = max(height, width)
     yield (width - side) // 2, (height - side) // 2, side
     for part in (0.6, 0.36):

@@ -78,7 +78,7 @@ class Chunk:
 
 
 def video_frames(samples: int, rate: int) -> int:
-    """`floor(seconds * 25)`, in integers, since a float would sometimes lose a frame."""
+    """Returns `floor(seconds * 25)`, computed in integers, since a float would sometimes lose a frame."""
     return samples * FPS // rate
 
 

@@ -43,7 +43,7 @@ class Guidance:
 
 
 def levels(steps: int, shift: float) -> list[float]:
-    """`steps + 1` noise levels from 1 down to 0: linear in time from 1 to 1/1000, then shifted by
+    """Returns `steps + 1` noise levels from 1 down to 0: linear in time from 1 to 1/1000, then shifted by
     `shift * t / (1 + (shift - 1) * t)`, which puts more of the steps at high noise."""
     if steps < 1:
         raise ValueError(f"there is at least one step; got {steps}")

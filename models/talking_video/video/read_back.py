@@ -74,8 +74,8 @@ def _packet(data: bytes, key: bool, number: int) -> Any:
 
 
 def _as_encoded(data: bytes) -> tuple[bytes, bool]:
-    """Returns the packet with start codes, and whether a player can start there. Its pieces say that; the
-    demuxer says it of the first packet of some fragments, too."""
+    """Returns the packet with start codes, and whether a player can start at this packet. The type of its
+    pieces decides that: the demuxer marks the first packet of some fragments where no player can start."""
     coded, at, key = bytearray(data), 0, False
     while at < len(coded):
         size = int.from_bytes(coded[at : at + 4], "big")

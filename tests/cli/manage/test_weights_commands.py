@@ -162,3 +162,19 @@ def test_stokers_own_lock_gets_no_entry_by_a_wrong_name(capsys: pytest.CaptureFi
     Path("empty").mkdir()
     code, printed = stoker(capsys, "lock", "flux-9", "--from", "empty")
     assert (code, "weights.lock has no entry 'flux-9'" in printed) == (1, True), printed
+
+
+def test_a_damaged_part_of_a_file_is_fetched_again_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """As an agent fetches it again: one function brings files for both."""
+    stoker(capsys, "fetch", "flux-tiny", "--dir", "mirror")
+    Path("mirror/flux-tiny").rename("mirror/ours")
+    own = ("--lock", "our.lock")
+    stoker(capsys, "lock", "ours", "--from", "mirror/ours", *own)
+    part = Path("w/.ours.part/vae/config.json")
+    part.parent.mkdir(parents=True)
+    part.write_text("wrong")
+    code, printed = stoker(capsys, "fetch", "ours", "--dir", "w", "--mirror", "mirror", *own)
+    assert (code, Path("w/ours/vae/config.json").read_bytes()) == (
+        0,
+        Path("mirror/ours/vae/config.json").read_bytes(),
+    ), printed

@@ -5,21 +5,20 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
+from stoker.cli.up import events as ev
+from stoker.cli.up import states
 from stoker.cli.up import supervisor as sv
-from stoker.cli.up.supervisor import (
+from stoker.cli.up.events import (
     AllReady,
-    BackingOff,
     BecameReady,
     Begin,
     Exited,
     Finish,
-    Gone,
     Kill,
     KillSuccessor,
     Print,
     Promote,
     RestartRequested,
-    Running,
     Start,
     StartSuccessor,
     StopRequested,
@@ -27,6 +26,13 @@ from stoker.cli.up.supervisor import (
     SuccessorWaits,
     Terminate,
     Tick,
+)
+from stoker.cli.up.states import (
+    BackingOff,
+    Gone,
+    Running,
+)
+from stoker.cli.up.supervisor import (
     step,
     supervise,
     wake_at,
@@ -36,19 +42,19 @@ from tests.profiles import examples
 NAMES = ("objects", "control", "agent")
 
 
-def play(state: sv.SupervisorState, *events: sv.Event) -> tuple[sv.SupervisorState, list[sv.Command]]:
-    output: list[sv.Command] = []
+def play(state: states.SupervisorState, *events: ev.Event) -> tuple[states.SupervisorState, list[ev.Command]]:
+    output: list[ev.Command] = []
     for event in events:
         state, commands = step(state, event)
         output += commands
     return state, output
 
 
-def deeds(commands: list[sv.Command]) -> list[sv.Command]:
+def deeds(commands: list[ev.Command]) -> list[ev.Command]:
     return [command for command in commands if not isinstance(command, Print)]
 
 
-def all_running() -> sv.SupervisorState:
+def all_running() -> states.SupervisorState:
     events = [Begin(0.0), *(BecameReady(1.0, name) for name in NAMES)]
     return play(supervise(*NAMES), *events)[0]
 
@@ -262,7 +268,7 @@ class World:
         self.successors: set[str] = set()
         self.feed(Begin(0.0))
 
-    def feed(self, event: sv.Event) -> None:
+    def feed(self, event: ev.Event) -> None:
         if isinstance(event, Exited):
             self.alive.discard(event.child)
         if isinstance(event, SuccessorExited):
@@ -273,7 +279,7 @@ class World:
             self.perform(command)
         assert {child.name for child in self.state.children if child.alive} == self.alive
 
-    def perform(self, command: sv.Command) -> None:
+    def perform(self, command: ev.Command) -> None:
         match command:
             case Start(name):
                 assert name not in self.alive, "started while alive"
@@ -297,11 +303,11 @@ class World:
             case _:
                 pass
 
-    def choose(self, choice: Choice) -> sv.Event:
+    def choose(self, choice: Choice) -> ev.Event:
         """Only what can happen; anything else becomes the tick that is due."""
         what, name, gap = choice
         child = next(child for child in self.state.children if child.name == name)
-        if what == "ready" and isinstance(child.phase, sv.Starting | sv.HandingOver):
+        if what == "ready" and isinstance(child.phase, states.Starting | states.HandingOver):
             return BecameReady(self.at, name)
         if what == "restart":
             return RestartRequested(self.at, name)
@@ -320,7 +326,7 @@ class World:
         if not self.finished:
             self.feed(StopRequested(self.at))
         while not self.finished:
-            stopping = [c.name for c in self.state.children if isinstance(c.phase, sv.Stopping)]
+            stopping = [c.name for c in self.state.children if isinstance(c.phase, states.Stopping)]
             assert stopping, "nothing is stopping and it is not finished"
             self.feed(Exited(self.at, stopping[0], "0"))
 
@@ -339,8 +345,8 @@ def test_whatever_happens_nothing_is_left_and_nothing_runs_twice(choices: list[C
 
 
 def test_a_pause_is_never_longer_than_its_limit() -> None:
-    child = sv.Child("agent", Running(tries=5000, since=0.0), was_ready=True)
-    state, _ = step(sv.SupervisorState((child,)), Exited(1.0, "agent", "x"))
+    child = states.Child("agent", Running(tries=5000, since=0.0), was_ready=True)
+    state, _ = step(states.SupervisorState((child,)), Exited(1.0, "agent", "x"))
     phase = state.children[0].phase
     assert isinstance(phase, BackingOff)
     assert phase.until == 1.0 + sv.LONGEST_BACKOFF_S

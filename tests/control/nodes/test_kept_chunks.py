@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 from stoker.control.errors import Unavailable
-from stoker.control.nodes.kept_chunks import KeptChunks
+from stoker.control.nodes.answers import Answers
 from stoker.control.nodes.session import KEPT_ASKS_MAX
 from stoker.wire.messages import (
     Assign,
@@ -84,7 +85,7 @@ async def test_a_large_chunk_may_be_read_by_the_node_that_goes_on_and_no_other_o
         agent, again = await goes_on(w, tasks, Ref("chunk-0", 2 * LARGE, "ab"), b'"small"')
         (page,) = await pages(agent, KeptAsk(1, again.job, 2, 0, 2))
         assert page.ref is not None
-        signing = w.plane.nodes._signing
+        signing = w.plane.nodes._answers._signing
         kept = await signing.answer(agent.node, SignAsk(1, again.job, 2, (Wanted("read", page.ref.key),)))
         assert (kept.refusal, len(kept.signed)) == ("", 1)
         for node, attempt, key in ((agent.node, 2, f"{page.ref.key}x"), ("rogue", 2, page.ref.key)):
@@ -127,5 +128,5 @@ async def test_a_store_that_cannot_be_read_is_to_be_asked_again() -> None:
             raise Unavailable("the database does not answer")
 
     commits: Any = Broken()
-    page = await KeptChunks(commits).page("n", KeptAsk(3, "j", 2, 0, 1))
+    page = await Answers(commits, Mock(), Mock(), None).kept("n", KeptAsk(3, "j", 2, 0, 1))
     assert page == KeptPage(3, "the database does not answer", retryable=True)

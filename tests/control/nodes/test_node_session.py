@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
-from stoker.control.nodes.session import CERTIFY_EVERY_S, SILENCE_S, AssignedToNode, NodeSession
+from stoker.control.auth.secret_references import SecretValues
+from stoker.control.nodes.assigned import AssignedToNode
+from stoker.control.nodes.session import CERTIFY_EVERY_S, SILENCE_S, NodeSession
 from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.desired_pods import DesiredPods, DesiredState, DesiredVolumes
 from stoker.testing.memory_stream import memory_pair
 from stoker.wire.messages import (
     Beat,
     CertificateAnswer,
     FromAgent,
-    KeptAsk,
-    KeptPage,
     Released,
     Report,
-    SignAnswer,
-    SignAsk,
-    SourceAnswer,
 )
+from stoker.wire.streams import ControlStream
 from tests.control.plane_world import story
 
 
 def nothing_assigned() -> AssignedToNode:
-    return AssignedToNode("n", ClusterState(), lambda node, pod: False, lambda node, volume: None, {})
+    cluster = ClusterState()
+    pods = DesiredPods(cluster, SecretValues().fill, {})
+    return AssignedToNode("n", cluster, DesiredState(SecretValues(), pods, DesiredVolumes(cluster)), {})
 
 
 def report(number: int) -> FromAgent:
     return FromAgent(reports=(Report(number, Released("job", number)),))
 
 
-async def sends_nothing(node: str, digest: str) -> SourceAnswer:
-    raise AssertionError(f"{node} wants {digest}")
+class NoAnswers:
+    """Fails where a session asks for an answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"nobody asked for {name}")
 
 
-async def gives_nothing(node: str, ask: KeptAsk) -> KeptPage:
-    raise AssertionError(f"{node} asks for chunks of {ask.job}")
-
-
-async def signs_nothing(node: str, ask: SignAsk) -> SignAnswer:
-    raise AssertionError("nobody asked")
+def made(stream: ControlStream, handler: Handler, answers: Any = None) -> NodeSession:
+    return NodeSession("n", 1, "token", stream, handler, nothing_assigned(), answers or NoAnswers())
 
 
 class Handler:
@@ -61,11 +62,7 @@ class Handler:
 async def test_what_comes_while_one_batch_is_handled_makes_up_the_next() -> None:
     agent, control = memory_pair()
     handler = Handler(1.0)
-    running = asyncio.create_task(
-        NodeSession(
-            "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
-        ).run()
-    )
+    running = asyncio.create_task(made(control, handler).run())
     await agent.send(report(1))
     await asyncio.sleep(0.5)
     for number in (2, 3, 4):
@@ -81,9 +78,7 @@ async def test_what_comes_while_one_batch_is_handled_makes_up_the_next() -> None
 @story
 async def test_an_agent_that_says_nothing_for_a_minute_is_gone() -> None:
     agent, control = memory_pair()
-    session = NodeSession(
-        "n", 1, control, Handler(0.0), nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
-    )
+    session = made(control, Handler(0.0))
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(session.run())
     await asyncio.sleep(SILENCE_S - 1)
@@ -97,11 +92,7 @@ async def test_an_agent_that_says_nothing_for_a_minute_is_gone() -> None:
 async def test_a_slow_store_is_not_the_agents_silence() -> None:
     agent, control = memory_pair()
     handler = Handler(3 * SILENCE_S)
-    running = asyncio.create_task(
-        NodeSession(
-            "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
-        ).run()
-    )
+    running = asyncio.create_task(made(control, handler).run())
     await agent.send(report(1))
     await asyncio.sleep(3 * SILENCE_S + 1)
     assert handler.done == 1
@@ -114,9 +105,7 @@ async def test_a_slow_store_is_not_the_agents_silence() -> None:
 async def test_a_batch_is_handled_to_its_end_and_no_other_is_begun() -> None:
     agent, control = memory_pair()
     handler = Handler(5.0)
-    session = NodeSession(
-        "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
-    )
+    session = made(control, handler)
     running = asyncio.create_task(session.run())
     await agent.send(report(1))
     await asyncio.sleep(1.0)
@@ -130,11 +119,7 @@ async def test_a_batch_is_handled_to_its_end_and_no_other_is_begun() -> None:
 async def test_a_session_that_is_cancelled_waits_for_what_is_being_committed() -> None:
     agent, control = memory_pair()
     handler = Handler(5.0)
-    running = asyncio.create_task(
-        NodeSession(
-            "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing
-        ).run()
-    )
+    running = asyncio.create_task(made(control, handler).run())
     await agent.send(report(1))
     await asyncio.sleep(1.0)
     running.cancel()
@@ -148,14 +133,13 @@ async def test_a_flood_of_requests_for_certificates_is_one_signature_a_second() 
     agent, control = memory_pair()
     signed: list[bytes] = []
 
-    def certify(request: bytes) -> CertificateAnswer:
-        signed.append(request)
-        return CertificateAnswer(request)
+    class Signs(NoAnswers):
+        def certificate(self, node: str, credential: str, request: bytes) -> CertificateAnswer:
+            signed.append(request)
+            return CertificateAnswer(request)
 
     handler = Handler(0.0)
-    session = NodeSession(
-        "n", 1, control, handler, nothing_assigned(), signs_nothing, sends_nothing, gives_nothing, certify
-    )
+    session = made(control, handler, Signs())
     running = asyncio.create_task(session.run())
     for number in range(20):
         await agent.send(FromAgent(certificate_ask=b"%d" % number))

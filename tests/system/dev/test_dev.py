@@ -435,7 +435,7 @@ def test_all_are_created_at_once_and_more_than_five_are_asked_for(platform: Stac
     refused = stoker(folder, "dev", "--auto-provision", "-p", "18888", stack=platform)
     assert refused.returncode == 1
     assert "6 endpoints would be created: live-f0, " in refused.stderr
-    assert "There is no terminal to ask at: say --yes" in refused.stderr
+    assert "Nobody can answer, as there is no terminal: give --yes" in refused.stderr
     assert endpoints(platform) == {}
     with serving(folder, "--auto-provision", "--yes", stack=platform) as server:
         until(lambda: server.printed.count(": created, ") == 6, START_S, "six endpoints")

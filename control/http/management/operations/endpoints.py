@@ -242,7 +242,8 @@ def endpoint_response(
     workers: Sequence[PodResponse] | None = None,
     avoided: Sequence[Avoided] = (),
 ) -> EndpointResponse:
-    """`data_centers` are all that exist: an endpoint that names none may use any."""
+    """Returns an endpoint as /v1 shows it. `data_centers` are all that exist: an endpoint that names none may
+    use any."""
     run, needs, requested = endpoint.run, endpoint.run.needs, endpoint.requested
     volumes = [run.volume] if run.volume else []
     return EndpointResponse(

@@ -77,7 +77,8 @@ class _Exact(RequestBody):
 
 
 class AccessInput(_Exact):
-    """`management` and `endpoints` are for scope `restricted`; "*" is every endpoint that is not named."""
+    """The rights of a key, as callers send them. `management` and `endpoints` are for scope `restricted`; "*"
+    is every endpoint that is not named."""
 
     model_config = ConfigDict(title="Access", json_schema_extra={"examples": [_RESTRICTED]})
 

@@ -137,7 +137,7 @@ class DataCenters(Record):
 
 
 class _Stock(BaseModel):
-    """`include=AVAILABILITY`, with a product, adds what is there now."""
+    """The query parameters about stock. `include=AVAILABILITY`, with a product, adds what is there now."""
 
     include: str = ""
     product: Literal["POD", "SERVERLESS", "CLUSTER"] | None = None

@@ -74,8 +74,8 @@ def endpoint_record(
     *,
     on_cpus: bool,
 ) -> EndpointRecord:
-    """`data_centers` are all that exist: an endpoint that names none may use any. `base` is the address of
-    control as the caller knows it."""
+    """Returns an endpoint as management v2 shows it. `data_centers` are all that exist: an endpoint that
+    names none may use any. `base` is the address of control as the caller knows it."""
     run, requested = endpoint.run, endpoint.requested
     flashboot = "PRIORITY_FLASHBOOT" if requested.get("priorityFlashboot") else "FLASHBOOT"
     return EndpointRecord(

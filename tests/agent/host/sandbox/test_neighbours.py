@@ -17,7 +17,7 @@ from stoker.agent.host.sandbox.probe import probe
 from stoker.agent.host.sandbox.users import WorkerUsers
 from stoker.agent.jobs.reports.outbox_file import OutboxFile
 from stoker.agent.workers.containers.plan import EngineFacts
-from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder, HostFolders
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
@@ -57,7 +57,7 @@ class Node:
         OutboxFile(self.data / "outbox").save(b"")
         engine: Any = _NoEngine()
         self.containers = ContainerSpawner(
-            engine, HostFolder(self.data, self.data), "n", self.scratch, users=users
+            engine, HostFolders(HostFolder(self.data, self.data)), "n", self.scratch, users=users
         )
         (self.data / "containers" / "w9-abcdef").mkdir()
 

@@ -10,7 +10,7 @@ from typing import Any
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.containers import spawner
 from stoker.agent.workers.containers.engine import ContainerEngine
-from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder, SpawnerByImage
+from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder, HostFolders, SpawnerByImage
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.agent.workers.sdk_programs.server import ProtocolServer
@@ -67,9 +67,10 @@ class Host:
         self.folder = folder
         self.scratch = ScratchFolders(folder / "scratch")
         self.engine = engine
-        self.containers = ContainerSpawner(
-            engine, HostFolder(folder, folder), "agent-1", self.scratch, **more
+        folders = HostFolders(
+            HostFolder(folder, folder), more.pop("volumes", None), more.pop("weights", None)
         )
+        self.containers = ContainerSpawner(engine, folders, "agent-1", self.scratch, **more)
         local = LocalSpawner(folder)
         late_s = spawner.PRINTED_LATE_S
         serving = lambda of, *late: lambda: ProtocolSpawner(of, ProtocolServer(refuse_s=0.05), *late)  # noqa: E731

@@ -25,7 +25,7 @@ from stoker.agent.workers.containers.oom import counter, kills
 from stoker.agent.workers.containers.plan import SOCKET, EngineFacts
 from stoker.agent.workers.containers.process import Container, ContainerProcess, FrameListener
 from stoker.agent.workers.containers.pull import explain
-from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder, HostFolders
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.cli.agent import containers
 from stoker.cli.agent.containers import container_engine, container_limits, host_folders
@@ -179,14 +179,16 @@ async def test_a_pin_of_the_docker_hub_is_not_another_registrys_of_that_name(
 def test_another_user_finds_no_container_of_the_agents(engine: Any, tmp_path: Path) -> None:
     """Whoever saw its folder could be faster at its socket than the container, and get its jobs."""
     engine.facts = EngineFacts("docker", "28.0.1")
-    ContainerSpawner(engine, HostFolder(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch"))
+    ContainerSpawner(
+        engine, HostFolders(HostFolder(tmp_path, tmp_path)), "n", ScratchFolders(tmp_path / "scratch")
+    )
     assert (tmp_path / "containers").stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_node_without_an_engine(tmp_path: Path) -> None:
     engine = connect([])
     spawner = ContainerSpawner(
-        engine, HostFolder(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch")
+        engine, HostFolders(HostFolder(tmp_path, tmp_path)), "n", ScratchFolders(tmp_path / "scratch")
     )
     with pytest.raises(
         SpawnFailed, match="needs a container engine; this node has none: there is no DOCKER_HOST"

@@ -267,7 +267,7 @@ async def test_a_worker_that_cannot_be_protected_does_not_start(
 ) -> None:
     ports, _ = protected
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
-    with pytest.raises(SpawnFailed, match="kept from its port: nft is not installed"):
+    with pytest.raises(SpawnFailed, match="kept from this worker's port: nft is not installed"):
         ports.take("w2", 1)
     monkeypatch.undo()
     (port,) = ports.take("w2", 1)

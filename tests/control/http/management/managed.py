@@ -62,9 +62,7 @@ class Managed:
             await _ended(self.running)
             self.running = None
         settings, world = self.world.settings, self.world
-        world.plane = Plane(
-            settings, world.commits, world.artifacts, world.now, old.management.rng, world.post
-        )
+        world.plane = Plane(settings, world.commits, world.artifacts, world.now, old._context.rng, world.post)
         await world.plane.start(endpoints)
         self.app = make_app(world.plane, ApiSettings(rate_limits=False), make_management_app(world.plane))
         self.http._transport = httpx2.ASGITransport(self.app, raise_app_exceptions=True)

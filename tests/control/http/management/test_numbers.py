@@ -71,7 +71,7 @@ def test_every_answer_of_a_pod(vcpus: str, whole: int) -> None:
     async def story() -> None:
         facts = FACTS | {"vcpus": vcpus, "memory_bytes": "25200000000"}
         async with joined("node-1", facts=facts) as (api, (agent,), _):
-            api.management.pods._price = an_hour
+            api.management.billing.pod_hour = an_hour
             answers = [await api.http.post("/pods", json={"imageName": IMAGE, "name": "a pod"})]
             path = f"/pods/{answers[0].json()['id']}"
             await agent.report_pod(await sent_spec(agent, path.rpartition("/")[2]), "running")

@@ -87,7 +87,7 @@ async def test_the_machine_is_shown_when_it_is_requested() -> None:
     async with joined("node-1", facts=FACTS | {"public_ip": "10.1.1.1"}) as (api, _, _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
         assert "machine" not in await get_pod(api, pod)
-        api.management.pods._price = lambda pod: 740_000_000
+        api.management.billing.pod_hour = lambda pod: 740_000_000
         found = await get_pod(api, pod, includeMachine=True)
         gpu = {"id": "NVIDIA GeForce RTX 4090", "count": 1, "displayName": "RTX 4090", "securePrice": 0.74}
         assert found["machine"] == {
