@@ -25,11 +25,27 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
+ADDED_UP = re.compile(r"^LoadCredential=.*\n", re.MULTILINE)
+"""What systemd takes several times. Of another setting it takes the last one, without a word."""
+
+
 def parsed(unit: Path) -> dict[str, dict[str, str]]:
-    parser = configparser.RawConfigParser(strict=False)
+    """Raises DuplicateOptionError for a setting that is given twice."""
+    parser = configparser.RawConfigParser(strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(unit, encoding="utf-8")
+    parser.read_string(ADDED_UP.sub("", unit.read_text(encoding="utf-8")), source=unit.name)
     return {name: dict(parser[name]) for name in parser.sections()}
+
+
+@pytest.mark.parametrize("unit", [*UNITS, *FOLDER.glob("*.socket")], ids=lambda unit: unit.name)
+def test_no_setting_is_given_twice(unit: Path, tmp_path: Path) -> None:
+    assert parsed(unit)
+    twice = tmp_path / unit.name
+    lines = unit.read_text(encoding="utf-8").splitlines()
+    setting = next(n for n, line in enumerate(lines) if line.startswith("Description="))
+    twice.write_text("\n".join([*lines[: setting + 1], lines[setting], *lines[setting + 1 :]]))
+    with pytest.raises(configparser.DuplicateOptionError, match="Description"):
+        parsed(twice)
 
 
 @needs_systemd
