@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.cli.data_folder import DataFolder
 from tests.cli.every_command import COMMANDS
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -89,6 +90,35 @@ def test_a_unit_starts_a_command_that_is_there_and_starts_it_again(unit: Path) -
     assert service["Restart"] == "always"
     assert parsed(unit)["Unit"]["StartLimitIntervalSec"] == "0", "otherwise it gives up after five starts"
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+WORDS = re.compile(r"--[a-z-]+(?: (?!--)[^\s,;]+)?")
+EXAMPLES = {
+    "stoker-control": ["--host", "--grpc-host", "--standby"],
+    "stoker-control-spare": ["--standby"],
+    "stoker-agent": ["--control", "--tls-ca", "--ca-fingerprint"],
+    "stoker-page": ["--url", "--host", "--tls-cert", "--tls-key", "--oidc-issuer", "--oidc-client-id"],
+}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_the_options_that_the_head_of_a_unit_names_are_there(unit: Path, tmp_path: Path) -> None:
+    head = unit.read_text(encoding="utf-8").partition("[Unit]")[0]
+    named = {word.split()[0]: word.rstrip(".") for word in WORDS.findall(head) if word != "--grace"}
+    assert set(EXAMPLES[unit.stem]) <= set(named)
+    command = unit.stem.removeprefix("stoker-").removesuffix("-spare")
+    (tmp_path / "file").touch()
+    words = [re.sub(r" /.*", f" {tmp_path / 'file'}", word) for word in named.values()]
+    needed = ["--control", "c:1"] if command == "agent" else []
+    COMMANDS[command].make_context(command, [*needed, *" ".join(words).split()])
+
+
+def test_the_authority_of_nodes_lies_in_the_folder_that_systemd_gives_control() -> None:
+    service = parsed(FOLDER / "stoker-control.service")["Service"]
+    data = dict(one.split("=") for one in service["Environment"].split())["STOKER_DATA_DIR"]
+    assert data == f"/var/lib/{service['StateDirectory']}"
+    head = (FOLDER / "stoker-control.service").read_text(encoding="utf-8")
+    assert f"in {DataFolder(Path(data)).authority}," in head
 
 
 def test_a_second_control_differs_in_its_name_and_has_the_first_ones_listener() -> None:
