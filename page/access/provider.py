@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote_plus
 
 import httpx2
 import jwt
@@ -57,8 +58,9 @@ class IdentityProvider:
         """Returns the ID token for this code, and its claims, whose signature is not verified here. Raises
         ProviderFailed and SignInRefused."""
         provider, client = await self.addresses(), self.client
-        auth = (client.id, client.secret) if client.secret is not None and provider.by_header else None
-        form = exchange_form(client, provider, begun, code)
+        form, auth = exchange_form(client, provider, begun, code), None
+        if client.secret is not None and provider.by_header:
+            auth = quote_plus(client.id), quote_plus(client.secret)  # as OAuth 2 has it, RFC 6749, 2.3.1
         status, found = await self._answer("POST", provider.token, data=form, auth=auth)
         if status != httpx2.codes.OK:
             told = ": ".join(str(found[name]) for name in ("error", "error_description") if name in found)

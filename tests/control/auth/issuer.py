@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote_plus, urlencode
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -74,7 +74,8 @@ class Issuer:
             or any(form[name] != asked[name] for name in ("redirect_uri", "client_id"))
         ):
             return 400, {"error": "invalid_grant", "error_description": "this code is not for you"}
-        basic = base64.b64encode(f"{asked['client_id']}:{self.secret}".encode()).decode()
+        pair = ":".join(quote_plus(one) for one in (asked["client_id"], self.secret or ""))
+        basic = base64.b64encode(pair.encode()).decode()
         expected = (f"Basic {basic}", None) if self.by_header else (None, self.secret)
         if self.secret is not None and (header, form.get("client_secret")) != expected:
             return 401, {"error": "invalid_client"}
