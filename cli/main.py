@@ -190,6 +190,14 @@ def page(
         list[str] | None,
         typer.Option("--name", help="A host name under which browsers reach the page; may be repeated."),
     ] = None,
+    oidc_issuer: Annotated[
+        str | None,
+        typer.Option(help="The identity provider at which people sign in, as [oidc] of control names it."),
+    ] = None,
+    oidc_client_id: Annotated[
+        str | None, typer.Option(help="The page's id there, which is an audience of control's [oidc].")
+    ] = None,
+    oidc_scope: Annotated[str, typer.Option(help="The scope that is requested there.")] = "openid",
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     behind_proxy: BehindProxy = False,
@@ -201,7 +209,7 @@ def page(
     extras.check(("page",))
     if (tls_cert is None) != (tls_key is None):
         raise CliError("--tls-cert and --tls-key belong together: give both, or neither")
-    from stoker.cli.page import PageOptions, run
+    from stoker.cli.page import PageOptions, client_of, run
 
     options = PageOptions(
         url=url,
@@ -211,6 +219,7 @@ def page(
         tls_cert=tls_cert,
         tls_key=tls_key,
         behind_proxy=behind_proxy,
+        client=client_of(oidc_issuer, oidc_client_id, oidc_scope),
         ready_fd=ready_fd,
     )
     run(options)

@@ -20,6 +20,7 @@ from stoker.cli.processes.readiness import MANAGER, announce
 from stoker.cli.processes.stopping import on_first_signal
 from stoker.cli.terminal import print_text
 from stoker.client import dotenv
+from stoker.page.access.code_flow import Client, is_secured
 from stoker.page.app import Page, PageSettings
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class PageOptions:
     """The options of `stoker page`. `url`: control's address. `names`: host names under which browsers reach
-    the page, besides loopback."""
+    the page, besides loopback. `client`: as whom an identity provider knows the page."""
 
     url: str
     host: str
@@ -37,6 +38,7 @@ class PageOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
+    client: Client | None = None
     ready_fd: int | None = None
 
     @property
@@ -48,7 +50,8 @@ def run(options: PageOptions) -> None:
     """Serves the page until the first signal. Prints a link that signs in with STOKER_API_KEY, if that is
     set; browsers without the link sign in with a key of their own."""
     ca = ca_file()
-    settings = PageSettings(options.url, Path(ca) if ca else None, frozenset(options.names), options.secure)
+    names = frozenset(options.names)
+    settings = PageSettings(options.url, Path(ca) if ca else None, names, options.secure, options.client)
     page = Page(settings)
     with closing(_listen(options.host, options.port)) as listener:
         config = uvicorn.Config(
@@ -62,6 +65,20 @@ def run(options: PageOptions) -> None:
         )
         server = _Server(config, lambda: _announce(listener, page, options))
         asyncio.run(server.serve([listener]))
+
+
+def client_of(issuer: str | None, client_id: str | None, scope: str) -> Client | None:
+    """Returns the page as a client of the provider that the options name; None where they name none. Its
+    secret is in the environment, as arguments can be read. Raises CliError."""
+    if issuer is None and client_id is None:
+        return None
+    if issuer is None or client_id is None:
+        raise CliError("--oidc-issuer and --oidc-client-id belong together: give both, or neither")
+    if not is_secured(issuer):
+        raise CliError(f"--oidc-issuer must be an https URL, or http of this host; got {issuer[:200]!r}")
+    if "openid" not in scope.split():
+        raise CliError(f'--oidc-scope must have openid, as in "openid groups"; got {scope[:200]!r}')
+    return Client(issuer, client_id, os.environ.get("STOKER_OIDC_CLIENT_SECRET") or None, scope)
 
 
 class _Server(uvicorn.Server):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
@@ -15,13 +16,17 @@ from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
+from stoker.page.access.code_flow import Client
 from stoker.page.access.connections import Connection, Connections
 from stoker.page.access.guard import Guard, token_of
 from stoker.page.access.sessions import Sessions
-from stoker.page.access.signing_in import add_signing_in
+from stoker.page.access.signing_in import SigningIn
 from stoker.page.content.film import film
 from stoker.page.views import billing, endpoint, endpoints, fleet, jobs, playground, resources, style
 from stoker.page.views.frame import LIVE_S
+
+if TYPE_CHECKING:
+    from stoker.page.access.provider import IdentityProvider
 
 ANSWER_S = 60.0
 """The longest that control may take to answer what a page needs."""
@@ -30,12 +35,14 @@ ANSWER_S = 60.0
 @dataclass(frozen=True, slots=True)
 class PageSettings:
     """The settings of the page. `url`: control's address. `names`: host names under which browsers reach the
-    page, besides loopback. `secure`: browsers reach it over TLS."""
+    page, besides loopback. `secure`: browsers reach it over TLS. `client`: as whom an identity provider knows
+    the page, where people sign in at one."""
 
     url: str
     ca_file: Path | None = None
     names: frozenset[str] = frozenset()
     secure: bool = False
+    client: Client | None = None
 
 
 class Page:
@@ -46,7 +53,10 @@ class Page:
         self._sessions = Sessions()
         self._connections = Connections(settings.url, settings.ca_file)
         self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=self._lifespan)
-        add_signing_in(self._app, self._sessions, self._connections, secure=settings.secure, clock=clock)
+        self._provider = None if settings.client is None else _at(settings.client, clock)
+        SigningIn(
+            self._sessions, self._connections, self._provider, secure=settings.secure, clock=clock
+        ).add_to(self._app)
         style.use()
         self._add_pages()
         ui.run_with(
@@ -73,6 +83,8 @@ class Page:
     async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         yield
         await self._connections.close()
+        if self._provider is not None:
+            await self._provider.close()
 
     def _is_signed_in(self, token: str) -> bool:
         return self._sessions.key_of(token, self._clock()) is not None
@@ -132,3 +144,10 @@ class Page:
         async def _(request: Request, endpoint: str, job: str) -> StreamingResponse:
             connection = self._connection(request)
             return StreamingResponse(film(connection.client, endpoint, job), media_type="video/mp4")
+
+
+def _at(client: Client, clock: Callable[[], float]) -> IdentityProvider:
+    """Returns the provider of this client. What reads its tokens is loaded where there is one alone."""
+    from stoker.page.access.provider import IdentityProvider
+
+    return IdentityProvider(client, clock)

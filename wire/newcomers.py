@@ -4,6 +4,10 @@ none.
 gRPC in Python either demands certificates of callers or does not request any. A port that demands them is to
 be reached by a node that joins, too. So such a node makes itself a certificate of this authority, which the
 port accepts in the handshake and which names nobody: what follows is decided by the token.
+
+So the handshake keeps nobody out. With this key anybody makes whatever passes it, certificates with the names
+of nodes and of authorities, too. Control believes the signatures of its own authority alone
+(`control.auth.authority`), and agents are never given this one to trust.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The certificate of this node: its key is made here and never leaves the host; control signs a certificate
 for it.
 
-    node_certificate   the key, and the certificate that control signed for it (mode 0600), in one file: a
-    crash
-                       leaves the old pair or the new one
+    node_certificate   the key, and the certificate that control signed for it (mode 0600), in one file:
+                       a crash leaves the old pair or the new one
     authorities.pem    the authorities that control's certificate may be of, where --ca-fingerprint pins one
 
 The certificate of a key that was requested for is kept when it comes. Until then the earlier pair is in use.

@@ -1,7 +1,8 @@
 """The files of the private authority, in the folder `ca` of control's data folder.
 
-    ca.key        its key, and its certificates: the one that signs, then older ones that are trusted (mode
-    0600) ca.pem        the certificates alone, for those who trust it
+    ca.key        its key, and its certificates: the one that signs, then older ones that are trusted
+                  (mode 0600)
+    ca.pem        the certificates alone, for those who trust it
     control.key   the key of control's ports (mode 0600)
     control.pem   their certificate, with that of the authority that signed it
 
@@ -11,11 +12,19 @@ hosts need the same `ca.key`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from stoker.cli.data_folder import write_private
 from stoker.control.auth.authority import Authority, AuthorityUnusable
 from stoker.wire.tls_files import TlsFilesUnusable
+
+
+def is_exposed(found: os.stat_result, user: int) -> bool:
+    """Returns whether a key's file is open to others than this user. Where it is root's, a group may read it
+    as well: so Kubernetes gives secrets to a pod without root."""
+    open_to = 0o037 if found.st_uid == 0 and user != 0 else 0o077
+    return bool(found.st_mode & open_to)
 
 
 class AuthorityFiles:
@@ -29,7 +38,7 @@ class AuthorityFiles:
     def read(self) -> Authority:
         """Raises TlsFilesUnusable."""
         try:
-            if self.key.stat().st_mode & 0o077:
+            if is_exposed(self.key.stat(), os.geteuid()):
                 raise TlsFilesUnusable(f"{self.key} is a secret and others may read it: chmod 600 {self.key}")
             return Authority.parse(self.key.read_bytes())
         except FileNotFoundError:

@@ -39,7 +39,7 @@ from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.renewal import Renewal
 from stoker.cli.control.signing_in import sign_in
 from stoker.cli.control.sources import with_sources
-from stoker.cli.control.standby import before_stop, listening, take_lead
+from stoker.cli.control.standby import before_stop, listening, once_there, take_lead
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.control.tracing import traces
 from stoker.cli.control.weights import known_weights
@@ -189,7 +189,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         stack.enter_context(on_first_signal(stop.set, reload))
         url = chosen_url(declares.config, variables, options.database)
         if options.standby:
-            check_chosen(folder, url, variables)
+            if not await before_stop(_checked(folder, url, variables), stop):
+                return
             await asyncio.to_thread(load)
         opened = partial(open_chosen, folder, declares.config, variables, options.database, alone=True)
         store = await before_stop(
@@ -205,6 +206,13 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
             declares = await asyncio.to_thread(declared, options, variables)
         renewals.append(renewal(options, declares))
         await _lead(stack, store, folder, declares, options, variables, stop, renewals[0])
+
+
+async def _checked(folder: DataFolder, url: str | None, variables: Mapping[str, str]) -> bool:
+    """Returns True once the store is one that this process could open. Raises StoreError and SecretKeyError
+    where it could not."""
+    await once_there(lambda: asyncio.to_thread(check_chosen, folder, url, variables))
+    return True
 
 
 async def _lead(

@@ -2,6 +2,7 @@
 
     the data folder's lock ──> PostgreSQL's lock of the writer ──> the store is open: this control leads
     another holds one: a control waits 20 s and ends with a sentence; a standby waits, and logs that once
+    PostgreSQL does not answer: a control ends with a sentence; a standby waits, and logs that once
 
 The kernel and the server free their locks when the holder ends, in whatever way. A holder that stands still
 keeps them: nothing is taken from a control that lives.
@@ -13,14 +14,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
 from stoker.cli.data_folder import PATIENCE_S, RETRY_S, DataFolder, locked_after_wait
-from stoker.cli.processes.readiness import announce_wait
+from stoker.cli.processes.readiness import MANAGER, announce_wait
 from stoker.control.http.server import listener
 from stoker.control.nodes import grpc_stream
-from stoker.control.store.database.opening import Store, StoreInUse
+from stoker.control.store.database.opening import Store, StoreAway, StoreInUse
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +47,40 @@ async def take_lead(
     waited = await stack.enter_async_context(locked_after_wait(folder.control_lock, otherwise, patience_s))
     if not standby:
         return opened()
-    while True:
-        if url is not None:
-            from stoker.control.store.database.writer_lock import wait_until_free
 
-            waited = await wait_until_free(url) or waited
+    async def open_when_free() -> Store:
+        nonlocal waited
+        while True:
+            if url is not None:
+                from stoker.control.store.database.writer_lock import wait_until_free
+
+                waited = await wait_until_free(url) or waited
+            with suppress(StoreInUse):  # another standby was first
+                return opened()
+
+    store = await once_there(open_when_free)
+    if waited:
+        log.info("this standby takes over")
+    return store
+
+
+async def once_there(use: Callable[[], Awaitable[T]]) -> T:
+    """Returns what `use` returns, once the server of the database answers; logs that it does not, and that it
+    does again. For the service manager the start is over with the wait. Raises what else `use` raises."""
+    away = False
+    while True:
         try:
-            store = opened()
-        except StoreInUse:  # another standby was first
-            continue
-        if waited:
-            log.info("this standby takes over")
-        return store
+            found = await use()
+        except StoreAway as error:
+            if not away:
+                log.warning("%s; waiting for it", error)
+                MANAGER.ready("waits for its database")
+            away = True
+        else:
+            if away:
+                log.info("the database answers")
+            return found
+        await asyncio.sleep(RETRY_S)
 
 
 async def before_stop(waiting: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -136,13 +136,19 @@ class Authority:
 
     def certified(self, pem: bytes) -> Certified | None:
         """Returns whom a node's certificate names; None for any that this authority, or one before that is
-        trusted still, has not signed for a node."""
+        trusted still, has not signed for a node. Anybody can make one that passes the handshake
+        (`wire.newcomers`), so nothing of it is read before the signature is verified."""
         try:
             shown = x509.load_pem_x509_certificate(pem)
-            usage = shown.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        except (ValueError, x509.ExtensionNotFound):
+        except (ValueError, x509.InvalidVersion):
             return None
-        if ExtendedKeyUsageOID.CLIENT_AUTH not in usage or not self._has_signed(shown):
+        if not self._has_signed(shown):
+            return None
+        try:
+            usage = shown.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        except x509.ExtensionNotFound:  # it is an authority's
+            return None
+        if ExtendedKeyUsageOID.CLIENT_AUTH not in usage:
             return None
         node, credential = (
             shown.subject.get_attributes_for_oid(oid)
@@ -157,7 +163,7 @@ class Authority:
         for trusted in self.certificates:
             try:
                 shown.verify_directly_issued_by(trusted)
-            except (ValueError, TypeError, InvalidSignature):
+            except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
                 continue
             return True
         return False

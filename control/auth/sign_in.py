@@ -50,10 +50,11 @@ Fetch = Callable[[str], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """The issuer and the audience that tokens must name, and the rights of groups in the claim `claim`."""
+    """The issuer, and the audiences of which tokens must name one; the rights of groups in the claim
+    `claim`."""
 
     url: str
-    audience: str
+    audience: str | list[str]
     claim: str
     rights: Mapping[str, Role]
 

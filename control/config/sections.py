@@ -109,12 +109,15 @@ class AgentCertificatesSection(Section):
     life_s: Annotated[int, Field(ge=60, le=31_536_000)] = int(LIFE_S)
 
 
+_Audience = Annotated[str, Field(min_length=1, max_length=255)]
+
+
 class OidcSection(Section):
-    """An issuer of OpenID Connect, whose tokens are accepted in place of keys. `rights`: what each group in
-    the claim `claim` may do."""
+    """An issuer of OpenID Connect, whose tokens for one of `audience` are accepted in place of keys.
+    `rights`: what each group in the claim `claim` may do."""
 
     issuer: Annotated[str, Field(min_length=8, max_length=2048)]
-    audience: Annotated[str, Field(min_length=1, max_length=255)]
+    audience: _Audience | Annotated[list[_Audience], Field(min_length=1, max_length=20)]
     claim: Annotated[str, Field(min_length=1, max_length=255)] = "groups"
     rights: Annotated[dict[str, Role], Field(min_length=1)]
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stoker.client import AsyncClient
+from stoker.page.access.sessions import digest
 
 RESULTS_KEPT = 40
 """The results that the gallery of a key keeps, newest first."""
+
+ENDED_S = 60.0
+"""How long a connection stays after the end of its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Connection:
     results: list[Result] = field(default_factory=list)
     dark: bool | None = None
     """Whether pages are dark; None: as the browser's system is."""
+    until: float = math.inf
+    """When the key ends, as a provider's token does."""
 
     async def learn(self) -> None:
         """Reads the rights of the key. Raises Unauthorized where control does not know the key."""
@@ -111,16 +117,24 @@ class Connections:
         self._ca_file = ca_file
         self._by_key: dict[str, Connection] = {}
 
-    def of(self, key: str) -> Connection:
-        digest = hashlib.sha256(key.encode()).hexdigest()
-        if digest not in self._by_key:
+    def of(self, key: str, until: float = math.inf) -> Connection:
+        """Returns the connection with this key, which ends at `until` if it is new here."""
+        if digest(key) not in self._by_key:
             client = AsyncClient(self.url, key, ca_file=self._ca_file, resends=1)
-            self._by_key[digest] = Connection(client, self.url)
-        return self._by_key[digest]
+            self._by_key[digest(key)] = Connection(client, self.url, until=until)
+        return self._by_key[digest(key)]
+
+    async def drop_ended(self, now: float) -> None:
+        """Closes the connections whose keys have ended: each sign-in at a provider makes one. Pages that are
+        open look for their session's end a little later."""
+        for name, connection in list(self._by_key.items()):
+            if connection.until + ENDED_S <= now:
+                del self._by_key[name]
+                await connection.client.close()
 
     async def forget(self, key: str) -> None:
         """Closes the connection of a key that control refused."""
-        connection = self._by_key.pop(hashlib.sha256(key.encode()).hexdigest(), None)
+        connection = self._by_key.pop(digest(key), None)
         if connection is not None:
             await connection.client.close()
 

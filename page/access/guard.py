@@ -64,12 +64,17 @@ def policy(nonce: str) -> str:
 
 
 def token_of(headers: Mapping[str, str]) -> str:
-    """Returns the token in the request's cookie, or an empty text."""
+    """Returns the token of the session in the request's cookie, or an empty text."""
+    return cookie_of(headers, COOKIE)
+
+
+def cookie_of(headers: Mapping[str, str], name: str) -> str:
+    """Returns the cookie of this name, or an empty text."""
     try:
         cookies = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
         return ""
-    return cookies[COOKIE].value if COOKIE in cookies else ""
+    return cookies[name].value if name in cookies else ""
 
 
 class Guard:

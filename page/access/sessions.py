@@ -1,15 +1,16 @@
 """The sessions of browsers that signed in. Pure: time and random tokens come in as data.
 
-    key ────────────────> sign_in ──> token of a session: the browser's cookie
+    key, or token of a provider ─> sign_in ──> token of a session: the browser's cookie
     link's one-time token ──> redeem ──> the same, once, within LINK_S
 
 A token is kept as its digest, and the key in this process's memory only. A session ends SESSION_S after the
-sign-in, or when it is signed out.
+sign-in, with a provider's token earlier, or when it is signed out.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 
 SESSION_S = 12 * 3600.0
@@ -32,31 +33,34 @@ class Sessions:
     _open: dict[str, Session] = field(default_factory=dict)
     _links: dict[str, Session] = field(default_factory=dict)
 
-    def sign_in(self, key: str, token: str, now: float) -> None:
-        """Begins a session that `token` names. The oldest session ends where there are too many."""
+    def sign_in(self, key: str, token: str, now: float, until: float = math.inf) -> float:
+        """Begins a session that `token` names, and returns its end: at `until`, if not earlier. The oldest
+        session ends where there are too many."""
         self._expire(now)
         while len(self._open) >= SESSIONS_MOST:
             del self._open[next(iter(self._open))]
-        self._open[_digest(token)] = Session(key, now + SESSION_S)
+        until = min(until, now + SESSION_S)
+        self._open[digest(token)] = Session(key, until)
+        return until
 
     def offer_link(self, key: str, token: str, now: float) -> None:
         """Lets whoever has `token` sign in once, with this key."""
         self._expire(now)
-        self._links[_digest(token)] = Session(key, now + LINK_S)
+        self._links[digest(token)] = Session(key, now + LINK_S)
 
     def redeem(self, token: str, now: float) -> str | None:
         """Returns the key of an unused link and uses the link up, or returns None."""
         self._expire(now)
-        link = self._links.pop(_digest(token), None)
+        link = self._links.pop(digest(token), None)
         return link.key if link else None
 
     def key_of(self, token: str, now: float) -> str | None:
         """Returns the key of the session that `token` names, or None."""
-        session = self._open.get(_digest(token))
+        session = self._open.get(digest(token))
         return session.key if session and now < session.until else None
 
     def sign_out(self, token: str) -> None:
-        self._open.pop(_digest(token), None)
+        self._open.pop(digest(token), None)
 
     def _expire(self, now: float) -> None:
         for kept in (self._open, self._links):
@@ -64,5 +68,6 @@ class Sessions:
                 del kept[digest]
 
 
-def _digest(token: str) -> str:
+def digest(token: str) -> str:
+    """Returns by what a token is known here."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -19,7 +19,8 @@ WITHOUT = {
     "stoker.cli.agent.process": f"{RICH} {HEAVY} typer pydantic docker",
     "stoker.cli.up.up": f"{HEAVY} typer grpc stoker.agent.node stoker.control.store",
     "stoker.cli.control.process": f"{RICH} typer torch numpy PIL psycopg sqlalchemy.dialects.postgresql"
-    " nicegui stoker.agent stoker.control.http.management.app",
+    " nicegui stoker.agent stoker.control.http.management.app jwt",
+    "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
 }
 
 

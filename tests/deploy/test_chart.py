@@ -4,6 +4,7 @@ documents say to each other and to our commands."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 import yaml
 
 from stoker import __version__
+from stoker.cli.control.authority_files import AuthorityFiles, is_exposed
+from stoker.cli.data_folder import DataFolder
 from stoker.control.config.config import load_config
 from tests.cli.every_command import COMMANDS
 from tests.documentation.page_checks import VARIABLES
@@ -29,6 +32,8 @@ SECRETS = {
     "joinToken": "jt_secret-4",
     "s3": {"endpointUrl": "https://s3", "bucket": "images", "accessId": "id", "accessSecret": "secret-5"},
 }
+AUTHORITY = {"mode": "require", "secretName": "our-authority", "lifeSeconds": 86_400}
+OIDC = {"issuer": "https://login", "audience": ["stoker", "page"], "rights": {'a "group" < 1': "write"}}
 MONITORED = {"enabled": True, "keySecret": "our-key"}
 FROM = [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]
 VALUES: dict[str, dict[str, Any]] = {
@@ -37,6 +42,8 @@ VALUES: dict[str, dict[str, Any]] = {
         "control": {
             **TLS,
             "replicas": 3,
+            "agentCertificates": AUTHORITY,
+            "oidc": OIDC,
             "nodeSelector": {"pool": "system"},
             "tolerations": [{"operator": "Exists"}],
             "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
@@ -59,6 +66,44 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no secrets": ({"control": TLS}, "secret.databaseUrl, or secret.existing, is needed"),
     "no join token": ({"control": TLS, "secret": {**SECRETS, "joinToken": ""}}, "secret.joinToken is needed"),
     "unknown": ({"control": {**TLS, "replica": 2}, "secret": {"existing": "s"}}, "replica"),
+    "no authority": (
+        {"control": {**TLS, "agentCertificates": {"mode": "issue"}}, "secret": {"existing": "s"}},
+        "control.agentCertificates.secretName is needed",
+    ),
+    "no such mode": (
+        {"control": {**TLS, "agentCertificates": {**AUTHORITY, "mode": "on"}}, "secret": {"existing": "s"}},
+        "mode",
+    ),
+    "a life that is too short": (
+        {
+            "control": {**TLS, "agentCertificates": {**AUTHORITY, "lifeSeconds": 1}},
+            "secret": {"existing": "s"},
+        },
+        "lifeSeconds",
+    ),
+    "an issuer in the clear": (
+        {"control": {**TLS, "oidc": {**OIDC, "issuer": "http://login"}}, "secret": {"existing": "s"}},
+        "issuer",
+    ),
+    "no audience": (
+        {"control": {**TLS, "oidc": {**OIDC, "audience": []}}, "secret": {"existing": "s"}},
+        "control.oidc.audience is needed",
+    ),
+    "no rights": (
+        {
+            "control": {**TLS, "oidc": {"issuer": "https://login", "audience": ["a"]}},
+            "secret": {"existing": "s"},
+        },
+        "control.oidc.rights is needed",
+    ),
+    "a right that is none": (
+        {"control": {**TLS, "oidc": {**OIDC, "rights": {"a": "admin"}}}, "secret": {"existing": "s"}},
+        "rights",
+    ),
+    "a section twice": (
+        {"control": {**TLS, "oidc": OIDC, "config": "[ oidc ]"}, "secret": {"existing": "s"}},
+        "control.config has [oidc] already",
+    ),
     "no key to scrape with": (
         {"control": TLS, "secret": {"existing": "s"}, "serviceMonitor": {"enabled": True}},
         "serviceMonitor.keySecret is needed",
@@ -141,8 +186,37 @@ def test_each_pod_runs_a_command_of_ours(
 def test_the_settings_are_accepted(documents: dict[tuple[str, str], Any], tmp_path: Path) -> None:
     data = documents["ConfigMap", "mine-control"]["data"]
     (tmp_path / "stoker.toml").write_text(data["stoker.toml"])
-    load_config(tmp_path / "stoker.toml")
+    config = load_config(tmp_path / "stoker.toml")
+    assert config.retention.async_s == 3600, "those of the text, too"
+    assert config.agent_certificates is not None
+    assert (config.agent_certificates.mode, config.agent_certificates.life_s) == ("require", 86_400)
+    assert config.oidc is not None
+    assert config.oidc.model_dump() == {**OIDC, "claim": "groups"}
     assert data["probe.py"].strip() == (CHART / "probe.py").read_text().strip()
+
+
+def test_the_authority_lies_where_control_reads_it(documents: dict[tuple[str, str], Any]) -> None:
+    """Its user may read it by its group alone, and others may not."""
+    pod = documents["Deployment", "mine-control"]["spec"]["template"]["spec"]
+    files = AuthorityFiles(DataFolder(Path("/var/lib/stoker")).authority)
+    (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "authority")
+    (volume,) = (one for one in pod["volumes"] if one["name"] == "authority")
+    assert Path(mount["mountPath"], volume["secret"]["items"][0]["path"]) == files.key
+    assert volume["secret"]["secretName"] == "our-authority"
+    mode = 0o100000 | volume["secret"]["defaultMode"]
+    mounted = os.stat_result((mode, 0, 0, 1, 0, pod["securityContext"]["fsGroup"], 0, 0, 0, 0))
+    assert not is_exposed(mounted, pod["securityContext"]["runAsUser"])
+    agent = container(documents["DaemonSet", "mine-agent"])["args"]
+    assert "--tls-ca" in agent, "over TLS, an agent requests its certificate by itself"
+    assert "--tls-cert" not in agent
+
+
+def test_a_change_of_the_settings_replaces_the_pods(answers: dict[str, Any]) -> None:
+    found = set()
+    for name in ("least", "all", "without"):
+        (control,) = (one for one in answers[name]["documents"] if one["kind"] == "Deployment")
+        found.add(control["spec"]["template"]["metadata"]["annotations"]["checksum/config"])
+    assert len(found) == 2
 
 
 def test_what_selects_pods_selects_those_of_its_part(documents: dict[tuple[str, str], Any]) -> None:

@@ -6,7 +6,6 @@ import base64
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import sys
 import urllib.error
@@ -16,7 +15,11 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
+from stoker.cli.control.agent_certificates import node_certificates
+from stoker.cli.control.authority_files import AuthorityFiles
+from stoker.cli.data_folder import DataFolder
 from stoker.control.config.config import load_config
 from stoker.control.config.tls import TlsFiles
 from stoker.control.store import Conn, open_store
@@ -31,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "compose"
 SERVICES: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
 OURS = {name: one for name, one in SERVICES.items() if one["image"].startswith("stoker-")}
+CONTROLS = ("control-a", "control-b")
 healthy = load_module("compose_healthy", FOLDER / "healthy.py")
 
 
@@ -91,17 +95,25 @@ def test_the_two_controls_differ_in_nothing_but_their_ports_and_volumes() -> Non
 def test_the_commands_and_variables_are_ours(name: str, tmp_path: Path) -> None:
     service = SERVICES[name]
     assert (ROOT / service["build"]["dockerfile"]).is_file()
-    for file in ("cert.pem", "key.pem"):
-        (tmp_path / file).touch()
-    arguments = [str(word).replace("/certificates", str(tmp_path)) for word in service["command"]]
+    arguments = []
+    for word in service["command"]:
+        found = re.fullmatch(r"(/certificates|/var/lib/stoker/ca)/(.+)", str(word))
+        if found is not None:
+            assert any(one.split(":")[1] == found[1] for one in service["volumes"]), "its volume is there"
+            (tmp_path / found[2]).touch()
+        arguments.append(str(tmp_path / found[2]) if found else str(word))
     command = service["image"].removeprefix("stoker-")
     COMMANDS[command].make_context(command, arguments)
     s3 = {name for name in service["environment"] if name.startswith("STOKER_S3_")}
     assert {*service["environment"]} - s3 <= VARIABLES
 
 
-def test_the_settings_are_accepted() -> None:
+def test_the_settings_are_accepted(tmp_path: Path) -> None:
+    """With the sections that stand there as comments, too."""
     assert load_config(FOLDER / "stoker.toml").database is None
+    text = (FOLDER / "stoker.toml").read_text().partition("# [oidc]")
+    (tmp_path / "stoker.toml").write_text(text[0] + re.sub("(?m)^# ", "", text[1] + text[2]))
+    assert load_config(tmp_path / "stoker.toml").oidc is not None
 
 
 def adopted(conn: Conn, env: dict[str, str]) -> bool:
@@ -126,23 +138,41 @@ def test_the_secrets_are_accepted_and_written_once(env: dict[str, str], tmp_path
     assert "is there already" in again.stderr
 
 
-def test_the_certificate_fits_its_names_and_is_made_once(tmp_path: Path) -> None:
-    entry = SERVICES["certificates"]["entrypoint"]
-    command = [sys.executable, FOLDER / Path(entry[1]).name, tmp_path, *entry[3:]]
-    subprocess.run(command, check=True)
-    files = TlsFiles(tmp_path / "cert.pem", tmp_path / "key.pem")
-    (certificate,) = files.certificates()[0].certificates
-    names = str(certificate.extensions)
-    assert all(f"'{name}'" in names for name in ("localhost", "control-a", "control-b"))
-    ssl.create_default_context(cafile=files.cert)
-    assert files.key.stat().st_mode & 0o777 == 0o600
-    before = files.cert.read_bytes()
-    subprocess.run(command, check=True)
-    assert files.cert.read_bytes() == before
-    dockerfile = (ROOT / "Dockerfile.control").read_text()
-    owner = re.search(r"^USER (\d+):", dockerfile, re.MULTILINE)
+def test_control_and_nodes_have_certificates_of_an_authority_that_is_made_once(tmp_path: Path) -> None:
+    _, program, data, public, *names = SERVICES["certificates"]["entrypoint"]
+    folders = {data: tmp_path / "data", public: tmp_path / "public"}
+    for folder in folders.values():
+        folder.mkdir()
+    command = [sys.executable, FOLDER / Path(program).name, *folders.values(), *names]
+    subprocess.run(command, check=True, capture_output=True)
+    files = AuthorityFiles(folders[data] / "ca")
+    tls = TlsFiles(files.server, files.server_key)
+    nodes = node_certificates(load_config(FOLDER / "stoker.toml"), tls, files.key.parent)
+    assert nodes is not None
+    assert nodes.required
+    (served, _) = tls.certificates()[0].certificates
+    shown = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in shown] == ["localhost", "127.0.0.1", *CONTROLS]
+    assert (folders[public] / "ca.pem").read_bytes() == nodes.authority.pem
+    assert [path.name for path in folders[public].iterdir()] == ["ca.pem"]
+    owner = re.search(r"^USER (\d+):", (ROOT / "Dockerfile.control").read_text(), re.MULTILINE)
     assert owner is not None
-    assert os.geteuid() != 0 or files.key.stat().st_uid == int(owner[1])
+    for path in files.key.parent.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert os.geteuid() != 0 or path.stat().st_uid == int(owner[1])
+    before = files.key.read_bytes(), files.server.read_bytes()
+    subprocess.run(command, check=True, capture_output=True)
+    assert files.key.read_bytes() == before[0]
+    assert files.server.read_bytes() != before[1], "renewed at each start"
+
+
+def test_no_agent_sees_the_key_of_the_authority() -> None:
+    kept = {name for name, one in SERVICES.items() if any("authority:" in v for v in one.get("volumes", ()))}
+    assert kept == {"certificates", *CONTROLS}
+    mounted = {
+        one.partition(":")[2] for name in CONTROLS for one in SERVICES[name]["volumes"] if "authority" in one
+    }
+    assert mounted == {f"{DataFolder(Path('/var/lib/stoker')).authority}:ro"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.cli.data_folder import DataFolder
 from tests.cli.every_command import COMMANDS
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -25,11 +26,27 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
+ADDED_UP = re.compile(r"^LoadCredential=.*\n", re.MULTILINE)
+"""What systemd takes several times. Of another setting it takes the last one, without a word."""
+
+
 def parsed(unit: Path) -> dict[str, dict[str, str]]:
-    parser = configparser.RawConfigParser(strict=False)
+    """Raises DuplicateOptionError for a setting that is given twice."""
+    parser = configparser.RawConfigParser(strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(unit, encoding="utf-8")
+    parser.read_string(ADDED_UP.sub("", unit.read_text(encoding="utf-8")), source=unit.name)
     return {name: dict(parser[name]) for name in parser.sections()}
+
+
+@pytest.mark.parametrize("unit", [*UNITS, *FOLDER.glob("*.socket")], ids=lambda unit: unit.name)
+def test_no_setting_is_given_twice(unit: Path, tmp_path: Path) -> None:
+    assert parsed(unit)
+    twice = tmp_path / unit.name
+    lines = unit.read_text(encoding="utf-8").splitlines()
+    setting = next(n for n, line in enumerate(lines) if line.startswith("Description="))
+    twice.write_text("\n".join([*lines[: setting + 1], lines[setting], *lines[setting + 1 :]]))
+    with pytest.raises(configparser.DuplicateOptionError, match="Description"):
+        parsed(twice)
 
 
 @needs_systemd
@@ -73,6 +90,35 @@ def test_a_unit_starts_a_command_that_is_there_and_starts_it_again(unit: Path) -
     assert service["Restart"] == "always"
     assert parsed(unit)["Unit"]["StartLimitIntervalSec"] == "0", "otherwise it gives up after five starts"
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+WORDS = re.compile(r"--[a-z-]+(?: (?!--)[^\s,;]+)?")
+EXAMPLES = {
+    "stoker-control": ["--host", "--grpc-host", "--standby"],
+    "stoker-control-spare": ["--standby"],
+    "stoker-agent": ["--control", "--tls-ca", "--ca-fingerprint"],
+    "stoker-page": ["--url", "--host", "--tls-cert", "--tls-key", "--oidc-issuer", "--oidc-client-id"],
+}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_the_options_that_the_head_of_a_unit_names_are_there(unit: Path, tmp_path: Path) -> None:
+    head = unit.read_text(encoding="utf-8").partition("[Unit]")[0]
+    named = {word.split()[0]: word.rstrip(".") for word in WORDS.findall(head) if word != "--grace"}
+    assert set(EXAMPLES[unit.stem]) <= set(named)
+    command = unit.stem.removeprefix("stoker-").removesuffix("-spare")
+    (tmp_path / "file").touch()
+    words = [re.sub(r" /.*", f" {tmp_path / 'file'}", word) for word in named.values()]
+    needed = ["--control", "c:1"] if command == "agent" else []
+    COMMANDS[command].make_context(command, [*needed, *" ".join(words).split()])
+
+
+def test_the_authority_of_nodes_lies_in_the_folder_that_systemd_gives_control() -> None:
+    service = parsed(FOLDER / "stoker-control.service")["Service"]
+    data = dict(one.split("=") for one in service["Environment"].split())["STOKER_DATA_DIR"]
+    assert data == f"/var/lib/{service['StateDirectory']}"
+    head = (FOLDER / "stoker-control.service").read_text(encoding="utf-8")
+    assert f"in {DataFolder(Path(data)).authority}," in head
 
 
 def test_a_second_control_differs_in_its_name_and_has_the_first_ones_listener() -> None:

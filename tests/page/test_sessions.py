@@ -63,6 +63,13 @@ class SessionsAndLinks(RuleBasedStateMachine):
 TestSessionsAndLinks = SessionsAndLinks.TestCase
 
 
+def test_a_session_ends_with_its_key_and_no_later_than_others() -> None:
+    sessions = Sessions()
+    assert sessions.sign_in("token", "early", 0.0, until=60.0) == 60.0
+    assert sessions.sign_in("token", "late", 0.0, until=2 * SESSION_S) == SESSION_S
+    assert [sessions.key_of("early", at) for at in (59.0, 60.0)] == ["token", None]
+
+
 def test_the_oldest_session_ends_where_there_are_too_many(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr("stoker.page.access.sessions.SESSIONS_MOST", 2)
     sessions = Sessions()

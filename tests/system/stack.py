@@ -142,11 +142,11 @@ class Stack:
         self._let_ports_go()
         self._call_control()
 
-    def start_standby(self, *options: str) -> None:
-        """Starts a second control on the same store and ports; returns when it waits."""
+    def start_standby(self, *options: str, says: str = "waiting for it to end") -> None:
+        """Starts a second control on the same store and ports; returns when it says that it waits."""
         command = [*self._control_command(), "--standby", *options]
         self._standby_ready = self._spawn(command, "standby", self._control_variables())
-        until(lambda: "waiting for it to end" in self.log("standby"), START_S, "a standby that waits")
+        until(lambda: says in self.log("standby"), START_S, "a standby that waits")
 
     def standby_leads(self) -> None:
         """Returns when the standby serves, in place of control, which has ended."""

@@ -42,6 +42,38 @@ def test_promtool_accepts_the_files() -> None:
     promtool("check", "config", "--syntax-only", str(FOLDER / "prometheus.yml"))
 
 
+SERIES = [
+    {"series": 'stoker_certificate_seconds{certificate="control"}', "values": "1296000-60x4320"},
+    {"series": 'stoker_certificate_seconds{certificate="authority"}', "values": "31536000-60x4320"},
+    {"series": 'stoker_node_certificate_seconds{node="renews"}', "values": " ".join(["345600-60x1439"] * 3)},
+    {"series": 'stoker_node_certificate_seconds{node="forgets"}', "values": "345600-60x4320"},
+]
+"""Minute by minute: of control 15 days are left; of nodes four, and one of them has them again each day."""
+
+
+@pytest.mark.parametrize(
+    ("at", "alert", "rings"),
+    [
+        ("23h", "StokerCertificateEnds", ""),
+        ("25h", "StokerCertificateEnds", '{certificate="control"}'),
+        ("47h", "StokerNodeCertificateEnds", ""),
+        ("49h", "StokerNodeCertificateEnds", '{node="forgets"}'),
+    ],
+)
+def test_a_certificate_that_is_not_renewed_rings_in_time(
+    tmp_path: Path, at: str, alert: str, rings: str
+) -> None:
+    shutil.copy(FOLDER / "alerts.yml", tmp_path)
+    look = {
+        "expr": f'count by (certificate, node) (ALERTS{{alertname="{alert}",alertstate="firing"}})',
+        "eval_time": at,
+        "exp_samples": [{"labels": rings, "value": 1}] if rings else [],
+    }
+    test = {"interval": "1m", "input_series": SERIES, "promql_expr_test": [look]}
+    (tmp_path / "story.yml").write_text(yaml.safe_dump({"rule_files": ["alerts.yml"], "tests": [test]}))
+    promtool("test", "rules", str(tmp_path / "story.yml"))
+
+
 class Prometheus:
     """A Prometheus that has the shipped configuration, but for the addresses, the key and the pace."""
 

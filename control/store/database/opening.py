@@ -47,6 +47,10 @@ class StoreInUse(StoreError):
     """Another control holds the database."""
 
 
+class StoreAway(StoreError):
+    """The server of the database does not answer, or is not ready yet."""
+
+
 class Database(Protocol):
     """Where the tables are."""
 
@@ -90,6 +94,9 @@ class Database(Protocol):
         """Returns why what is stored now would not be found at the next start, if so."""
 
     def message(self, error: Exception) -> str: ...
+
+    def answers(self) -> bool:
+        """Returns whether the server takes connections now. Blocks while it is asked."""
 
     def close(self) -> None: ...
 
@@ -245,7 +252,8 @@ def open_store(
     """Opens the store at a path, in ":memory:" or at a postgresql:// URL.
 
     `folder` is where the key to its secrets lies; by default the file's. `alone`: no second process may
-    open a PostgreSQL database so, which is how control opens it. Raises StoreError, SecretKeyError.
+    open a PostgreSQL database so, which is how control opens it. Raises StoreError (StoreAway where the
+    server does not answer) and SecretKeyError.
     """
     name = str(where)
     if secrets is None:
@@ -262,16 +270,15 @@ def open_store(
             store.close()
         else:
             database.close()
-        if (why := _why_not(error, database)) is not None:
-            kind = StoreInUse if isinstance(error, DatabaseInUse) else StoreError
-            raise kind(f"the database {database.name} cannot be opened: {why}") from None
+        if (refusal := _refusal(error, database)) is not None:
+            raise refusal from None
         raise
     return store
 
 
 def check_store(where: Path | str, secrets: Encryption) -> None:
     """Checks, and changes nothing, that this process could open the store that is there: a standby must know
-    that before the control that works on the store is gone. Raises StoreError, SecretKeyError."""
+    that before the control that works on the store is gone. Raises as `open_store` does."""
     database = _database(str(where), alone=False)
     try:
         conn = Conn(database, secrets, reads_only=True)
@@ -284,8 +291,8 @@ def check_store(where: Path | str, secrets: Encryption) -> None:
         finally:
             conn.close()
     except Exception as error:
-        if (why := _why_not(error, database)) is not None:
-            raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
+        if (refusal := _refusal(error, database)) is not None:
+            raise refusal from None
         raise
     finally:
         database.close()
@@ -310,11 +317,16 @@ def _database(name: str, *, alone: bool) -> Database:
         raise StoreError(f"the URL of the database cannot be used: {error}") from None
 
 
-def _why_not(error: BaseException, database: Database) -> str | None:
+def _refusal(error: BaseException, database: Database) -> StoreError | None:
+    """Returns what is raised for an error of the database; None for any other one."""
+    cannot = f"the database {database.name} cannot be opened"
     if isinstance(error, DatabaseInUse):
-        return str(error)
+        return StoreInUse(f"{cannot}: {error}")
     found = driver_error(error)
-    return None if found is None else database.message(found)
+    if found is None:
+        return None
+    kind = StoreError if database.answers() else StoreAway
+    return kind(f"{cannot}: {database.message(found)}")
 
 
 def _check(store: Store, now: float, tables: Use = "make") -> None:

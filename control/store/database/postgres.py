@@ -227,6 +227,11 @@ class PostgresDatabase:
         message = line.rpartition("failed: ")[2].removeprefix("FATAL:").strip()
         return message.replace(self._password, "***") if self._password else message
 
+    def answers(self) -> bool:
+        """Returns whether the server takes connections, of whomever: not one that is away, starts or stops.
+        Blocks for `connect_timeout` at most."""
+        return psycopg.pq.PGconn.ping(self.conninfo.encode()) == psycopg.pq.Ping.OK
+
     def close(self) -> None:
         self._engine.dispose()
 

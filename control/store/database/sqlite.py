@@ -122,6 +122,10 @@ class SqliteFile:
     def message(self, error: Exception) -> str:
         return str(error)
 
+    def answers(self) -> bool:
+        """Returns True: a file has no server."""
+        return True
+
     def close(self) -> None:
         self._engine.dispose()
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from stoker.control.store.database import leadership
-from stoker.control.store.database.opening import StoreError
+from stoker.control.store.database.opening import StoreAway, StoreError
 from stoker.control.store.database.postgres import PostgresDatabase
 from stoker.control.store.database.postgres_failures import WRITER
 
@@ -30,7 +30,8 @@ _ROUND = f"SET lock_timeout = '{ROUND_S}s'; SET statement_timeout = '{2 * ROUND_
 
 async def wait_until_free(url: str) -> bool:
     """Waits until no control holds the database. Returns whether one did. A server that goes away meanwhile
-    is waited for, too. Raises StoreError where it does not answer at first."""
+    is waited for, too. Raises StoreAway where it does not answer at first, and StoreError where it refuses
+    this control."""
     database = PostgresDatabase(url, alone=False)
     held = away = False
     while True:
@@ -51,8 +52,9 @@ async def wait_until_free(url: str) -> bool:
                 return True
         except psycopg.OperationalError as error:
             if not held:
+                kind = StoreError if await asyncio.to_thread(database.answers) else StoreAway
                 why = database.message(error)
-                raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
+                raise kind(f"the database {database.name} cannot be opened: {why}") from None
             if not away:
                 log.warning(
                     "the database %s went away: %s; waiting on", database.name, database.message(error)

@@ -12,13 +12,13 @@ import pytest
 from stoker.cli import data_folder
 from stoker.cli.control import process, standby
 from stoker.cli.control.database import check_chosen
-from stoker.cli.control.standby import before_stop, listening, take_lead
+from stoker.cli.control.standby import before_stop, listening, once_there, take_lead
 from stoker.cli.data_folder import DataFolder, locked
 from stoker.cli.errors import CliError
 from stoker.control.http.server.listener import CannotListen
 from stoker.control.store import Store, StoreError, open_store
 from stoker.control.store.database import writer_lock
-from stoker.control.store.database.opening import StoreInUse
+from stoker.control.store.database.opening import StoreAway, StoreInUse
 from stoker.control.store.database.secrets import SecretKeyError
 
 
@@ -97,6 +97,38 @@ async def test_a_standby_that_was_second_to_open_waits_again_and_a_control_gives
     async with AsyncExitStack() as stack:
         with pytest.raises(StoreInUse):
             await take_lead(stack, folder, "postgresql://h/d", open_it, standby=False)
+
+
+async def test_a_standby_waits_for_a_server_that_does_not_answer_and_says_so_once(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also for one that went away after it was found free."""
+    caplog.set_level("INFO")
+    tries = iter([StoreAway("the database d is away"), StoreAway("the database d is away"), None])
+    told: list[str] = []
+    monkeypatch.setattr(standby.MANAGER, "ready", told.append)
+
+    async def free(url: str) -> bool:
+        return False
+
+    def open_it() -> Store:
+        if (error := next(tries)) is not None:
+            raise error
+        return opening(folder, [])()
+
+    monkeypatch.setattr(writer_lock, "wait_until_free", free)
+    async with AsyncExitStack() as stack:
+        (await take_lead(stack, folder, "postgresql://h/d", open_it, standby=True)).close()
+    assert caplog.messages == ["the database d is away; waiting for it", "the database answers"]
+    assert told[1:] == ["waits for its database"]
+
+
+async def test_what_no_wait_mends_ends_a_standby() -> None:
+    async def refused() -> None:
+        raise StoreError("another password is needed")
+
+    with pytest.raises(StoreError, match="another password"):
+        await once_there(refused)
 
 
 async def test_a_signal_ends_the_wait(folder: DataFolder) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from stoker.cli.control.authority_files import AuthorityFiles
+from stoker.cli.control.authority_files import AuthorityFiles, is_exposed
 from stoker.cli.main import main
 from stoker.control.auth.authority import fingerprint
 from stoker.wire.tls_files import TlsFilesUnusable, read_certificate, read_key
@@ -93,6 +94,23 @@ def test_a_rotation_trusts_both_until_the_older_is_dropped(
     assert files.read().certificates == both.certificates[:1]
     (server, behind) = x509.load_pem_x509_certificates(files.server.read_bytes())
     server.verify_directly_issued_by(behind)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "exposed"),
+    [
+        (0o600, 10001, 10001, False),
+        (0o640, 10001, 10001, True),
+        (0o640, 0, 0, True),
+        (0o440, 0, 10001, False),
+        (0o460, 0, 10001, True),
+        (0o444, 0, 10001, True),
+        (0o440, 4711, 10001, True),
+    ],
+)
+def test_a_group_may_read_what_root_gives_to_a_user(mode: int, owner: int, user: int, exposed: bool) -> None:
+    found = os.stat_result((0o100000 | mode, 0, 0, 1, owner, 10001, 0, 0, 0, 0))
+    assert is_exposed(found, user) is exposed
 
 
 def test_a_key_that_others_read_and_a_damaged_one_are_refused(tmp_path: Path, files: AuthorityFiles) -> None:

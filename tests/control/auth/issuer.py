@@ -1,13 +1,17 @@
-"""An issuer of OpenID Connect on loopback: discovery, keys that are rotated, and tokens that it signs."""
+"""An issuer of OpenID Connect on loopback: discovery, keys that are rotated, and tokens that it signs; and
+the sign-in by code, of somebody who is signed in there already."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl, quote_plus, urlencode
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -29,15 +33,54 @@ class Issuer:
         self.jwks_uri: str | None = None
         self.keys: dict[str, Any] = {"k1": RSA}
         self.more: list[dict[str, Any]] = []
+        self.secret: str | None = None
+        """The secret of its clients, which are public ones without."""
+        self.by_header = True
+        self.claims: dict[str, Any] = {}
+        """The claims of the next tokens for codes, where they are not as they should be."""
+        self._codes: dict[str, dict[str, str]] = {}
 
     def document(self, path: str) -> dict[str, Any] | None:
         self.asked.append(path)
         if self.down:
             return None
         if path == "/.well-known/openid-configuration":
-            keys = self.jwks_uri or f"{self.url}/keys"
-            return {"issuer": self.calls_itself or self.url, "jwks_uri": keys}
+            return {
+                "issuer": self.calls_itself or self.url,
+                "jwks_uri": self.jwks_uri or f"{self.url}/keys",
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+                "token_endpoint_auth_methods_supported": [
+                    "client_secret_basic" if self.by_header else "client_secret_post"
+                ],
+            }
         return {"keys": [*self.more, *(public_jwk(name, key) for name, key in self.keys.items())]}
+
+    def back(self, query: dict[str, str]) -> str:
+        """Where a browser is sent that came with this query: back, with a code."""
+        assert (query["response_type"], query["code_challenge_method"]) == ("code", "S256")
+        assert "openid" in query["scope"].split()
+        code = f"code-{len(self._codes) + 1}"
+        self._codes[code] = query
+        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
+
+    def exchanged(self, form: dict[str, str], header: str | None) -> tuple[int, dict[str, Any]]:
+        """The answer to a code: once, to the client that it was for, with the verifier."""
+        asked = self._codes.pop(form.get("code", ""), None)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest())
+        if (
+            asked is None
+            or asked["code_challenge"] != challenge.decode().rstrip("=")
+            or any(form[name] != asked[name] for name in ("redirect_uri", "client_id"))
+        ):
+            return 400, {"error": "invalid_grant", "error_description": "this code is not for you"}
+        pair = ":".join(quote_plus(one) for one in (asked["client_id"], self.secret or ""))
+        basic = base64.b64encode(pair.encode()).decode()
+        expected = (f"Basic {basic}", None) if self.by_header else (None, self.secret)
+        if self.secret is not None and (header, form.get("client_secret")) != expected:
+            return 401, {"error": "invalid_client"}
+        claims = {"aud": asked["client_id"], "nonce": asked["nonce"], **self.claims}
+        return 200, {"access_token": "opaque", "token_type": "Bearer", "id_token": self.token(**claims)}
 
     def token(self, kid: str = "k1", algorithm: str = "RS256", key: Any = None, **claims: Any) -> str:
         """A good token, but for what is given; a claim that is None is left out."""
@@ -66,9 +109,25 @@ def issuing() -> Iterator[Issuer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            if path == "/authorize":
+                self.send_response(303)
+                self.send_header("Location", issuer.back(dict(parse_qsl(query))))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             found = issuer.document(self.path)
+            self._answer(503 if found is None else 200, found)
+
+        def do_POST(self) -> None:
+            form = dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self._answer(
+                *((503, None) if issuer.down else issuer.exchanged(form, self.headers["Authorization"]))
+            )
+
+        def _answer(self, status: int, found: dict[str, Any] | None) -> None:
             body = json.dumps(found).encode()
-            self.send_response(503 if found is None else 200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -61,6 +61,16 @@ async def test_a_token_names_its_caller_and_what_its_groups_may(bench: Bench) ->
     assert bench.issuer.asked == ["/.well-known/openid-configuration", "/keys"], "once for all of them"
 
 
+async def test_tokens_may_be_for_one_of_several_audiences(issuer: Issuer) -> None:
+    section = OidcSection(issuer=issuer.url, audience=["stoker", "page"], rights=RIGHTS)
+    made = sign_in(Config(oidc=section))
+    assert made is not None
+    for audience in ("stoker", "page", ["other", "page"]):
+        assert (await made.find(issuer.token(aud=audience)))[0].key == "oidc:ada"
+    with pytest.raises(Unauthorized, match=r"[Aa]udience"):
+        await made.find(issuer.token(aud="other"))
+
+
 async def test_who_is_in_no_group_that_has_a_right_is_told_so(bench: Bench) -> None:
     for groups in (["others"], [], None):
         with pytest.raises(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -21,6 +23,7 @@ from stoker.control.config.tls import TlsFiles
 from stoker.control.nodes import certifying
 from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.grpc_stream import GrpcServer, serve
+from stoker.wire import newcomers
 from stoker.wire.newcomers import newcomer
 from stoker.wire.streams import ControlStream, StreamEnded
 
@@ -122,6 +125,65 @@ async def test_a_credential_comes_in_with_its_own_certificate_only(
     assert caplog.text.count("credential c1 is refused") == 1
 
 
+def der(tag: int, body: bytes) -> bytes:
+    size = len(body)
+    return bytes([tag, size] if size < 128 else [tag, 0x82, size >> 8, size & 0xFF]) + body
+
+
+def with_an_extension_twice() -> Shown:
+    """A newcomer's, whose key everybody has; no library makes such a one."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = newcomers._certificate(x509.Name([]), key.public_key())
+    for oid in ("1.2.3.4", "1.2.3.5"):
+        extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), b"\x05\x00")
+        made = made.add_extension(extension, critical=False)
+    signed = made.sign(newcomers._KEY, hashes.SHA256()).tbs_certificate_bytes
+    signed = signed.replace(b"\x06\x03\x2a\x03\x05", b"\x06\x03\x2a\x03\x04")
+    signature = newcomers._KEY.sign(signed, ec.ECDSA(hashes.SHA256()))
+    algorithm = der(0x30, b"\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02")
+    whole = der(0x30, signed + algorithm + der(0x03, b"\x00" + signature))
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Shown(pem, ssl.DER_cert_to_PEM_cert(whole).encode())
+
+
+async def test_a_certificate_that_cannot_be_read_is_none_of_its_own(tmp_path: Path) -> None:
+    """It passes the handshake; the library of the certificates raises where it reads the extensions."""
+    rogue = with_an_extension_twice()
+    with pytest.raises(x509.DuplicateExtension):
+        _ = x509.load_pem_x509_certificate(rogue.certificate).extensions
+    async with doors(tmp_path) as door:
+        with pytest.raises(CertificateRefused, match="showed none of its own"):
+            await door.call("nk_c1_s", rogue)
+        await door.call("jt_1_s", rogue)
+
+
+def signed_by_newcomers(subject: x509.Name, key: Any, *, ca: bool) -> x509.Certificate:
+    made = newcomers._certificate(subject, key.public_key()).add_extension(
+        x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True
+    )
+    return made.sign(newcomers._KEY, hashes.SHA256())
+
+
+async def test_the_key_that_everybody_knows_makes_no_authority_and_names_no_node(tmp_path: Path) -> None:
+    """Neither a node's certificate of its own making, nor an authority below it with the name of ours: the
+    handshake, which does not hold a root to its path length, lets both through."""
+    async with doors(tmp_path) as door:
+        key = ec.generate_private_key(ec.SECP256R1())
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        node = door.shown_by("n1", "nk_c1_s").certificate
+        subject = x509.load_pem_x509_certificate(node).subject
+        forged = signed_by_newcomers(subject, key, ca=False).public_bytes(Encoding.PEM)
+        with pytest.raises(CertificateRefused, match="showed none of its own"):
+            await door.call("nk_c1_s", Shown(pem, forged))
+
+        between = replace(door.authority, key=ec.generate_private_key(ec.SECP256R1()))
+        below = signed_by_newcomers(between.certificates[0].subject, between.key, ca=True)
+        request, own = request_and_key()
+        chain = between.sign_node(request, "n1", "c1", time.time(), LIFE_S) + below.public_bytes(Encoding.PEM)
+        with pytest.raises((CertificateRefused, ConnectFailed)):
+            await door.call("nk_c1_s", Shown(own, chain))
+
+
 async def test_a_join_token_needs_none(tmp_path: Path) -> None:
     async with doors(tmp_path) as door:
         await door.call("jt_1_s", NEWCOMER)
@@ -188,6 +250,15 @@ async def test_a_session_ends_with_its_certificate_unless_it_was_renewed(
     assert (await ended.get()).startswith("n2: ")
     watching.cancel()
     await asyncio.wait([watching])
+
+
+async def test_agents_are_not_given_the_authority_of_newcomers() -> None:
+    authority = Authority.make(0.0)
+    certificates = NodeCertificates(lambda: authority, LIFE_S, Clock(), required=True)
+    answer = certificates.answer("n1", "nk_c1_s", request_and_key()[0])
+    assert answer.authorities == authority.pem
+    trusted = x509.load_pem_x509_certificates(certificates.trusted or b"")
+    assert [one.public_key() == newcomers._KEY.public_key() for one in trusted] == [False, True]
 
 
 async def test_a_request_that_cannot_be_granted_is_answered_with_the_reason() -> None:

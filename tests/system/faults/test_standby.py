@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -144,3 +145,29 @@ def test_agent_and_clients_follow_to_a_standby_at_another_address(tmp_path: Path
             assert "trying the next address of control" in stack.log("agent")
         finally:
             stack.stop()
+
+
+@pytest.mark.slow
+def test_a_standby_that_is_started_in_an_outage_of_its_database_waits_for_it(
+    tmp_path: Path, postgres: Any
+) -> None:
+    stack = Stack(tmp_path, ENDPOINT, database=postgres.fresh())
+    try:
+        stack.start_control()
+        stack.end_control()
+        postgres.kill()
+        try:
+            stack.start_standby(says="; waiting for it")
+            stack.standby.send_signal(signal.SIGTERM)
+            assert stack.standby.wait(60) == 0, "it can be stopped meanwhile"
+            stack.start_standby(says="; waiting for it")
+            until(lambda: stack.log("standby").count("; waiting for it") == 2, START_S, "its own line")
+        finally:
+            postgres.start()
+        stack.standby_leads()
+        stack.start_agent()
+        assert stack.runsync("echo", {"n": 1})["output"] == {"n": 1}
+        log = stack.log("standby")
+        assert (log.count("; waiting for it"), log.count("the database answers")) == (2, 1)
+    finally:
+        stack.stop()

@@ -52,13 +52,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @contextmanager
-def page_process(stack: Stack, folder: Path) -> Iterator[dict[str, str]]:
+def page_process(stack: Stack, folder: Path, *options: str) -> Iterator[dict[str, str]]:
     """`stoker page` beside the stack's control; yields its address and its link."""
     read, write = os.pipe()
     command = [sys.executable, "-P", "-m", "stoker.cli", "page", "--url", stack.facts["http"], "--port", "0"]
     with (folder / "page.log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--ready-fd", str(write)],
+            [*command, *options, "--ready-fd", str(write)],
             env={**os.environ, "PYTHONPATH": str(SOURCE), "STOKER_API_KEY": stack.key},
             cwd=folder,
             pass_fds=[write],

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socketserver
+import struct
 from typing import Any
 
 import pytest
 
 from stoker.control import store
 from stoker.control.store.database import writer_lock
+from stoker.control.store.database.opening import StoreAway, check_store
 from stoker.control.store.database.writer_lock import wait_until_free
+from tests.servers.loopback_server import served
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
@@ -21,6 +25,10 @@ def database() -> str:
 
 def url_of(bench: Any, postgres: Any) -> str:
     return str(postgres.url(bench.store.writer.raw.info.dbname))
+
+
+async def checked(bench: Any, url: str) -> None:
+    await asyncio.to_thread(check_store, url, bench.store.secrets)
 
 
 async def all_wait(postgres: Any, count: int) -> None:
@@ -79,11 +87,41 @@ async def test_a_server_that_goes_away_is_waited_for(
     assert back.endswith("answers again; waiting on")
 
 
-async def test_a_server_that_does_not_answer_at_first_is_an_error(bench: Any, postgres: Any) -> None:
+async def test_a_server_that_does_not_answer_at_first_is_away(bench: Any, postgres: Any) -> None:
     url = url_of(bench, postgres)
     postgres.kill()
     try:
-        with pytest.raises(store.StoreError, match=r"^the database test_\d+ at .* cannot be opened: "):
-            await wait_until_free(url)
+        for use in (wait_until_free(url), checked(bench, url)):
+            with pytest.raises(StoreAway, match=r"^the database test_\d+ at .* cannot be opened: "):
+                await use
     finally:
         postgres.start()
+
+
+class Starting(socketserver.StreamRequestHandler):
+    """A PostgreSQL that has not read its log yet: it answers, and refuses everybody."""
+
+    def handle(self) -> None:
+        self.rfile.read(struct.unpack("!I", self.rfile.read(4))[0] - 4)
+        fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
+        self.wfile.write(b"E" + struct.pack("!I", 4 + len(fields)) + fields)
+
+
+async def test_a_server_that_starts_is_away() -> None:
+    server = socketserver.TCPServer(("127.0.0.1", 0), Starting)
+    with served(server):
+        url = f"postgresql://stoker:x@127.0.0.1:{server.server_address[1]}/d?sslmode=disable"
+        with pytest.raises(StoreAway, match="cannot be opened: the database system is starting up"):
+            await wait_until_free(url)
+
+
+@pytest.mark.parametrize("named", [{"password": "wrong"}, {"database": "no_such_database"}])
+async def test_a_server_that_refuses_this_control_is_an_error(
+    bench: Any, postgres: Any, named: dict[str, str]
+) -> None:
+    """Waiting would mend nothing."""
+    url = postgres.url(**named)
+    for use in (wait_until_free(url), checked(bench, url)):
+        with pytest.raises(store.StoreError, match="cannot be opened: ") as raised:
+            await use
+        assert not isinstance(raised.value, StoreAway)
