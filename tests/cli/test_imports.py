@@ -21,7 +21,7 @@ WITHOUT = {
     "stoker.cli.jobs.commands": f"{HEAVY} grpc pydantic stoker.control stoker.agent",
     "stoker.cli.up.up": f"{HEAVY} typer grpc stoker.agent.node stoker.control.store",
     AGENT: f"{RICH} {HEAVY} typer pydantic docker",
-    CONTROL: f"{RICH} typer torch numpy PIL psycopg sqlalchemy.dialects.postgresql"
+    CONTROL: f"{RICH} typer torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " nicegui stoker.agent stoker.control.http.management.app",
 }
 """What no process imports at its start, by the modules that it begins with."""
