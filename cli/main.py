@@ -47,6 +47,7 @@ from stoker.cli.manage.ca_app import app as ca_app
 from stoker.cli.manage.key_app import app as key_app
 from stoker.cli.manage.weights_app import app as weights_app
 from stoker.cli.model.app import app as model_app
+from stoker.cli.narrowed import narrowed
 from stoker.cli.options import (
     DATA_DIR,
     URL,
@@ -390,5 +391,6 @@ def main(arguments: list[str] | None = None) -> Any:
     """Runs the command of `arguments` in this process. Without them, runs that of the process's own command
     line: then control and the agent are started in the place of this process."""
     atexit.register(gc.freeze)  # no collection at exit: it takes seconds in control
-    with explained(sys.argv[1:] if arguments is None else arguments):
-        return app(arguments, obj=start.become if arguments is None else start.run)
+    typed = sys.argv[1:] if arguments is None else arguments
+    with explained(typed):
+        return narrowed(app, typed)(arguments, obj=start.become if arguments is None else start.run)

@@ -18,7 +18,7 @@ WITHOUT = {
     "stoker.worker.runtime": f"{RICH} {HEAVY} typer httpx2 grpc pydantic stoker.cli stoker.agent",
     "stoker.cli.main": f"{RICH} {HEAVY} httpx2 grpc pydantic email stoker.agent stoker.models",
     "stoker.cli.daemons.__main__": f"{RICH} {HEAVY} typer httpx2 grpc pydantic email",
-    "stoker.cli.jobs.commands": f"{HEAVY} grpc pydantic stoker.control stoker.agent",
+    "stoker.cli.jobs.commands": f"{RICH} {HEAVY} grpc pydantic stoker.control stoker.agent",
     "stoker.cli.up.up": f"{HEAVY} typer grpc stoker.agent.node stoker.control.store",
     AGENT: f"{RICH} {HEAVY} typer pydantic docker",
     CONTROL: f"{RICH} typer torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
