@@ -49,6 +49,8 @@ ROLES = {
     "rclone serve": "object store",
     "reaper.py": "reaper",
     "-m stoker.worker": "worker",
+    "stoker.cli.daemons agent": "agent",
+    "stoker.cli.daemons control": "control",
     "stoker.cli agent": "agent",
     "stoker.cli control": "control",
 }

@@ -12,9 +12,7 @@ import logging
 import re
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from stoker.cli.terminal import log_to_stderr
 
@@ -33,15 +31,6 @@ class Level(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
-
-
-LogFormat = Annotated[
-    Format,
-    typer.Option("--log-format", envvar="STOKER_LOG_FORMAT", help="Lines as text, or as JSON objects."),
-]
-LogLevel = Annotated[
-    Level, typer.Option("--log-level", envvar="STOKER_LOG_LEVEL", help="The least that is logged.")
-]
 
 
 NAMED = ("job", "attempt", "worker", "node", "endpoint", "webhook", "session")

@@ -6,12 +6,11 @@ Exit status: 0 done, 1 failed (the message says why), 2 wrong usage, 130 killed 
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import logging
 import os
-import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -33,19 +32,22 @@ from stoker.cli.agent.options import (
     ReclaimNotices,
     WorkerUser,
 )
+from stoker.cli.daemons import start
+from stoker.cli.daemons.options import GRACE_S, AgentOptions, ControlOptions, Options
 from stoker.cli.database import app as database_app
 from stoker.cli.dev import commands as dev_commands
 from stoker.cli.doctor import command as doctor_command
+from stoker.cli.ending import explained
 from stoker.cli.errors import CliError
-from stoker.cli.expected_errors import is_expected
 from stoker.cli.jobs import image, talk
 from stoker.cli.jobs.app import app as job_app
-from stoker.cli.log_lines import Format, Level, LogFormat, LogLevel, log_lines
+from stoker.cli.log_lines import Format, Level
 from stoker.cli.manage import resource_app
 from stoker.cli.manage.ca_app import app as ca_app
 from stoker.cli.manage.key_app import app as key_app
 from stoker.cli.manage.weights_app import app as weights_app
 from stoker.cli.model.app import app as model_app
+from stoker.cli.narrowed import narrowed
 from stoker.cli.options import (
     DATA_DIR,
     URL,
@@ -62,6 +64,8 @@ from stoker.cli.options import (
     Hosted,
     HttpFd,
     Insecure,
+    LogFormat,
+    LogLevel,
     Port,
     ReadyFd,
     TlsCert,
@@ -80,7 +84,7 @@ from stoker.cli.processes.imports import uncollected
 from stoker.cli.processes.parents import end_with_parent
 from stoker.cli.processes.readiness import MANAGER
 from stoker.cli.replay.command import replay
-from stoker.cli.terminal import log_to_stderr, print_text
+from stoker.cli.terminal import log_to_stderr
 
 app = typer.Typer(
     name="stoker",
@@ -118,6 +122,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common_options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
@@ -125,7 +130,8 @@ def common_options(
 ) -> None:
     """Runs handlers on the GPUs of your machines, behind one HTTP API."""
     clean_environment(os.environ)
-    MANAGER.adopt(os.environ)
+    if context.invoked_subcommand not in (ControlOptions.NAME, AgentOptions.NAME):  # `start` does it there
+        MANAGER.adopt(os.environ)
 
 
 @app.command(epilog=examples("stoker up", "stoker up --config stoker.toml --no-hosted", "stoker up --reload"))
@@ -146,8 +152,13 @@ def up(
     reload: Annotated[
         bool, typer.Option("--reload", help="Apply changes of stoker.toml and of handlers' source at once.")
     ] = False,
+    worker_user: WorkerUser = None,
     worker_users: WorkerUsers = None,
+    probes: Probes = None,
+    reclaim_notices: ReclaimNotices = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="Start no page for browsers.")] = False,
+    log_format: LogFormat = Format.TEXT,
+    log_level: LogLevel = Level.INFO,
     ready_fd: ReadyFd = None,
 ) -> None:
     """Runs control, agent, object store and hosted endpoints on this machine. Ctrl-C stops all of them."""
@@ -172,7 +183,12 @@ def up(
         behind_proxy=behind_proxy,
         volume_root=volume_root,
         reload=reload,
+        worker_user=worker_user,
         worker_users=worker_users,
+        probes=probes,
+        reclaim_notices=reclaim_notices,
+        log_format=log_format.value,
+        log_level=log_level.value,
         page=not no_page and extras.has("nicegui"),
         ready_fd=ready_fd,
     )
@@ -233,6 +249,7 @@ def page(
     )
 )
 def control(
+    context: typer.Context,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     data_dir: DataDir = DATA_DIR,
@@ -262,10 +279,6 @@ def control(
     http_fd: HttpFd = None,
 ) -> None:
     """Runs the control plane: HTTP for callers, gRPC for agents."""
-    variables = _prepare_process(log_format, log_level)
-    with uncollected():
-        from stoker.cli.control.process import ControlOptions, run
-
     handed_over = listener_of_manager(os.environ, os.getpid())
     options = ControlOptions(
         data_dir=data_dir,
@@ -283,10 +296,12 @@ def control(
         grpc_plain=grpc_plain,
         standby=standby,
         reload=reload,
+        log_format=log_format.value,
+        log_level=log_level.value,
         ready_fd=ready_fd,
         http_fd=handed_over if http_fd is None else http_fd,
     )
-    run(options, variables)
+    _start(context, options)
 
 
 @app.command(
@@ -296,6 +311,7 @@ def control(
     )
 )
 def agent(
+    context: typer.Context,
     control: ControlAddress,
     join_token: JoinToken = None,
     data_dir: DataDir = DATA_DIR / "agent",
@@ -313,7 +329,7 @@ def agent(
     gateway_listen: GatewayListen = None,
     gateway_advertise: GatewayAdvertise = None,
     label: Labels = None,
-    grace: Grace = 30.0,
+    grace: Grace = GRACE_S,
     reclaim_notices: ReclaimNotices = None,
     probes: Probes = None,
     log_format: LogFormat = Format.TEXT,
@@ -321,16 +337,9 @@ def agent(
     ready_fd: ReadyFd = None,
 ) -> None:
     """Runs the node agent: one per host with GPUs."""
-    variables = _prepare_process(log_format, log_level)
-    # A worker of another user is started by fork, not vfork, and gRPC's fork handlers crash the child (seen:
-    # SIGSEGV before its exec). gRPC reads this variable when it is imported.
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    with uncollected():
-        from stoker.cli.agent.process import AgentOptions, run
-
     options = AgentOptions(
         control=control,
-        join_token=join_token or variables.get("STOKER_JOIN_TOKEN") or None,
+        join_token=join_token,
         data_dir=data_dir,
         name=name,
         tls_ca=tls_ca,
@@ -350,8 +359,10 @@ def agent(
         grace_s=grace,
         reclaim_notices=reclaim_notices,
         probes=probes,
+        log_format=log_format.value,
+        log_level=log_level.value,
     )
-    run(options, variables)
+    _start(context, options)
 
 
 image.add_to(app)
@@ -380,39 +391,15 @@ def bill(
     run(url, data_dir, BillRequest(of.value, by, bucket.value, since, until, only), as_json=as_json)
 
 
-def _prepare_process(log_format: Format, log_level: Level) -> dict[str, str]:
-    """Prepares control or agent: ends with its parent, logs to stderr, and removes the STOKER_ variables from
-    the environment, so that children do not inherit secrets. Returns the variables."""
-    from stoker.cli.control.s3_settings import take_secrets
-    from stoker.cli.processes.proc_environ import wipe_variables
-
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the process is there that reads files again then
-    end_with_parent(os.environ)
-    log_lines(log_format, log_level)
-    variables = take_secrets(os.environ)
-    wipe_variables("STOKER_")
-    return variables
+def _start(context: typer.Context, options: Options) -> None:
+    started: Callable[[Options], None] = context.obj
+    started(options)
 
 
 def main(arguments: list[str] | None = None) -> Any:
+    """Runs the command of `arguments` in this process. Without them, runs that of the process's own command
+    line: then control and the agent are started in the place of this process."""
     atexit.register(gc.freeze)  # no collection at exit: it takes seconds in control
-    try:
-        return app(arguments)
-    except CliError as error:
-        _end(error)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("stoker"):
-            raise
-        typed = sys.argv[1:] if arguments is None else arguments
-        _end(CliError(extras.missing_module_message(error.name, typed)))
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _end(CliError(f"there is no room on the disk: {error}"))
-        if not is_expected(error):
-            raise
-        _end(error)
-
-
-def _end(error: Exception) -> None:
-    print_text(f"stoker: {error}", to_stderr=True)
-    sys.exit(1)
+    typed = sys.argv[1:] if arguments is None else arguments
+    with explained(typed):
+        return narrowed(app, typed)(arguments, obj=start.become if arguments is None else start.run)

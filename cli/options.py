@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli.errors import CliError
+from stoker.cli.log_lines import Format, Level
 
 
 class Billed(StrEnum):
@@ -162,6 +163,13 @@ OtherEndpoint = Annotated[
 VolumeRoot = Annotated[
     Path | None,
     typer.Option(help="Folder of this host's network volumes; or STOKER_VOLUME_ROOT."),
+]
+LogFormat = Annotated[
+    Format,
+    typer.Option("--log-format", envvar="STOKER_LOG_FORMAT", help="Lines as text, or as JSON objects."),
+]
+LogLevel = Annotated[
+    Level, typer.Option("--log-level", envvar="STOKER_LOG_LEVEL", help="The least that is logged.")
 ]
 ReadyFd = Annotated[int | None, typer.Option(hidden=True)]
 HttpFd = Annotated[int | None, typer.Option(hidden=True)]

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 
-NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx2", "uvicorn")
+NOISY = ("botocore", "urllib3", "s3transfer", "httpx2", "uvicorn")
 """Loggers that log only warnings and errors."""
 
 

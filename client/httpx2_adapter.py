@@ -7,7 +7,7 @@ import ipaddress
 import os
 import ssl
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def service(
         warnings.warn(f"the API key goes to {address} in the clear: use https", KeyInTheClear, stacklevel=3)
     return Service(
         tuple(address.rstrip("/").removesuffix("/v2") + "/" for address in addresses),
-        True if ca_file is None else _trusting(ca_file),
+        _trusted(addresses, ca_file),
         {"headers": {"Authorization": f"Bearer {key}"}, "timeout": timeout_s, "trust_env": False},
     )
 
@@ -90,6 +90,15 @@ def in_the_clear(base_url: str) -> bool:
         return not ipaddress.ip_address(url.hostname).is_loopback
     except ValueError:
         return True
+
+
+def _trusted(addresses: Sequence[str], ca_file: Path | str | None) -> bool | ssl.SSLContext:
+    """Returns whom the client trusts: with addresses without TLS nobody, since reading the public authorities
+    takes longer than a call."""
+    if ca_file is not None:
+        return _trusting(ca_file)
+    plain = all(address.lower().startswith("http://") for address in addresses)
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True
 
 
 def _trusting(ca_file: Path | str) -> ssl.SSLContext:

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
@@ -68,6 +68,7 @@ from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker
 from stoker.cli.agent.location import location_facts, public_ip_fact
 from stoker.cli.agent.reclaims import check_cloud, until_taken_back, watch_for_reclaim
 from stoker.cli.agent.weights import weights_cache
+from stoker.cli.daemons.options import AgentOptions
 from stoker.cli.data_folder import locked_after_wait, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.processes.readiness import announce, send_line
@@ -82,49 +83,22 @@ WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
 LOG_TAIL_MAX_BYTES, REASON_MAX_CHARACTERS = 1_024, 300
 """The limits of a worker's last lines and of its reason in a report, so that the report fits in a pipe."""
 
-GRACE_S = 30.0
-"""How long running jobs may take to end after SIGTERM."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
-    control: str
-    join_token: str | None = field(repr=False)
-    data_dir: Path
-    name: str | None = None
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    ca_fingerprint: str | None = None
-    insecure: bool = False
-    ready_fd: int | None = None
-    worker_user: str | None = None
-    worker_users: str | None = None
-    volume_root: Path | None = None
-    data_center: str | None = None
-    public_ip: str | None = None
-    labels: tuple[str, ...] = ()
-    gateway_listen: str | None = None
-    gateway_advertise: str | None = None
-    grace_s: float = GRACE_S
-    reclaim_notices: str | None = None
-    probes: str | None = None
-
-    def connection(self) -> ConnectionOptions:
-        return ConnectionOptions(
-            self.control,
-            self.data_dir.absolute(),
-            self.tls_ca,
-            self.tls_cert,
-            self.tls_key,
-            self.ca_fingerprint,
-            insecure=self.insecure,
-        )
-
 
 def run(options: AgentOptions, variables: Mapping[str, str]) -> None:
     """Runs the agent until it is stopped. `variables` are the STOKER_ variables of the environment."""
     uvloop.run(run_agent(options, variables))
+
+
+def _connection(options: AgentOptions) -> ConnectionOptions:
+    return ConnectionOptions(
+        options.control,
+        options.data_dir.absolute(),
+        options.tls_ca,
+        options.tls_cert,
+        options.tls_key,
+        options.ca_fingerprint,
+        insecure=options.insecure,
+    )
 
 
 def boottime() -> float:
@@ -135,7 +109,7 @@ def boottime() -> float:
 async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None:
     folder = options.data_dir.absolute()
     credential = NodeCredential(folder, options.join_token)
-    controls = Controls(options.connection(), credential)
+    controls = Controls(_connection(options), credential)
     credential.token()  # raises now if there is none
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if options.worker_user is not None and options.worker_users is not None:

@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from stoker.cli.control.standby import before_stop, listening, once_there, take_
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.control.tracing import traces
 from stoker.cli.control.weights import known_weights
+from stoker.cli.daemons.options import ControlOptions
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
 from stoker.cli.processes.imports import uncollected
@@ -94,41 +95,19 @@ DATABASE_LOOK_S = 1.0
 """How often control looks whether the database file is still the one that it opened."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControlOptions:
-    data_dir: Path
-    config: Path | None
-    host: str
-    port: int
-    grpc_host: str
-    grpc_port: int
-    hosted: tuple[str, ...] = ()
-    database: str | None = field(default=None, repr=False)
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
-    behind_proxy: bool = False
-    grpc_plain: bool = False
-    """Serve gRPC without TLS, for the agent of `stoker up` on loopback."""
-    standby: bool = False
-    reload: bool = False
-    ready_fd: int | None = None
-    http_fd: int | None = None
-    """A listener that was handed over, in the place of `host` and `port`."""
-
-    def tls(self, config: Config) -> TlsFiles | None:
-        """Returns the TLS files of the options, else of the configuration, for HTTP and gRPC."""
-        if self.tls_cert is None and self.tls_key is None:
-            section = config.tls
-            if section is None:
-                if self.tls_client_ca is not None:
-                    raise CliError("--tls-client-ca needs --tls-cert and --tls-key as well")
-                return None
-            client_ca = self.tls_client_ca or (Path(section.client_ca) if section.client_ca else None)
-            return TlsFiles(Path(section.cert), Path(section.key), client_ca)
-        if self.tls_cert is None or self.tls_key is None:
-            raise CliError("TLS needs both --tls-cert and --tls-key")
-        return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+def tls_files(options: ControlOptions, config: Config) -> TlsFiles | None:
+    """Returns the TLS files of the options, else of the configuration, for HTTP and gRPC."""
+    if options.tls_cert is None and options.tls_key is None:
+        section = config.tls
+        if section is None:
+            if options.tls_client_ca is not None:
+                raise CliError("--tls-client-ca needs --tls-cert and --tls-key as well")
+            return None
+        client_ca = options.tls_client_ca or (Path(section.client_ca) if section.client_ca else None)
+        return TlsFiles(Path(section.cert), Path(section.key), client_ca)
+    if options.tls_cert is None or options.tls_key is None:
+        raise CliError("TLS needs both --tls-cert and --tls-key")
+    return TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
 
 
 def run(options: ControlOptions, variables: Mapping[str, str]) -> None:
@@ -152,7 +131,7 @@ class Declared:
 def declared(options: ControlOptions, variables: Mapping[str, str]) -> Declared:
     """Reads the configuration and the files that it names. Logs certificates that end soon."""
     config = load_config(options.config)
-    endpoints, tls = declared_endpoints(config, options.hosted, variables), options.tls(config)
+    endpoints, tls = declared_endpoints(config, options.hosted, variables), tls_files(options, config)
     certificate, authority = tls.certificates() if tls else (None, None)
     for warning in warnings_now(certificate, authority):
         log.warning("%s", warning)
@@ -169,7 +148,7 @@ def renewal(options: ControlOptions, declares: Declared) -> Renewal:
 
     def read() -> tuple[Config, TlsFiles | None]:
         config = load_config(options.config)
-        return config, options.tls(config)
+        return config, tls_files(options, config)
 
     return Renewal(declares.config, declares.certificate, declares.authority, read)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from stoker.cli.jobs.target import JobTarget
 from stoker.cli.options import DATA_DIR, URL, DataDir, Url, examples
 from stoker.cli.pasted import clean_option
 
@@ -94,7 +95,7 @@ def run(
     options = jobs.RunOptions(
         timeout, ttl, low_priority, webhook, idempotency_key, priority, start_by, deadline
     )
-    jobs.run(jobs.JobTarget(url, endpoint, data_dir), read, options, wait=wait)
+    jobs.run(JobTarget(url, endpoint, data_dir), read, options, wait=wait)
 
 
 @app.command("status", epilog=examples("stoker job status caption d3b0a1c2 --json"))
@@ -108,7 +109,7 @@ def status(
     """Shows the state of a job."""
     from stoker.cli.jobs import commands as jobs
 
-    jobs.status(jobs.JobTarget(url, endpoint, data_dir, job), as_json=as_json)
+    jobs.status(JobTarget(url, endpoint, data_dir, job), as_json=as_json)
 
 
 @app.command("stream", epilog=examples("stoker job stream caption d3b0a1c2 --from 1-7"))
@@ -124,7 +125,7 @@ def stream(
     """Prints a job's partial outputs as they arrive, one line of JSON each."""
     from stoker.cli.jobs import commands as jobs
 
-    jobs.stream(jobs.JobTarget(url, endpoint, data_dir, job), after)
+    jobs.stream(JobTarget(url, endpoint, data_dir, job), after)
 
 
 @app.command("cancel", epilog=examples("stoker job cancel caption d3b0a1c2"))
@@ -132,7 +133,7 @@ def cancel(endpoint: Endpoint, job: Job, url: Url = URL, data_dir: DataDir = DAT
     """Cancels a job."""
     from stoker.cli.jobs import commands as jobs
 
-    jobs.cancel(jobs.JobTarget(url, endpoint, data_dir, job))
+    jobs.cancel(JobTarget(url, endpoint, data_dir, job))
 
 
 @app.command("retry", epilog=examples("stoker job retry caption d3b0a1c2 --wait"))
@@ -142,7 +143,7 @@ def retry(
     """Queues a job that FAILED or TIMED_OUT again."""
     from stoker.cli.jobs import commands as jobs
 
-    jobs.retry(jobs.JobTarget(url, endpoint, data_dir, job), wait=wait)
+    jobs.retry(JobTarget(url, endpoint, data_dir, job), wait=wait)
 
 
 @app.command("logs", epilog=examples("stoker job logs caption d3b0a1c2 --follow"))
@@ -159,7 +160,7 @@ def logs(
     """Prints the last lines that the handler wrote, for each attempt."""
     from stoker.cli.jobs import commands as jobs
 
-    (jobs.follow_logs if follow else jobs.logs)(jobs.JobTarget(url, endpoint, data_dir, job))
+    (jobs.follow_logs if follow else jobs.logs)(JobTarget(url, endpoint, data_dir, job))
 
 
 @app.command("list", epilog=examples("stoker job list caption --status FAILED --limit 5"))
@@ -176,7 +177,7 @@ def show(
     """Lists an endpoint's jobs, newest first; in a pipe, columns are separated by tabs."""
     from stoker.cli.jobs import commands as jobs
 
-    jobs.show(jobs.JobTarget(url, endpoint, data_dir), state, limit, as_json=as_json)
+    jobs.show(JobTarget(url, endpoint, data_dir), state, limit, as_json=as_json)
 
 
 @app.command("purge", epilog=examples("stoker job purge caption --yes"))
@@ -189,4 +190,4 @@ def purge(
     """Cancels all queued jobs of an endpoint."""
     from stoker.cli.jobs import commands as jobs
 
-    jobs.purge(jobs.JobTarget(url, endpoint, data_dir), sure=sure)
+    jobs.purge(JobTarget(url, endpoint, data_dir), sure=sure)

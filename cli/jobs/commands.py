@@ -6,46 +6,33 @@ else is printed to standard error. Ctrl-C leaves the job running and prints how 
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
 from stoker.cli import tables
-from stoker.cli.access import RESENDS, ca_file, client_errors, find_key, open_client
-from stoker.cli.consoles import plain_console
+from stoker.cli.access import open_client
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import text as job_text
-from stoker.cli.jobs.display import JobDisplay
 from stoker.cli.jobs.ids import resolve_ids
-from stoker.cli.jobs.watch import watch
+from stoker.cli.jobs.target import INTERRUPTED, JobTarget
 from stoker.cli.terminal import json_text, print_text
-from stoker.client import AsyncClient, Client, Event, JobRecord, NotFound
+from stoker.client import Client, Event, JobRecord, NotFound
+
+if TYPE_CHECKING:  # with a job that is followed
+    from stoker.cli.jobs.display import JobDisplay
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-INTERRUPTED = 130
 PAGE_MOST = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class JobTarget:
-    """An endpoint of a service, the data folder that may have its key, and a job."""
-
-    url: str
-    endpoint: str
-    data_dir: Path
-    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +83,7 @@ def run(target: JobTarget, input_: Mapping[str, Any], options: RunOptions, *, wa
     target = replace(target, job=_submit(target, input_, options))
     if not wait:
         _print_result(target.job)
-        _print_message(f"follow it: {_command('stream', target)}")
+        _print_message(f"follow it: {target.command('stream')}")
         return
     _finish(_follow(target))
 
@@ -121,7 +108,9 @@ def stream(target: JobTarget, after: str | None) -> None:
         display.last_id = event.id
         display.print_output(json_text(job_text.output_of(event)))
 
-    record = _follow(target, after=after, chunk=chunk)
+    from stoker.cli.jobs.following import follow
+
+    record = follow(target, after=after, on_event=chunk)
     if not record.succeeded:
         raise CliError(job_text.end(record))
     _print_message(job_text.end(record))
@@ -165,7 +154,7 @@ def follow_logs(target: JobTarget) -> None:
             for event in stoker.logs(target.endpoint, target.job, follow=True):
                 _log_event(event, target.job)
         except KeyboardInterrupt:
-            _print_message(f"job {target.job} goes on; follow it: {_command('logs', target, '--follow')}")
+            _print_message(f"job {target.job} goes on; follow it: {target.command('logs', '--follow')}")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -233,39 +222,10 @@ def _submit(target: JobTarget, input_: Mapping[str, Any], options: RunOptions) -
             raise typer.Exit(INTERRUPTED) from None
 
 
-def _follow(
-    target: JobTarget,
-    *,
-    after: str | None = None,
-    chunk: Callable[[JobDisplay, Event], None] | None = None,
-) -> JobRecord:
-    with JobDisplay(plain_console(stderr=True)) as display:
-        try:
-            with client_errors(target.url):
-                return asyncio.run(_watch(target, display, after, chunk))
-        except KeyboardInterrupt:
-            pass
-    at = ["--from", display.last_id] if display.last_id else []
-    _print_message(
-        f"job {target.job} goes on; follow it: {_command('stream', target, *at)};"
-        f" cancel it: {_command('cancel', target)}"
-    )
-    raise typer.Exit(INTERRUPTED)
+def _follow(target: JobTarget) -> JobRecord:
+    from stoker.cli.jobs.following import follow
 
-
-async def _watch(
-    target: JobTarget,
-    display: JobDisplay,
-    after: str | None,
-    chunk: Callable[[JobDisplay, Event], None] | None,
-) -> JobRecord:
-    def on_event(event: Event) -> None:
-        (chunk or JobDisplay.show_event)(display, event)
-
-    async with AsyncClient(
-        target.url, find_key(target.data_dir), resends=RESENDS, ca_file=ca_file()
-    ) as stoker:
-        return await watch(stoker, target.endpoint, target.job, display.show_state, on_event, after=after)
+    return follow(target)
 
 
 def _finish(record: JobRecord) -> None:
@@ -276,16 +236,12 @@ def _finish(record: JobRecord) -> None:
     _print_result(json_text(record.output, indent=sys.stdout.isatty()))
 
 
-def _command(name: str, target: JobTarget, *more: str) -> str:
-    return shlex.join(["stoker", "job", name, target.endpoint, target.job, *more])
-
-
 def _print_result(text: str) -> None:
     print_text(text)
 
 
 def _print_message(text: str) -> None:
-    plain_console(stderr=True).print(text, soft_wrap=True)
+    print_text(text, to_stderr=True)
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -26,6 +26,8 @@ from stoker.cli.consoles import lasting_console, print_table
 from stoker.cli.control import s3_settings
 from stoker.cli.control.hosted import declared_endpoints, needed_weights, serving_rows, with_hosted_aliases
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
+from stoker.cli.daemons.options import AgentOptions, ControlOptions
+from stoker.cli.daemons.start import command
 from stoker.cli.data_folder import DataFolder, load_or_create_token, locked
 from stoker.cli.manage import weights_commands
 from stoker.cli.processes.readiness import announce
@@ -63,19 +65,14 @@ class UpOptions:
     behind_proxy: bool = False
     volume_root: Path | None = None
     reload: bool = False
+    worker_user: str | None = None
     worker_users: str | None = None
+    probes: str | None = None
+    reclaim_notices: str | None = None
+    log_format: str = "text"
+    log_level: str = "info"
     page: bool = False
     ready_fd: int | None = None
-
-    def http_options(self) -> list[str]:
-        """Returns control's options for serving callers. The agent of `stoker up` connects to control over
-        loopback, without TLS."""
-        options = ["--grpc-plain"]
-        if self.tls_cert is not None:
-            options += ["--tls-cert", str(self.tls_cert.absolute())]
-        if self.tls_key is not None:
-            options += ["--tls-key", str(self.tls_key.absolute())]
-        return [*options, "--behind-proxy"] if self.behind_proxy else options
 
     def page_options(self) -> tuple[str, ...]:
         """Returns the page's options for serving browsers: as control serves callers."""
@@ -219,7 +216,7 @@ class _Up:
         self._print(notice.text + log_file)
 
     def _launch(self, name: str, facts: AllFacts, successor: bool = False) -> Launch:
-        command = self._control(facts) if name == CONTROL else self._agent(facts)
+        options = self._control(facts, successor) if name == CONTROL else self._agent(facts)
         fds: tuple[int, ...] = ()
         env = {key: value for key, value in os.environ.items() if not key.startswith(OF_CONTROL)}
         tokens = self._tokens
@@ -228,32 +225,46 @@ class _Up:
             sources = tokens.key_source.to_environment() | tokens.join_source.to_environment()
             env |= {API_KEY: tokens.api_key, **sources, **self._store}
             fds = (self._http_fd,)
-        if successor:
-            command.append("--standby")
-        return Launch((*stoker_command(), *command), env, self._folder.logs / f"{name}.log", fds)
+        return Launch(command(options), env, self._folder.logs / f"{name}.log", fds)
 
-    def _control(self, facts: AllFacts) -> list[str]:
-        """Returns the command of control. After a restart, control uses the same ports, which agents and
-        callers know."""
-        before = facts.get(CONTROL, {})
-        grpc_port = before["grpc"].rpartition(":")[2] if before else str(self._options.grpc_port)
-        command = ["control", "--http-fd", str(self._http_fd), "--grpc-port", grpc_port]
-        command += ["--data-dir", str(self._folder.root), *self._options.http_options()]
-        if self._options.reload:
-            command.append("--reload")
-        for hosted in self._options.hosted:
-            command += ["--hosted", hosted]
-        if self._options.config is not None:
-            command += ["--config", str(self._options.config)]
-        return command
+    def _control(self, facts: AllFacts, successor: bool) -> ControlOptions:
+        """Returns the options of control. After a restart, control uses the same ports, which agents and
+        callers know. Its agent connects over loopback, without TLS."""
+        before, options = facts.get(CONTROL, {}), self._options
+        return ControlOptions(
+            self._folder.root,
+            options.config,
+            options.host,
+            options.port,
+            grpc_host="127.0.0.1",
+            grpc_port=int(before["grpc"].rpartition(":")[2]) if before else options.grpc_port,
+            hosted=options.hosted,
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
+            behind_proxy=options.behind_proxy,
+            grpc_plain=True,
+            standby=successor,
+            reload=options.reload,
+            log_format=options.log_format,
+            log_level=options.log_level,
+            http_fd=self._http_fd,
+        )
 
-    def _agent(self, facts: AllFacts) -> list[str]:
-        command = ["agent", "--control", facts[CONTROL]["grpc"], "--data-dir", str(self._folder.agent)]
-        if self._options.volume_root is not None:
-            command += ["--volume-root", str(self._options.volume_root)]
-        if self._options.worker_users is not None:
-            command += ["--worker-users", self._options.worker_users]
-        return [*command, "--grace", str(GRACE_S)]
+    def _agent(self, facts: AllFacts) -> AgentOptions:
+        options = self._options
+        return AgentOptions(
+            facts[CONTROL]["grpc"],
+            None,
+            self._folder.agent,
+            worker_user=options.worker_user,
+            worker_users=options.worker_users,
+            volume_root=options.volume_root,
+            grace_s=GRACE_S,
+            reclaim_notices=options.reclaim_notices,
+            probes=options.probes,
+            log_format=options.log_format,
+            log_level=options.log_level,
+        )
 
     def _all_ready(self, facts: AllFacts) -> None:
         if self._ready_before:

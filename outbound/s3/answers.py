@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from boto3.exceptions import Boto3Error
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -60,8 +59,6 @@ UNREACHED = (BotoConnectionError, ConnectionClosedError, HTTPClientError, Incomp
 def explain(error: Exception, doing: str, endpoint: str, bucket: str, region: str = "") -> ObjectStoreError:
     """Returns the error for a failed call. `doing`, such as "writing a/b.png", begins its message. `region`
     is the one that the request was signed for, if known."""
-    if isinstance(error, Boto3Error) and isinstance(error.__context__, Exception):
-        error = error.__context__  # a transfer wraps the original error
     what = f"{doing} at {endpoint}"
     if isinstance(error, ClientError):
         return _from_response(error, what, bucket, region)

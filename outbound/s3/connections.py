@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
@@ -111,7 +110,7 @@ class Connections:
         """Raises what fails inside as one of `outbound.errors`."""
         try:
             yield
-        except (BotoCoreError, Boto3Error, ClientError, HTTPError, OSError, ValueError) as error:
+        except (BotoCoreError, ClientError, HTTPError, OSError, ValueError) as error:
             raise explain(error, doing, *self._bucket, region) from None
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ class UploadStopped(Exception):
 class FileBody(io.RawIOBase):
     """The first `size` bytes of an open file, hashed as they are first read.
 
-    boto3 retries a part from memory, but reads a small file here again: no byte is hashed twice.
+    s3transfer retries a part from memory, but reads a small file here again: no byte is hashed twice.
     """
 
     def __init__(self, fd: int, size: int, stopped: Callable[[], bool]) -> None:

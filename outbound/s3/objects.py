@@ -1,4 +1,4 @@
-"""A bucket of an S3 object store, through boto3. Synchronous: asynchronous callers use threads.
+"""A bucket of an S3 object store, through botocore. Synchronous: asynchronous callers use threads.
 
 - Uses only the configured credentials and endpoint: no AWS_* variable, no ~/.aws, no metadata, no proxy.
 - Reads a file through its descriptor at offsets (pread): opens no name, and other users of the descriptor
@@ -8,7 +8,7 @@
   endpoint is written, and in any region (`connections`).
 - Signs URLs for `public_endpoint` with SigV4, in the style of the store, valid for up to 7 days.
 
-Does not retry beyond boto3's own retry, list objects for users, or set bucket policies.
+Does not retry beyond botocore's own retry, list objects for users, or set bucket policies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stoker.outbound.errors import (
     TooLarge,
 )
 from stoker.outbound.s3.buckets import ObjectHeaders, ObjectStoreConfig, Stored
-from stoker.outbound.s3.client import open_client, transfer_config
+from stoker.outbound.s3.client import open_client, upload
 from stoker.outbound.s3.connections import Connections
 from stoker.outbound.s3.disk import refuse_if_full
 from stoker.outbound.s3.file_body import FileBody, measure
@@ -258,8 +258,7 @@ class ObjectStore:
         def write(s3: Any) -> FileBody:
             body = FileBody(fd, size, stopped)
             headers = ObjectHeaders(media_type, name, digest).params()
-            parts = transfer_config(self.config.part_size_bytes)
-            s3.upload_fileobj(body, self.config.bucket, key, ExtraArgs=headers, Config=parts)
+            upload(s3, body, (self.config.bucket, key), headers, self.config.part_size_bytes)
             return body
 
         body = self._call(f"writing {key}", write)

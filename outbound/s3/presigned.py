@@ -169,7 +169,7 @@ def _checked(
 
 
 def _refused(response: httpx2.Response, method: str, url: str, doing: str) -> Exception:
-    # With the first refusal: most agents see none, and boto3 takes 0.1 s and 8 MB.
+    # With the first refusal: most agents see none, and botocore takes 0.1 s and 7 MB.
     from botocore.exceptions import ClientError
 
     from stoker.outbound.s3.answers import explain

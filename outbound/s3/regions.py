@@ -95,7 +95,7 @@ def host_in(host: str, region: str) -> str:
 
 
 def is_about_region(answer: Mapping[str, Any], region: str) -> bool:
-    """Returns whether a store refused a request because it was signed for `region`. `answer` is what boto3
+    """Returns whether a store refused a request because it was signed for `region`. `answer` is what botocore
     makes of it."""
     status = _status(answer)
     if not (300 <= status < 400 or status in (400, 403)):

@@ -12,16 +12,20 @@ RICH = "rich rich.markdown pygments markdown_it"
 SERVERS = "uvicorn starlette fastapi"
 STORES = "boto3 botocore sqlalchemy psycopg"
 HEAVY = f"{SERVERS} {STORES} torch numpy PIL"
+AGENT = "stoker.cli.daemons.__main__, stoker.cli.agent.process"
+CONTROL = "stoker.cli.daemons.__main__, stoker.cli.control.process"
 WITHOUT = {
     "stoker.worker.runtime": f"{RICH} {HEAVY} typer httpx2 grpc pydantic stoker.cli stoker.agent",
     "stoker.cli.main": f"{RICH} {HEAVY} httpx2 grpc pydantic email stoker.agent stoker.models",
-    "stoker.cli.jobs.commands": f"{HEAVY} grpc pydantic stoker.control stoker.agent",
-    "stoker.cli.agent.process": f"{RICH} {HEAVY} typer pydantic docker",
+    "stoker.cli.daemons.__main__": f"{RICH} {HEAVY} typer httpx2 grpc pydantic email",
+    "stoker.cli.jobs.commands": f"{RICH} {HEAVY} grpc pydantic stoker.control stoker.agent",
     "stoker.cli.up.up": f"{HEAVY} typer grpc stoker.agent.node stoker.control.store",
-    "stoker.cli.control.process": f"{RICH} typer torch numpy PIL psycopg sqlalchemy.dialects.postgresql"
-    " nicegui stoker.agent stoker.control.http.management.app jwt",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
+    AGENT: f"{RICH} {HEAVY} typer pydantic docker",
+    CONTROL: f"{RICH} typer torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
+    " nicegui stoker.agent stoker.control.http.management.app jwt",
 }
+"""What no process imports at its start, by the modules that it begins with."""
 
 
 @pytest.mark.parametrize("process", WITHOUT)

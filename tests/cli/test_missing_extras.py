@@ -22,7 +22,7 @@ from tests.cli.partial_installs import make
 
 STARTS_NOTHING = {
     "up": ["up", "--config", "nowhere.toml"],
-    "control": ["control", "--config", "nowhere.toml"],
+    "control": ["control", "--tls-cert", "cert.pem"],
     "agent": ["agent", "--control", "127.0.0.1:9", "--join-token", "jt_1_2", "--label", "novalue"],
 }
 """In an install that has all that they need, these end with a sentence before they start anything."""

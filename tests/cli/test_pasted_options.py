@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from stoker.cli.agent.process import AgentOptions
 from stoker.cli.control import database
+from stoker.cli.daemons.options import AgentOptions
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.jobs import talk_job
 from stoker.cli.jobs.input import read_input
@@ -75,7 +75,7 @@ def test_a_key_that_was_pasted_in_two_lines_ends_every_command_and_is_not_shown(
 def agent_options(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> AgentOptions:
     found: list[AgentOptions] = []
     monkeypatch.setattr("stoker.cli.agent.process.run", lambda options, _: found.append(options))
-    monkeypatch.setattr("stoker.cli.main.end_with_parent", lambda _: None)
+    monkeypatch.setattr("stoker.cli.daemons.start.end_with_parent", lambda _: None)
     with pytest.raises(SystemExit) as ended:
         main(["agent", *arguments])
     assert ended.value.code == 0

@@ -12,7 +12,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
-from stoker.cli.control.process import ControlOptions, run_control
+from stoker.cli.control.process import run_control
+from stoker.cli.daemons.options import ControlOptions
 from stoker.cli.errors import CliError
 from stoker.cli.expected_errors import is_expected
 from stoker.control.config.tls import TlsFiles

@@ -203,9 +203,9 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
         os.dup2(file, number)
     os.closerange(1 + len(files), 1024)
     sys.argv = ["stoker", *request["command"]]
-    from stoker.cli.__main__ import main
+    from stoker.cli.main import main
 
-    main()
+    main(request["command"])  # given to it: control and agents run in this process, which has imported them
 
 
 def _main() -> None:

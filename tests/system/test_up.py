@@ -79,7 +79,7 @@ class Up:
         """Control or the agent."""
         for child in self.below():
             with contextlib.suppress(psutil.Error):  # others come and go
-                if f"stoker.cli {part}" in " ".join(child.cmdline()):
+                if f"stoker.cli.daemons {part}" in " ".join(child.cmdline()):
                     return child
         raise AssertionError(f"there is no {part}: {self.output()}")
 

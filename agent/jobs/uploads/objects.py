@@ -62,7 +62,7 @@ def refuse_outside(grant: Grant, key: str) -> None:
 
 
 def _own_store(config: ObjectStoreConfig, found: Found) -> ObjectStore:
-    """Returns a caller's own bucket. Few agents see one, so boto3 is imported with the first."""
+    """Returns a caller's own bucket. Few agents see one, so botocore is imported with the first."""
     from stoker.outbound.s3.objects import ObjectStore
 
     return ObjectStore(config, found)

@@ -17,7 +17,8 @@ import uvicorn
 
 from stoker.agent.link.grpc_stream import ConnectFailed, connect
 from stoker.cli.control import process
-from stoker.cli.control.process import ControlOptions, run_control
+from stoker.cli.control.process import run_control, tls_files
+from stoker.cli.daemons.options import ControlOptions
 from stoker.cli.errors import CliError
 from stoker.control.config.config import load_config
 from stoker.control.config.tls import TlsFiles
@@ -163,12 +164,14 @@ def test_tls_options_of_the_command_override_the_file(tmp_path: Path) -> None:
     )
     config = load_config(tmp_path / "stoker.toml")
     of_file = TlsFiles(tmp_path / "c.pem", Path("/k.pem"), tmp_path / "a.pem")
-    assert _options(tmp_path).tls(config) == of_file
+    assert tls_files(_options(tmp_path), config) == of_file
     reported = TlsFiles(Path("x"), Path("y"))
-    assert _options(tmp_path, tls_cert=reported.cert, tls_key=reported.key).tls(config) == reported
-    assert _options(tmp_path, tls_client_ca=Path("z")).tls(config) == replace(of_file, client_ca=Path("z"))
+    assert tls_files(_options(tmp_path, tls_cert=reported.cert, tls_key=reported.key), config) == reported
+    assert tls_files(_options(tmp_path, tls_client_ca=Path("z")), config) == replace(
+        of_file, client_ca=Path("z")
+    )
     with pytest.raises(CliError, match="--tls-client-ca needs --tls-cert"):
-        _options(tmp_path, tls_client_ca=Path("z")).tls(load_config(None))
+        tls_files(_options(tmp_path, tls_client_ca=Path("z")), load_config(None))
 
 
 async def test_a_hangup_shows_a_renewed_certificate_on_both_ports_and_ends_nothing(

@@ -15,7 +15,7 @@ import pytest
 
 from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.agent.isolation import worker_user
-from stoker.cli.agent.process import AgentOptions, host_environment, node_id
+from stoker.cli.agent.process import host_environment, node_id
 from stoker.cli.control.hosted import (
     declared_endpoints,
     hosted_endpoints,
@@ -24,6 +24,7 @@ from stoker.cli.control.hosted import (
     with_hosted_aliases,
 )
 from stoker.cli.control.weights import known_weights, locked_weights
+from stoker.cli.daemons.options import AgentOptions
 from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError, load_config
 from stoker.control.config.sections import Config, HostedSection

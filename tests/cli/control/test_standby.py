@@ -13,6 +13,7 @@ from stoker.cli import data_folder
 from stoker.cli.control import process, standby
 from stoker.cli.control.database import check_chosen
 from stoker.cli.control.standby import before_stop, listening, once_there, take_lead
+from stoker.cli.daemons.options import ControlOptions
 from stoker.cli.data_folder import DataFolder, locked
 from stoker.cli.errors import CliError
 from stoker.control.http.server.listener import CannotListen
@@ -204,6 +205,6 @@ async def test_a_control_counts_its_lead_from_the_opening_of_the_store_to_its_cl
     monkeypatch.setattr("stoker.control.store.database.sqlite.SqliteFile.keep_lead", keep_lead)
     monkeypatch.setattr(process, "_lead", lead)
     monkeypatch.setattr(Store, "close", lambda opened: (order.append("closed"), real(opened)))
-    options = process.ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0)
+    options = ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0)
     await process.run_control(options, {})
     assert order == ["counts", "starts", "last commit", "counts no more", "closed"]

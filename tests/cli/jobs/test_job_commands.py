@@ -16,7 +16,7 @@ import pytest
 
 from stoker.cli.control.database import open_chosen
 from stoker.cli.data_folder import DataFolder
-from stoker.cli.jobs import commands
+from stoker.cli.jobs import commands, following
 from stoker.cli.main import main
 from stoker.cli.options import DATA_DIR
 from stoker.client import Event
@@ -103,8 +103,10 @@ def test_why_a_job_waits_is_reported_once(service: Service, capsys: Capture, mon
             looked.set()
             await asyncio.Event().wait()
 
-    watch = commands.watch
-    monkeypatch.setattr(commands, "watch", lambda *positional, **more: watch(*positional, **more, sleep=soon))
+    watch = following.watch
+    monkeypatch.setattr(
+        following, "watch", lambda *positional, **more: watch(*positional, **more, sleep=soon)
+    )
     service.says("status", QUEUED, QUEUED, RUNNING)
     service.says("events", events(("end", "", DONE)))
     original_next = service.next
@@ -181,7 +183,7 @@ def test_control_c_leaves_the_job_and_prints_how_to_follow_it(
         received(Event("chunk", "1-7", {"output": 7}))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "watch", interrupted)
+    monkeypatch.setattr(following, "watch", interrupted)
     job("run", "echo", code=130)
     output = capsys.readouterr().err
     assert "stoker job stream echo j-u1 --from 1-7; cancel it: stoker job cancel echo j-u1" in output

@@ -1,16 +1,22 @@
-"""`stoker up`: the arguments of control for TLS and proxies, and those of its agent."""
+"""`stoker up`: the options of control for TLS and proxies, and those of its agent."""
 
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stoker.cli.consoles import lasting_console, plain_console
+from stoker.cli.daemons.options import options_of
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.main import main
+from stoker.cli.up.children import AllFacts, Launch
 from stoker.cli.up.up import AGENT, CONTROL, UpOptions, _Up, find_tokens
+
+FACTS: AllFacts = {CONTROL: {"http": "http://127.0.0.1:8000", "grpc": "127.0.0.1:7"}}
 
 
 def made(tmp_path: Path, **overrides: object) -> _Up:
@@ -20,54 +26,79 @@ def made(tmp_path: Path, **overrides: object) -> _Up:
     return _Up(options, folder, tokens, {}, {}, plain_console(file=io.StringIO()), 9)
 
 
+def launched(up: _Up, name: str, facts: AllFacts = FACTS, successor: bool = False) -> tuple[Any, Launch]:
+    """The options that the child's process will read, and its launch."""
+    launch = up._launch(name, facts, successor)
+    assert launch.argv[:4] == (sys.executable, "-P", "-m", "stoker.cli.daemons")
+    return options_of(*launch.argv[4:]), launch
+
+
 def test_control_is_reported_how_to_serve_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_TLS_CERT", "cert.pem")
     monkeypatch.setenv("STOKER_BEHIND_PROXY", "1")
     up = made(tmp_path, tls_cert=Path("/c.pem"), tls_key=Path("/k.pem"))
-    control = up._launch(CONTROL, {})
-    at = control.argv.index("--grpc-plain")
-    assert control.argv[at:] == ("--grpc-plain", "--tls-cert", "/c.pem", "--tls-key", "/k.pem")
-    agent = up._launch(AGENT, {CONTROL: {"grpc": "127.0.0.1:7"}})
-    for child in (control, agent):
+    control, of_control = launched(up, CONTROL, {})
+    assert (control.grpc_plain, control.tls_cert, control.tls_key) == (True, Path("/c.pem"), Path("/k.pem"))
+    agent, of_agent = launched(up, AGENT)
+    assert (agent.control, agent.tls_ca, agent.tls_cert, agent.join_token) == ("127.0.0.1:7", *[None] * 3)
+    for child in (of_control, of_agent):
         assert not [name for name in child.env if name.startswith(("STOKER_TLS_", "STOKER_BEHIND"))]
-    assert not [word for word in agent.argv if "tls" in word]
 
 
 def test_each_control_gets_the_same_listener_and_only_a_successor_waits(tmp_path: Path) -> None:
-    up, facts = made(tmp_path), {CONTROL: {"http": "http://127.0.0.1:8000", "grpc": "127.0.0.1:7"}}
-    first, agent, successor = (
-        up._launch(CONTROL, {}),
-        up._launch(AGENT, facts),
-        up._launch(CONTROL, facts, True),
-    )
-    for control in (first, successor):
-        assert control.argv[control.argv.index("--http-fd") + 1] == "9"
-        assert control.fds == (9,)
-    assert successor.argv[successor.argv.index("--grpc-port") + 1] == "7"
-    assert (agent.fds, "--standby" in first.argv, "--standby" in successor.argv) == ((), False, True)
+    up = made(tmp_path)
+    first, successor = launched(up, CONTROL, {}), launched(up, CONTROL, FACTS, True)
+    for options, launch in (first, successor):
+        assert (options.http_fd, launch.fds) == (9, (9,))
+    assert (first[0].grpc_port, successor[0].grpc_port) == (0, 7)
+    assert (launched(up, AGENT)[1].fds, first[0].standby, successor[0].standby) == ((), False, True)
 
 
-def test_a_proxy_in_front_is_reported_to_control(tmp_path: Path) -> None:
-    assert "--behind-proxy" in made(tmp_path, behind_proxy=True)._launch(CONTROL, {}).argv
-    assert "--behind-proxy" not in made(tmp_path / "plain")._launch(CONTROL, {}).argv
+def test_no_secret_is_in_the_arguments_of_a_child(tmp_path: Path) -> None:
+    up = made(tmp_path)
+    for name in (CONTROL, AGENT):
+        launch = launched(up, name)[1]
+        assert up._tokens.join_token in launch.env.values()
+        for token in (up._tokens.join_token, up._tokens.api_key):
+            assert token not in " ".join(launch.argv)
 
 
-def test_the_agent_is_reported_where_volumes_lie(tmp_path: Path) -> None:
-    facts = {CONTROL: {"grpc": "127.0.0.1:7"}}
-    agent = made(tmp_path, volume_root=Path("/mnt/volumes"))._launch(AGENT, facts)
-    assert agent.argv[agent.argv.index("--volume-root") + 1] == "/mnt/volumes"
-    assert "--volume-root" not in made(tmp_path / "plain")._launch(AGENT, facts).argv
+@pytest.mark.parametrize("option", ["behind_proxy", "reload"])
+def test_control_is_reported(tmp_path: Path, option: str) -> None:
+    assert getattr(launched(made(tmp_path, **{option: True}), CONTROL)[0], option)
+    assert not getattr(launched(made(tmp_path / "plain"), CONTROL)[0], option)
 
 
-def test_reloading_needs_a_configuration_and_is_reported_to_control(
+OF_THE_AGENT = {
+    "volume_root": Path("/mnt/volumes"),
+    "worker_user": "nobody",
+    "worker_users": "auto",
+    "probes": "127.0.0.1:9101",
+    "reclaim_notices": "aws",
+}
+
+
+def test_the_agent_gets_what_is_the_agents_to_know(tmp_path: Path) -> None:
+    agent = launched(made(tmp_path, **OF_THE_AGENT), AGENT)[0]
+    assert {name: getattr(agent, name) for name in OF_THE_AGENT} == OF_THE_AGENT
+    plain = launched(made(tmp_path / "plain"), AGENT)[0]
+    assert [getattr(plain, name) for name in OF_THE_AGENT] == [None] * len(OF_THE_AGENT)
+
+
+@pytest.mark.parametrize("name", [CONTROL, AGENT])
+def test_both_log_as_up_was_told(tmp_path: Path, name: str) -> None:
+    up = made(tmp_path, log_format="json", log_level="debug")
+    options = launched(up, name)[0]
+    assert (options.log_format, options.log_level) == ("json", "debug")
+
+
+def test_reloading_needs_a_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main(["up", "--reload", "--no-hosted"])
     assert "--reload watches stoker.toml and the handlers that it names" in capsys.readouterr().err
-    assert "--reload" in made(tmp_path, reload=True)._launch(CONTROL, {}).argv
-    assert "--reload" not in made(tmp_path / "plain")._launch(CONTROL, {}).argv
 
 
 @pytest.mark.parametrize("command", ["up", "control"])
@@ -81,20 +112,20 @@ def test_a_wrong_setting_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "data").exists()
 
 
-def test_up_takes_a_volume_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_takes_the_options_of_its_agent_also_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STOKER_WORKER_USER", "nobody")
+    monkeypatch.setenv("STOKER_PROBES", "127.0.0.1:9101")
+    monkeypatch.setenv("STOKER_RECLAIM_NOTICES", "aws")
+    monkeypatch.setenv("STOKER_LOG_FORMAT", "json")
     taken: list[UpOptions] = []
     monkeypatch.setattr("stoker.cli.up.up.run", lambda options: taken.append(options) or 0)
     with pytest.raises(SystemExit):
-        main(["up", "--volume-root", "/mnt/volumes", "--no-hosted"])
-    assert taken[0].volume_root == Path("/mnt/volumes")
-
-
-def test_users_for_workers_are_the_agents_to_give(tmp_path: Path) -> None:
-    facts = {CONTROL: {"grpc": "127.0.0.1:7"}}
-    agent = made(tmp_path, worker_users="auto")._launch(AGENT, facts)
-    assert agent.argv[agent.argv.index("--worker-users") + 1] == "auto"
-    assert "--worker-users" not in made(tmp_path / "plain")._launch(AGENT, facts).argv
+        main(["up", "--volume-root", "/mnt/volumes", "--worker-users", "auto", "--no-hosted"])
+    assert {name: getattr(taken[0], name) for name in OF_THE_AGENT} == OF_THE_AGENT
+    assert (taken[0].log_format, taken[0].log_level) == ("json", "info")
 
 
 @pytest.mark.parametrize("warning", ["HANDLERS RUN AS ROOT: ...", ""])

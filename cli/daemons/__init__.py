@@ -1,0 +1,1 @@
+"""Control and the agent as processes: their options, and their start without the command line"""
