@@ -23,6 +23,7 @@ from stoker.control.jobs.following import follow
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.log_following import follow_logs
 from stoker.control.jobs.waiters import JobWaiters
+from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import INLINE_BYTES
 from stoker.control.rules.queueing.expected import MOST_AHEAD, expected_wait_s
@@ -154,6 +155,18 @@ class JobQueries:
         if logs is None:
             raise no_job(job)
         return logs
+
+    async def attempts(self, endpoint: Endpoint, job: str) -> JobAttempts:
+        """Returns the attempts at the job, without one that only lies ahead of a worker."""
+        now = self._clock()
+        found = await self._commits.read(
+            lambda conn: store.job_attempts(conn, endpoint.account, endpoint.id, job, now)
+        )
+        if found is None:
+            raise no_job(job)
+        ahead = self._cluster.lies_ahead
+        begun = [a for a in found.attempts if a.ended_at or not ahead(AttemptKey(job, a.attempt))]
+        return replace(found, attempts=tuple(begun))
 
     async def follow_logs(
         self, endpoint: Endpoint, job: str, after: tuple[int, int] | None

@@ -203,6 +203,14 @@ async def logs(call: Call, follow: Follow = False, last: LastEvent = None) -> Re
     return EventAnswer(lines, call.settings.keepalive_s, render_log)
 
 
+@reading.get("/attempts/{job_id}", response_model=shapes.Attempts)
+async def attempts(call: Call) -> Answer:
+    """Returns when the job was submitted and ended, and its attempts, oldest first: worker and node of each,
+    its moments, and why it ended. Moments that nobody measured are absent; a running attempt has no
+    `startedAt` yet. Of a job that was tried very often, the last 50 are kept."""
+    return call.answer(records.attempts(call.job, await call.plane.queries.attempts(call.endpoint, call.job)))
+
+
 @reading.get("/case/{job_id}", response_model=shapes.Case, responses=refusals(403))
 async def case(call: Call) -> Answer:
     """Returns the case of a job that failed: what is needed to run it again elsewhere, as `stoker replay`

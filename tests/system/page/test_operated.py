@@ -38,6 +38,25 @@ def test_a_worker_that_crashes_is_shown_with_its_reason(visitor: Visitor, stack:
     expect(page.get_by_role("log").get_by_text("no licence found").first).to_be_visible()
 
 
+def test_a_job_tells_each_of_its_attempts(visitor: Visitor, stack: Stack) -> None:
+    """Its worker died in the first one, and the second made a file."""
+    stack.end_of("once", job := stack.run("once", {}))
+    visitor.signs_in(stack.key)
+    page = visitor.opens(f"/jobs/once/{job}")
+    told = page.locator(".q-timeline__entry")
+    expect(told.filter(has_text="Completed")).to_be_visible()
+    titles = told.locator(".q-timeline__title").all_inner_texts()
+    assert [title for title in titles if title != "Attempt 1 started"] == [  # it may have died at once
+        *("Queued", "Attempt 1 assigned", "Attempt 1 lost"),
+        *("Attempt 2 assigned", "Attempt 2 started", "Attempt 2 streamed", "Attempt 2 uploaded", "Completed"),
+    ]
+    expect(told.filter(has_text="Attempt 1 lost")).to_contain_text("the worker died")
+    expect(told.filter(has_text="Attempt 2 uploaded")).to_contain_text("UTC")
+    assert visitor.serious() == []
+    visitor.keeps("attempts")
+    assert visitor.errors == []
+
+
 def test_jobs_are_searched_by_their_error_and_their_worker(visitor: Visitor, stack: Stack) -> None:
     stack.end_of("dies", job := stack.run("dies", {}))
     visitor.signs_in(stack.key)

@@ -197,6 +197,7 @@ OPERATIONS = [
     ("POST", "/v2/echo/purge-queue"),
     ("GET", "/v2/echo/requests"),
     ("GET", "/v2/echo/logs/x"),
+    ("GET", "/v2/echo/attempts/x"),
     ("GET", "/v2/echo/health"),
 ]
 
