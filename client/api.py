@@ -150,6 +150,11 @@ class Client:
         """Returns the attempts at a job, each with its worker, its node and its moments."""
         return self._call(calls.attempts(endpoint, job))
 
+    def job_input(self, endpoint: str, job: str) -> Any:
+        """Returns the input of a job that this key submitted, or that it may read as one with the right
+        `cases`. Raises ApiError with status 403 otherwise."""
+        return self._call(calls.job_input(endpoint, job))
+
     def case(self, endpoint: str, job: str) -> dict[str, Any]:
         """Returns the case of a job that failed, as the API describes it: what is needed to run the job again
         elsewhere. Raises NotFound where none was kept."""

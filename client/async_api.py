@@ -122,6 +122,9 @@ class AsyncClient:
     def attempts(self, endpoint: str, job: str) -> Awaitable[JobAttempts]:
         return self._call(calls.attempts(endpoint, job))
 
+    def job_input(self, endpoint: str, job: str) -> Awaitable[Any]:
+        return self._call(calls.job_input(endpoint, job))
+
     def case(self, endpoint: str, job: str) -> Awaitable[dict[str, Any]]:
         return self._call(calls.case(endpoint, job))
 

@@ -143,6 +143,10 @@ def attempts(endpoint: str, job: str) -> Call[JobAttempts]:
     return Call("GET", _path(endpoint, "attempts", job), _attempts, idempotent=True)
 
 
+def job_input(endpoint: str, job: str) -> Call[Any]:
+    return Call("GET", _path(endpoint, "input", job), lambda body: body["input"], idempotent=True)
+
+
 def case(endpoint: str, job: str) -> Call[dict[str, Any]]:
     return Call("GET", _path(endpoint, "case", job), _case, idempotent=True)
 

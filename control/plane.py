@@ -29,6 +29,7 @@ from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.commands import JobCommands
+from stoker.control.jobs.details import JobDetails
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles
@@ -142,6 +143,7 @@ class Plane:
         self.queries = JobQueries(
             commits, artifacts, waiters, endpoints, cluster, scaling, self.live_logs, clock
         )
+        self.details = JobDetails(commits, artifacts, cluster, clock)
         self.worker_logs = WorkerLogs(cluster, self.live_logs, lambda: waiters.closed)
         self.webhooks = Webhooks(
             commits, self.queries, post, changes.webhook_due, clock, events.webhook, settings.spool

@@ -12,18 +12,15 @@ import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from stoker.control import store
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import ControlError, NotFound, Unavailable, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
-from stoker.control.jobs.case_record import Payloads, case_record, why_no_case
 from stoker.control.jobs.following import follow
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.log_following import follow_logs
 from stoker.control.jobs.waiters import JobWaiters
-from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import INLINE_BYTES
 from stoker.control.rules.queueing.expected import MOST_AHEAD, expected_wait_s
@@ -156,18 +153,6 @@ class JobQueries:
             raise no_job(job)
         return logs
 
-    async def attempts(self, endpoint: Endpoint, job: str) -> JobAttempts:
-        """Returns the attempts at the job, without one that only lies ahead of a worker."""
-        now = self._clock()
-        found = await self._commits.read(
-            lambda conn: store.job_attempts(conn, endpoint.account, endpoint.id, job, now)
-        )
-        if found is None:
-            raise no_job(job)
-        ahead = self._cluster.lies_ahead
-        begun = [a for a in found.attempts if a.ended_at or not ahead(AttemptKey(job, a.attempt))]
-        return replace(found, attempts=tuple(begun))
-
     async def follow_logs(
         self, endpoint: Endpoint, job: str, after: tuple[int, int] | None
     ) -> AsyncGenerator[LogEvent, None]:
@@ -192,28 +177,6 @@ class JobQueries:
     def _node_of(self, worker: str) -> str | None:
         placed = self._cluster.workers.get(worker)
         return placed.node if placed is not None and self._live_logs.has_stream(placed.node) else None
-
-    async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
-        """Returns the record of the job's case. Raises NotFound with the reason where none was kept."""
-        now = self._clock()
-
-        def read(conn: Conn) -> tuple[JobView | None, store.StoredCase | None]:
-            found = store.view(conn, endpoint.account, endpoint.id, job, now)
-            return found, None if found is None else store.case_of(conn, endpoint.id, job)
-
-        view, case = await self._commits.read(read)
-        if view is None:
-            raise no_job(job)
-        if case is None:
-            raise NotFound(why_no_case(view, keeps=endpoint.keep_cases))
-        body, saved = (
-            await self._whole(case.input, case.input_ref),
-            await self._whole(case.saved, case.saved_ref),
-        )
-        return case_record(view, case, Payloads(body, saved))
-
-    async def _whole(self, inline: bytes | None, ref: Ref | None) -> bytes | None:
-        return inline if ref is None else await self._artifacts.get(ref)
 
     # -- payloads
 

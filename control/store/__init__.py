@@ -46,6 +46,7 @@ from stoker.control.store.jobs.places import ahead_of, ahead_of_new
 from stoker.control.store.jobs.reads import (
     advance,
     chunks,
+    job_input,
     stream_cursor,
     view,
 )

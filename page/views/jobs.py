@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import aclosing, suppress
 from itertools import zip_longest
@@ -180,6 +181,7 @@ class JobView:
                 self._preview = ui.image().classes("w-full rounded-lg").props('alt="Preview"')
                 self._output = ui.column().classes("w-full")
         self._preview.set_visibility(False)
+        await self._show_input()
         heading("Log")
         self._log = ui.log(max_lines=LOG_LINES_MOST).classes("w-full h-64")
         self._log.props('role=log aria-label="Log" tabindex=0')
@@ -190,6 +192,17 @@ class JobView:
             ui.timer(0.1, self._follow, once=True)
             ui.timer(0.1, self._follow_logs, once=True)
             keep_live(self._look)
+
+    async def _show_input(self) -> None:
+        """Draws the input in full, or why it is not to be seen."""
+        with ui.card().classes("w-full"):
+            heading("Input")
+            try:
+                given = await self._connection.client.job_input(self._endpoint, self._record.id)
+            except ClientError as error:  # another key's job, or a control of an earlier release
+                ui.label(str(error)).classes(QUIET)
+            else:
+                show_text(json.dumps(given, indent=2, ensure_ascii=False))
 
     async def _show_whole_log(self) -> None:
         lines = [

@@ -219,6 +219,14 @@ def test_attempts_with_their_moments(connect: Connect) -> None:
     assert service.request_lines() == ["GET /v2/echo/attempts/j"] * 2
 
 
+def test_the_input_of_a_job(connect: Connect) -> None:
+    client, service = connect(ok({"id": "j", "input": {"a": [1]}}), refused(403, "not yours"))
+    assert client.job_input("echo", "j") == {"a": [1]}
+    with pytest.raises(ApiError, match="not yours"):
+        client.job_input("echo", "j")
+    assert service.request_lines() == ["GET /v2/echo/input/j"] * 2
+
+
 def test_the_case_of_a_failed_job(connect: Connect) -> None:
     client, service = connect(ok({"case": 1, "id": "j/1"}))
     assert client.case("echo", "j/1") == {"case": 1, "id": "j/1"}

@@ -273,6 +273,12 @@ class Logs(TypedDict):
     logs: list[AttemptLines]
 
 
+@_answers({"id": JOB, "input": {"prompt": "a lighthouse at dawn", "seed": 42}})
+class JobInput(TypedDict):
+    id: str
+    input: Any
+
+
 class Attempt(TypedDict):
     attempt: Annotated[int, Field(ge=1)]
     worker: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.retries import YIELDED, retries
@@ -81,6 +81,28 @@ def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -
     until = datetime.fromtimestamp(math.ceil(not_before), UTC)
     text = f"backing off until {until:%H:%M:%S} UTC after attempt {attempt}"
     return text if why is None else f"{text}: {why}"
+
+
+class StoredInput(NamedTuple):
+    """The input of a job, as JSON text or as the object `ref`, and the id of the key that submitted it."""
+
+    api_key: str
+    body: bytes | None
+    ref: Ref | None
+
+
+_INPUT = """
+SELECT jobs.api_key, inputs.body, inputs.ref_key, inputs.ref_size, inputs.ref_sha256
+FROM jobs LEFT JOIN inputs ON inputs.seq = jobs.seq
+WHERE jobs.id = :job AND jobs.account = :account AND jobs.endpoint = :endpoint AND jobs.expires_at > :now
+"""
+
+
+def job_input(conn: Conn, account: str, endpoint: str, job: str, now: float) -> StoredInput | None:
+    """Returns the job's input; None when there is no such job."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    row = conn.run(_INPUT, values).fetchone()
+    return None if row is None else StoredInput(row[0], row[1], ref_of(*row[2:]))
 
 
 # ---- streams ------------------------------------------------------------------------------------

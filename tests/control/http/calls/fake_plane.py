@@ -128,7 +128,7 @@ class FakePlane:
     def commands(self) -> FakePlane:
         return self
 
-    queries = callers = uploaded_files = cluster = commands
+    queries = details = callers = uploaded_files = cluster = commands
 
     async def find(self, authorization: str | None) -> Caller:
         self._may_raise()
@@ -248,6 +248,9 @@ class FakePlane:
     async def attempts(self, endpoint: Endpoint, job: str) -> JobAttempts:
         view = self._find(endpoint, job)
         return self.tried.get(view.id, JobAttempts(view.created_at, None, ()))
+
+    async def input(self, endpoint: Endpoint, job: str, caller: Caller) -> bytes:
+        return b'{"of": "%s"}' % self._find(endpoint, job).id.encode()
 
     async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
         view = self._find(endpoint, job)

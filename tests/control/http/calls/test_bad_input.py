@@ -198,6 +198,7 @@ OPERATIONS = [
     ("GET", "/v2/echo/requests"),
     ("GET", "/v2/echo/logs/x"),
     ("GET", "/v2/echo/attempts/x"),
+    ("GET", "/v2/echo/input/x"),
     ("GET", "/v2/echo/health"),
 ]
 

@@ -228,6 +228,12 @@ async def test_logs_of_each_attempt(http: httpx2.AsyncClient, plane: FakePlane) 
     assert (await http.get(f"/v2/echo/logs/{silent}")).json() == {"id": silent, "logs": []}
 
 
+async def test_the_input_of_a_job(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add().id
+    assert (await http.get(f"/v2/echo/input/{job}")).json() == {"id": job, "input": {"of": job}}
+    assert (await http.get("/v2/echo/input/none")).status_code == 404
+
+
 async def test_attempts_with_their_moments(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     job = plane.add().id
     lost = Attempt(1, "w1", "n1", 10.0, ended_at=12.5, cause="node_lost", reason="no word")
@@ -365,7 +371,7 @@ async def test_the_document_lists_every_answer(http: httpx2.AsyncClient) -> None
         for operation in (
             "run", "runsync", "status/{job_id}", "status-sync/{job_id}", "stream/{job_id}",
             "cancel/{job_id}", "retry/{job_id}", "purge-queue", "requests", "logs/{job_id}", "files",
-            "health", "case/{job_id}", "attempts/{job_id}",
+            "health", "case/{job_id}", "attempts/{job_id}", "input/{job_id}",
         )
     }  # fmt: skip
     for methods in paths.values():

@@ -19,6 +19,7 @@ OPERATIONS = [
     "GET /v2/{endpoint_id}/requests",
     "GET /v2/{endpoint_id}/logs/{job_id}",
     "GET /v2/{endpoint_id}/attempts/{job_id}",
+    "GET /v2/{endpoint_id}/input/{job_id}",
     "GET /v2/{endpoint_id}/case/{job_id}",
     "POST /v2/{endpoint_id}/files",
     "GET /v2/{endpoint_id}/health",
