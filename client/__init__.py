@@ -29,7 +29,16 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from stoker.client.httpx2_adapter import KeyInTheClear
-    from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord, WorkerLog
+    from stoker.client.records import (
+        Attempt,
+        AttemptLog,
+        Event,
+        Health,
+        JobAttempts,
+        JobPage,
+        JobRecord,
+        WorkerLog,
+    )
 
 _HOMES = {
     "api": ("Client",),
@@ -37,19 +46,30 @@ _HOMES = {
     "apps.declaration": ("endpoint",),
     "apps.remote": ("Remote",),
     "httpx2_adapter": ("KeyInTheClear",),
-    "records": ("AttemptLog", "Event", "Health", "JobPage", "JobRecord", "WorkerLog"),
+    "records": (
+        "Attempt",
+        "AttemptLog",
+        "Event",
+        "Health",
+        "JobAttempts",
+        "JobPage",
+        "JobRecord",
+        "WorkerLog",
+    ),
 }
 """The modules of the names; all others are in `errors`."""
 
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "Attempt",
     "AttemptLog",
     "BadRequest",
     "Client",
     "ClientError",
     "Event",
     "Health",
+    "JobAttempts",
     "JobFailed",
     "JobPage",
     "JobRecord",

@@ -27,7 +27,7 @@ from stoker.client.calls import Call, Options, Search
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
-from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord, WorkerLog
+from stoker.client.records import AttemptLog, Event, Health, JobAttempts, JobPage, JobRecord, WorkerLog
 from stoker.client.steps import Pause, Steps
 
 T = TypeVar("T")
@@ -145,6 +145,15 @@ class Client:
             cursor = found.cursor
             if cursor is None:
                 return
+
+    def attempts(self, endpoint: str, job: str) -> JobAttempts:
+        """Returns the attempts at a job, each with its worker, its node and its moments."""
+        return self._call(calls.attempts(endpoint, job))
+
+    def job_input(self, endpoint: str, job: str) -> Any:
+        """Returns the input of a job that this key submitted, or that it may read as one with the right
+        `cases`. Raises ApiError with status 403 otherwise."""
+        return self._call(calls.job_input(endpoint, job))
 
     def case(self, endpoint: str, job: str) -> dict[str, Any]:
         """Returns the case of a job that failed, as the API describes it: what is needed to run the job again

@@ -25,7 +25,7 @@ from stoker.client.calls import Call, Options, Search
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
-from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord, WorkerLog
+from stoker.client.records import AttemptLog, Event, Health, JobAttempts, JobPage, JobRecord, WorkerLog
 from stoker.client.steps import Pause, Steps
 
 T = TypeVar("T")
@@ -118,6 +118,12 @@ class AsyncClient:
             cursor = found.cursor
             if cursor is None:
                 return
+
+    def attempts(self, endpoint: str, job: str) -> Awaitable[JobAttempts]:
+        return self._call(calls.attempts(endpoint, job))
+
+    def job_input(self, endpoint: str, job: str) -> Awaitable[Any]:
+        return self._call(calls.job_input(endpoint, job))
 
     def case(self, endpoint: str, job: str) -> Awaitable[dict[str, Any]]:
         return self._call(calls.case(endpoint, job))

@@ -14,7 +14,16 @@ from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
 from stoker.client.errors import BY_STATUS, ApiError, ClientError
-from stoker.client.records import AttemptLog, Health, JobPage, JobRecord, Poll, WorkerLog
+from stoker.client.records import (
+    Attempt,
+    AttemptLog,
+    Health,
+    JobAttempts,
+    JobPage,
+    JobRecord,
+    Poll,
+    WorkerLog,
+)
 
 T = TypeVar("T")
 
@@ -128,6 +137,14 @@ def requests(endpoint: str, limit: int | None, cursor: str | None, search: Searc
 
 def logs(endpoint: str, job: str) -> Call[tuple[AttemptLog, ...]]:
     return Call("GET", _path(endpoint, "logs", job), _logs, idempotent=True)
+
+
+def attempts(endpoint: str, job: str) -> Call[JobAttempts]:
+    return Call("GET", _path(endpoint, "attempts", job), _attempts, idempotent=True)
+
+
+def job_input(endpoint: str, job: str) -> Call[Any]:
+    return Call("GET", _path(endpoint, "input", job), lambda body: body["input"], idempotent=True)
 
 
 def case(endpoint: str, job: str) -> Call[dict[str, Any]]:
@@ -278,6 +295,11 @@ def _logs(body: Mapping[str, Any]) -> tuple[AttemptLog, ...]:
         AttemptLog(log["attempt"], log["worker"], tuple(log["lines"]), tuple(log.get("printedAt", ())))
         for log in body["logs"]
     )
+
+
+def _attempts(body: Mapping[str, Any]) -> JobAttempts:
+    found = tuple(map(Attempt.read, body["attempts"]))
+    return JobAttempts(body["createdAt"], body.get("endedAt"), found)
 
 
 def _case(body: Mapping[str, Any]) -> dict[str, Any]:

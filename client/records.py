@@ -80,6 +80,52 @@ class AttemptLog:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt at a job. Moments are in milliseconds since the epoch, `execution_time` is in milliseconds.
+    The first chunk and the upload are of results that came in parts, or with files. `end`: why it ended, as a
+    word; `reason`: why the job was tried again, in words."""
+
+    attempt: int
+    worker: str
+    node: str | None
+    assigned_at: int
+    started_at: int | None = None
+    first_chunk_at: int | None = None
+    uploading_at: int | None = None
+    ended_at: int | None = None
+    execution_time: int | None = None
+    end: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Attempt:
+        """Reads the JSON object of an attempt; unknown keys are ignored."""
+        return cls(
+            attempt=body["attempt"],
+            worker=str(body["worker"]),
+            node=body.get("node"),
+            assigned_at=body["assignedAt"],
+            started_at=body.get("startedAt"),
+            first_chunk_at=body.get("firstChunkAt"),
+            uploading_at=body.get("uploadingAt"),
+            ended_at=body.get("endedAt"),
+            execution_time=body.get("executionTime"),
+            end=body.get("end"),
+            reason=body.get("reason"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobAttempts:
+    """A job's attempts, oldest first, and when it was submitted and ended, in milliseconds since the
+    epoch."""
+
+    created_at: int
+    ended_at: int | None
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLog:
     """The last lines that a worker printed, through its processes, whatever it runs. `printed_at` is as of an
     AttemptLog."""

@@ -6,7 +6,7 @@ ControlError
  ├─ Unauthorized 401    no key, a wrong one, a revoked one
  │   └─ Forbidden       a valid key without the right to this; 403 in management v2
  ├─ PriorityRefused 403 a class of jobs above the highest that the key may submit
- ├─ CasesClosed 403     a valid key without the right to read the cases of failed jobs
+ ├─ CasesClosed 403     a valid key without the right to read cases, or the inputs of others
  ├─ NotFound 404        no such endpoint; no such job, or its time has passed
  ├─ Conflict 409        an action that a pod's state does not allow
  ├─ BodyTooSlow 408     a body that was not whole within its deadline
@@ -59,8 +59,8 @@ class PriorityRefused(ControlError):
 
 
 class CasesClosed(ControlError):
-    """A valid key without the right to read cases. The route has no clients of the field's, which would take
-    a 401 for it."""
+    """A valid key without the right to read cases, or the inputs of others. The routes have no clients of the
+    field's, which would take a 401 for it."""
 
     status = 403
     title = "Forbidden"

@@ -30,6 +30,7 @@ from stoker.control.context import Context
 from stoker.control.errors import ControlError, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.commands import JobCommands
+from stoker.control.jobs.details import JobDetails
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles
@@ -129,6 +130,7 @@ class Plane:
         making_way, streams = MakingWay(cluster, commits, yields.ask, clock), (live_logs, self.tunnels)
         self.sweeper = Sweeper(context, scheduling, artifacts, sessions, changes, making_way, streams)
         self.queries = queries = JobQueries(context, scheduling, artifacts, waiters, live_logs)
+        self.details = JobDetails(commits, artifacts, cluster, clock)
         self.worker_logs = WorkerLogs(cluster, live_logs, lambda: waiters.closed)
         self.webhooks = Webhooks(
             commits, queries, post, changes.webhook_due, clock, events.webhook, settings.spool

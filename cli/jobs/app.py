@@ -163,6 +163,20 @@ def logs(
     (jobs.follow_logs if follow else jobs.logs)(JobTarget(url, endpoint, data_dir, job))
 
 
+@app.command("attempts", epilog=examples("stoker job attempts caption d3b0a1c2 --json"))
+def attempts(
+    endpoint: Endpoint,
+    job: Job,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the API's answer as JSON.")] = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Shows each attempt at a job: worker, node, its moments, and why it ended."""
+    from stoker.cli.jobs import commands as jobs
+
+    jobs.attempts(JobTarget(url, endpoint, data_dir, job), as_json=as_json)
+
+
 @app.command("list", epilog=examples("stoker job list caption --status FAILED --limit 5"))
 def show(
     endpoint: Endpoint,

@@ -171,6 +171,14 @@ def _log_event(event: Event, job: str) -> None:
 
 
 @with_short_ids
+def attempts(target: JobTarget, *, as_json: bool) -> None:
+    with _client(target) as stoker:
+        found = stoker.attempts(target.endpoint, target.job).attempts
+    records = [job_text.wire_attempt(one) for one in found]
+    tables.show(job_text.ATTEMPT_COLUMNS, list(map(job_text.attempt_row, found)), records, as_json=as_json)
+
+
+@with_short_ids
 def show(target: JobTarget, state: str | None, limit: int, *, as_json: bool) -> None:
     with _client(target) as stoker:
         found = stoker.all_requests(target.endpoint, status=state, page=min(limit, PAGE_MOST))

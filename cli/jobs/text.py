@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stoker.cli.terminal import json_text
-from stoker.client import Event, JobRecord
+from stoker.client import Attempt, Event, JobRecord
 
 LONGEST_TEXT = 500
 """Longer texts are cut in the lines of a job's events."""
@@ -109,6 +109,36 @@ def row(job: JobRecord) -> tuple[str, ...]:
         str(job.retries),
         job.worker_id or "",
     )
+
+
+ATTEMPT_COLUMNS = ("attempt", "assigned", "started", "chunk", "upload", "ended", "node", "worker", "end")
+
+
+def attempt_row(one: Attempt) -> tuple[str, ...]:
+    """Returns a line of `stoker job attempts`, in the order of ATTEMPT_COLUMNS: moments after the first are
+    seconds since the attempt was assigned."""
+    moments = (one.started_at, one.first_chunk_at, one.uploading_at, one.ended_at)
+    since = ("" if at is None else f"+{(at - one.assigned_at) / 1000:.2f} s" for at in moments)
+    why = ": ".join(filter(None, (one.end, one.reason))) or "running"
+    return (str(one.attempt), _moment(one.assigned_at), *since, one.node or "", one.worker, why)
+
+
+def wire_attempt(one: Attempt) -> dict[str, Any]:
+    """Returns the attempt as in the API, without fields that were not sent."""
+    fields = {
+        "attempt": one.attempt,
+        "worker": one.worker,
+        "node": one.node,
+        "assignedAt": one.assigned_at,
+        "startedAt": one.started_at,
+        "firstChunkAt": one.first_chunk_at,
+        "uploadingAt": one.uploading_at,
+        "endedAt": one.ended_at,
+        "executionTime": one.execution_time,
+        "end": one.end,
+        "reason": one.reason,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _took(job: JobRecord) -> str:

@@ -12,13 +12,11 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.errors import ControlError, NotFound, Unavailable, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
-from stoker.control.jobs.case_record import Payloads, case_record, why_no_case
 from stoker.control.jobs.following import follow
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.log_following import follow_logs
@@ -170,28 +168,6 @@ class JobQueries:
     def _node_of(self, worker: str) -> str | None:
         placed = self._cluster.workers.get(worker)
         return placed.node if placed is not None and self._live_logs.has_stream(placed.node) else None
-
-    async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
-        """Returns the record of the job's case. Raises NotFound with the reason where none was kept."""
-        now = self._clock()
-
-        def read(conn: Conn) -> tuple[JobView | None, store.StoredCase | None]:
-            found = store.view(conn, endpoint.account, endpoint.id, job, now)
-            return found, None if found is None else store.case_of(conn, endpoint.id, job)
-
-        view, case = await self._commits.read(read)
-        if view is None:
-            raise no_job(job)
-        if case is None:
-            raise NotFound(why_no_case(view, keeps=endpoint.keep_cases))
-        body, saved = (
-            await self._whole(case.input, case.input_ref),
-            await self._whole(case.saved, case.saved_ref),
-        )
-        return case_record(view, case, Payloads(body, saved))
-
-    async def _whole(self, inline: bytes | None, ref: Ref | None) -> bytes | None:
-        return inline if ref is None else await self._artifacts.get(ref)
 
     # -- payloads
 

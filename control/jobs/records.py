@@ -8,11 +8,12 @@ Before the end, what is not known is absent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from stoker.control.rules.attempts import Attempt, JobAttempts, moments
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, LogLine, StoredChunk
 from stoker.control.rules.types import EndpointHealth, JobView, Page
@@ -109,6 +110,35 @@ def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
 def _log(attempt: AttemptLog) -> Record:
     fields: Record = {"attempt": attempt.attempt, "worker": attempt.worker, "lines": list(attempt.lines)}
     return fields | ({"printedAt": list(attempt.times)} if attempt.times else {})
+
+
+def attempts(job: str, found: JobAttempts) -> Record:
+    """Returns the answer to `/attempts`; what is not known is absent."""
+    times = _milliseconds({"createdAt": found.created_at, "endedAt": found.ended_at})
+    return {"id": job, **times, "attempts": [_attempt(attempt) for attempt in found.attempts]}
+
+
+def _attempt(attempt: Attempt) -> Record:
+    at = moments(attempt)
+    times = {
+        "assignedAt": at.assigned,
+        "startedAt": at.started,
+        "firstChunkAt": at.chunk,
+        "uploadingAt": at.uploading,
+        "endedAt": at.ended,
+    }
+    fields: Record = {
+        "node": attempt.node,
+        "executionTime": attempt.execution_ms,
+        "end": attempt.cause or None,
+        "reason": attempt.reason,
+    }
+    known = {name: value for name, value in fields.items() if value is not None}
+    return {"attempt": attempt.attempt, "worker": attempt.worker, **_milliseconds(times), **known}
+
+
+def _milliseconds(times: Mapping[str, float | None]) -> Record:
+    return {name: round(at * 1000) for name, at in times.items() if at is not None}
 
 
 def worker_log(worker: str, lines: Sequence[LogLine]) -> Record:

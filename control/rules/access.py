@@ -6,7 +6,8 @@ restricted  `management` and each endpoint: none, read or write; an endpoint tha
             and, with `cases`, the cases of failed jobs at endpoints where it may look
 pod         to read and to stop one pod, and nothing else: it is that pod's own
 
-A case shows a caller's input to others than the caller, so `read` does not include cases.
+A case shows a caller's input to others than the caller, so `read` does not include cases, nor the inputs of
+jobs that another key submitted.
 
 No scope is more than `all`, and who may change may look. Only `all` makes and changes keys, so no key makes a
 stronger one.

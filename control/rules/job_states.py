@@ -18,8 +18,8 @@
   the queue after the node was lost. Messages about any other attempt, or from another node, change nothing.
 - The first end wins. A terminal state is final, except that it expires, and that the caller may retry the
   job. A retry resets all counts but `attempt`, and does not lengthen the ttl.
-- A job that lies ahead of a worker (`control.rules.ahead`) is IN_PROGRESS here, and in the queue to its
-  caller: a purge cancels it, too.
+- A job that lies ahead of a worker (`control.rules.queueing.ahead`) is IN_PROGRESS here, and in the queue to
+  its caller: a purge cancels it, too.
 - `lost` ends, lost nodes and errors that were raised as retryable count towards `max_attempts`, a handler's
   other errors towards `handler_retries`; refusals, attempts that their node does not hold, and attempts that
   were not sent, towards neither. A lost node counts when the job is claimed again: until then the node may

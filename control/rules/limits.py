@@ -111,6 +111,8 @@ RATE_LIMITS: Mapping[str, RateLimit] = MappingProxyType(
         "status-sync": _POLLS,  # ours, as /status
         "stream": _POLLS,  # "/stream 2000 400"
         "logs": _POLLS,  # ours, as /status
+        "attempts": _POLLS,  # ours, as /status
+        "input": RateLimit(100, 20),  # ours, as /cancel: it may be 20 MiB
         "case": RateLimit(10, 2),  # ours, as /requests: it may hold a save of 40 MiB
         "cancel": RateLimit(100, 20),  # "/cancel 100 20"
         "requests": RateLimit(10, 2),  # "/requests 10 2"

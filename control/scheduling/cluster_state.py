@@ -3,7 +3,7 @@
 Nothing here is stored: all of it comes from Hello and reports, and a new process receives it again. A slot
 is free only when the agent reports it; it is *reserved* while a claim for it is under way, so that two claims
 never hold the same slot. Where an endpoint's jobs are short, some lie *ahead* of a busy worker
-(`control.rules.ahead`): they have no slot yet.
+(`control.rules.queueing.ahead`): they have no slot yet.
 
     worker: starting -> ready -> stopping -> gone        slots of a ready worker: free -> reserved -> busy
                  \\-> unhealthy (its agent backs off)                              ^--------- released
@@ -17,11 +17,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from stoker.control.rules import ahead
-from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Reach
 from stoker.control.rules.placement import NodeRoom, charges
+from stoker.control.rules.queueing import ahead
+from stoker.control.rules.queueing.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.queueing.expected import Pace
 from stoker.control.rules.types import Endpoint, Slot
 from stoker.control.scheduling import spots

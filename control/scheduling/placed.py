@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stoker.control.rules.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.needs import Needs
+from stoker.control.rules.queueing.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.types import Endpoint
 from stoker.wire.messages import AttemptKey, Price, StartStage, WorkerSpec
 from stoker.wire.records import record

@@ -22,10 +22,12 @@ from stoker.control.store.database.opening import (
     StoreInUse,
     open_store,
 )
+from stoker.control.store.jobs.attempts import job_attempts
 from stoker.control.store.jobs.cases import StoredCase, case_of
 from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
 from stoker.control.store.jobs.kept_chunks import is_kept, kept_page
+from stoker.control.store.jobs.kept_logs import job_logs, last_lines
 from stoker.control.store.jobs.lists import list_jobs, number_of
 from stoker.control.store.jobs.orders import (
     cancel,
@@ -44,8 +46,7 @@ from stoker.control.store.jobs.places import ahead_of, ahead_of_new
 from stoker.control.store.jobs.reads import (
     advance,
     chunks,
-    job_logs,
-    last_lines,
+    job_input,
     stream_cursor,
     view,
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
 from nicegui import ui
 
-from stoker.client import JobPage, JobRecord
+from stoker.client import JobAttempts, JobPage, JobRecord, NotFound
 from stoker.client.calls import Search
 from stoker.client.errors import ClientError
 from stoker.page.access.connections import Connection
@@ -180,6 +181,7 @@ class JobView:
                 self._preview = ui.image().classes("w-full rounded-lg").props('alt="Preview"')
                 self._output = ui.column().classes("w-full")
         self._preview.set_visibility(False)
+        await self._show_input()
         heading("Log")
         self._log = ui.log(max_lines=LOG_LINES_MOST).classes("w-full h-64")
         self._log.props('role=log aria-label="Log" tabindex=0')
@@ -191,17 +193,38 @@ class JobView:
             ui.timer(0.1, self._follow_logs, once=True)
             keep_live(self._look)
 
+    async def _show_input(self) -> None:
+        """Draws the input in full, or why it is not to be seen."""
+        with ui.card().classes("w-full"):
+            heading("Input")
+            try:
+                given = await self._connection.client.job_input(self._endpoint, self._record.id)
+            except ClientError as error:  # another key's job, or a control of an earlier release
+                ui.label(str(error)).classes(QUIET)
+            else:
+                show_text(json.dumps(given, indent=2, ensure_ascii=False))
+
     async def _show_whole_log(self) -> None:
         lines = [
             words.log_line(line, printed_at)
-            for one in await self._attempts()
+            for one in await self._logs()
             for line, printed_at in zip_longest(one.lines, one.printed_at)
         ]
         for line in lines or ["It printed nothing."]:
             self._log.push(line)
 
-    async def _attempts(self) -> Any:
+    async def _logs(self) -> Any:
         return await attempt(lambda: self._connection.client.logs(self._endpoint, self._record.id)) or ()
+
+    async def _attempts(self) -> JobAttempts | None:
+        """Returns the job's attempts; None from a control of an earlier release, which does not tell them."""
+
+        async def find() -> JobAttempts | None:
+            with suppress(NotFound):
+                return await self._connection.client.attempts(self._endpoint, self._record.id)
+            return None
+
+        return await attempt(find)
 
     async def _show(self) -> None:
         record, runs = self._record, self._connection.rights.runs(self._endpoint)
@@ -210,11 +233,17 @@ class JobView:
         self._cancel.set_visibility(runs and not record.ended)
         self._retry.set_visibility(runs and record.status in ("FAILED", "TIMED_OUT"))
         self._progress.set_visibility(not record.ended)
-        happened = timeline(record, await self._attempts() if record.retries else (), self._parts)
+        happened = timeline(record, await self._attempts(), self._parts)
         self._timeline.clear()
         with self._timeline, ui.timeline(side="right").classes("w-full"):
             for moment in happened:
-                ui.timeline_entry(moment.about, title=moment.title, icon=moment.icon, color=moment.colour)
+                ui.timeline_entry(
+                    moment.about,
+                    title=moment.title,
+                    subtitle=moment.time,
+                    icon=moment.icon,
+                    color=moment.colour,
+                )
         self._output.clear()
         with self._output:
             if record.error:
@@ -240,6 +269,8 @@ class JobView:
                         await self._show()
                         return
                     self._parts = 0 if event.kind == "reset" else self._parts + (event.kind == "chunk")
+                    if self._parts == 1:
+                        await self._show()
                     self._show_partial(media.partial_of(event))
         except ClientError as error:
             ui.notify(str(error), type="negative")

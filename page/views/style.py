@@ -58,7 +58,9 @@ body { background: var(--ground); color: var(--ink); }
 .q-uploader__list:empty { padding: 0; min-height: 0; }
 .stage { border: 2px dashed var(--line); border-radius: 12px; min-height: 320px; }
 .q-timeline__title { font-size: 15px; line-height: 1.4; margin-bottom: 0; }
-.q-timeline__content { padding-bottom: 12px; }
+.q-timeline__subtitle { letter-spacing: 0; font-weight: 400; margin-bottom: 0; text-transform: none; }
+.q-timeline__content { padding-bottom: 12px; gap: 0; }
+.q-timeline__content > * { margin-top: 0; margin-bottom: 0; }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px 24px; }
 .bar { height: 6px; border-radius: 3px; background: var(--line); overflow: hidden; }
 .bar > div { height: 100%; background: var(--q-accent); }

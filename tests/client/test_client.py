@@ -17,10 +17,12 @@ import pytest
 from stoker.client import (
     ApiError,
     AsyncClient,
+    Attempt,
     AttemptLog,
     BadRequest,
     Client,
     ClientError,
+    JobAttempts,
     JobFailed,
     JobPage,
     KeyInTheClear,
@@ -197,6 +199,32 @@ def test_logs_are_reported_attempt_by_attempt(connect: Connect) -> None:
         AttemptLog(2, "w", ("a", "b"), (5, 6)),
     )
     assert service.request_lines() == ["GET /v2/echo/logs/j"]
+
+
+def test_attempts_with_their_moments(connect: Connect) -> None:
+    lost = {"attempt": 1, "worker": "w1", "node": "n1", "assignedAt": 2, "endedAt": 5, "end": "lost"}
+    ended = {"attempt": 2, "worker": "w2", "assignedAt": 6, "startedAt": 7, "firstChunkAt": 8, "later": 1}
+    ended |= {"uploadingAt": 9, "endedAt": 10, "executionTime": 2, "end": "completed"}
+    client, service = connect(
+        ok({"id": "j", "createdAt": 1, "endedAt": 10, "attempts": [lost | {"reason": "it died"}, ended]}),
+        ok({"id": "j", "createdAt": 1, "attempts": []}),
+    )
+    found = client.attempts("echo", "j")
+    assert (found.created_at, found.ended_at) == (1, 10)
+    assert found.attempts == (
+        Attempt(1, "w1", "n1", 2, ended_at=5, end="lost", reason="it died"),
+        Attempt(2, "w2", None, 6, 7, 8, 9, 10, 2, "completed"),
+    )
+    assert client.attempts("echo", "j") == JobAttempts(1, None, ())
+    assert service.request_lines() == ["GET /v2/echo/attempts/j"] * 2
+
+
+def test_the_input_of_a_job(connect: Connect) -> None:
+    client, service = connect(ok({"id": "j", "input": {"a": [1]}}), refused(403, "not yours"))
+    assert client.job_input("echo", "j") == {"a": [1]}
+    with pytest.raises(ApiError, match="not yours"):
+        client.job_input("echo", "j")
+    assert service.request_lines() == ["GET /v2/echo/input/j"] * 2
 
 
 def test_the_case_of_a_failed_job(connect: Connect) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client import AttemptLog, Event, JobRecord
+from stoker.client import Attempt, Event, JobAttempts, JobRecord
 from stoker.page.access.connections import Rights
 from stoker.page.content import words
 from stoker.page.content.rollout import rollout
-from stoker.page.content.timeline import timeline
+from stoker.page.content.timeline import Moment, timeline
 from stoker.page.views import endpoints
 from stoker.page.views.billing import as_csv, by_day
 from stoker.page.views.endpoint import times_of, worker_row
@@ -73,15 +73,66 @@ def test_typed_times_go_to_their_end() -> None:
         words.typed_moment("noon")
 
 
+T = 1_764_292_471_000
+
+
+def told(moments: Iterable[Moment]) -> list[tuple[str, str, int | None]]:
+    return [(one.title, one.about, one.at and one.at - T) for one in moments]
+
+
+def test_a_timeline_tells_the_moments_of_a_job() -> None:
+    job = JobRecord("j", "COMPLETED", execution_time=3_000, worker_id="w1")
+    one = Attempt(1, "w1", "n1", T + 200, T + 250, T + 1_250, T + 3_250, T + 4_000, 3_000, "completed")
+    found = timeline(job, JobAttempts(T, T + 4_000, (one,)), parts=7)
+    assert told(found) == [
+        ("Queued", "", 0),
+        ("Assigned", "to worker w1 on node n1, after 200 ms", 200),
+        ("Started", "50 ms after it was assigned", 250),
+        ("Streamed", "the first part after 1.0 s, 7 seen", 1_250),
+        ("Uploaded", "for 750 ms", 3_250),
+        ("Completed", "after 3.0 s of work", 4_000),
+    ]
+    assert found[1].time == "2025-11-28 01:14:31 UTC"
+
+
 def test_a_timeline_tells_lost_attempts_before_the_last_one() -> None:
     job = JobRecord("j", "FAILED", error="x", delay_time=1500, execution_time=20, worker_id="w2", retries=1)
-    attempts = (AttemptLog(1, "w1", ()), AttemptLog(2, "w2", ()))
-    found = timeline(job, attempts)
-    assert [one.title for one in found] == ["Queued", "Attempt 1 was lost", "Started", "Failed"]
-    assert found[2].about == "after 1.5 s on worker w2"
-    waits = timeline(JobRecord("j", "IN_QUEUE", reason="no node has a free GPU"), ())
+    attempts = (
+        Attempt(1, "w0", "n1", T, ended_at=T + 10, end="handed_back", reason="another is free"),
+        Attempt(2, "w1", None, T + 20, T + 30, ended_at=T + 40, end="node_lost", reason="no word"),
+        Attempt(3, "w2", "n2", T + 50, T + 60, ended_at=T + 80, end="failed"),
+    )
+    assert told(timeline(job, JobAttempts(T, T + 80, attempts))) == [
+        ("Queued", "", 0),
+        ("Attempt 1 was handed back", "worker w0 on node n1: another is free", 10),
+        ("Attempt 2 assigned", "to worker w1, after 10 ms", 20),
+        ("Attempt 2 started", "10 ms after it was assigned", 30),
+        ("Attempt 2 node lost", "no word", 40),
+        ("Attempt 3 assigned", "to worker w2 on node n2, after 10 ms", 50),
+        ("Attempt 3 started", "10 ms after it was assigned", 60),
+        ("Failed", "after 20 ms of work", 80),
+    ]
+
+
+def test_a_timeline_of_a_job_that_ended_while_it_waited() -> None:
+    lost = Attempt(1, "w1", "n1", T, ended_at=T + 10, end="failed", reason="boom")
+    found = timeline(JobRecord("j", "CANCELLED", execution_time=0), JobAttempts(T, T + 90, (lost,)))
+    assert [one.title for one in found] == ["Queued", "Assigned", "Attempt 1 failed", "Cancelled"]
+
+
+def test_a_timeline_goes_on_while_an_upload_is_tried_again() -> None:
+    job = JobRecord("j", "IN_PROGRESS", reason="the bucket refuses")
+    found = timeline(job, JobAttempts(T, None, (Attempt(1, "w", "n", T, uploading_at=T + 5),)))
+    assert told(found)[2:] == [("Uploads", "", 5), ("Uploads", "the bucket refuses", None)]
+
+
+def test_a_timeline_without_moments_says_what_the_record_does() -> None:
+    done = JobRecord("j", "FAILED", error="x", delay_time=1500, execution_time=20, worker_id="w2", retries=1)
+    assert [one.title for one in timeline(done, None)] == ["Queued", "Started", "Failed"]
+    assert timeline(done, None)[1].about == "after 1.5 s on worker w2"
+    waits = timeline(JobRecord("j", "IN_QUEUE", reason="no node has a free GPU"), None)
     assert (waits[-1].title, waits[-1].about) == ("Waits", "no node has a free GPU")
-    uploads = timeline(JobRecord("j", "IN_PROGRESS", reason="the bucket refuses"), (), parts=7)
+    uploads = timeline(JobRecord("j", "IN_PROGRESS", reason="the bucket refuses"), None, parts=7)
     assert [(one.title, one.about) for one in uploads[1:]] == [
         ("Streamed", "7 parts of the output"),
         ("Uploads", "the bucket refuses"),

@@ -36,8 +36,7 @@ from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
-from stoker.control.store.jobs import kept_chunks, saves, webhook_outbox
-from stoker.control.store.jobs import reports as report_store
+from stoker.control.store.jobs import kept_chunks, orders, saves, waits_again, webhook_outbox
 from stoker.control.store.nodes import requeue
 from stoker.testing.fake_spawner import FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
@@ -248,20 +247,36 @@ def a_save_that_was_replaced_is_left_in_the_object_store(patch: Patch) -> None:
 
 @planted
 def an_attempt_that_saved_is_counted(patch: Patch) -> None:
-    patch(report_store, "has_progressed", lambda *_: False)
+    patch(waits_again, "has_progressed", lambda *_: False)
     patch(requeue, "has_progressed", lambda *_: False)
     _often(patch, faults.workers_die)
 
 
 @planted
+def a_failed_attempt_is_not_told(patch: Patch) -> None:
+    patch(waits_again, "note_attempt", lambda *_: None)
+    _often(patch, faults.workers_die)
+
+
+@planted
+def an_attempt_of_a_lost_node_is_not_told(patch: Patch) -> None:
+    patch(requeue, "note_attempt", lambda *_: None)
+
+
+@planted
+def an_attempt_before_a_callers_retry_is_not_told(patch: Patch) -> None:
+    patch(orders, "keep_last", lambda *_: None)
+
+
+@planted
 def what_yielded_is_never_taken_again(patch: Patch) -> None:
-    real = report_store.note_yield
+    real = waits_again.note_yield
 
     def far(conn: Any, seq: int, now: float) -> Place:
         found = real(conn, seq, now)
         return replace(found, since=found.since + 1e6)
 
-    patch(report_store, "note_yield", far)
+    patch(waits_again, "note_yield", far)
     _often(patch, faults.a_node_is_drained_in_a_hurry)
 
 

@@ -6,6 +6,7 @@ The first thing that may not be ends the story as a `Violation`, with its senten
   (but for a caller's retry), a result never changes, and no record goes before its time;
 - handlers: each attempt runs once, on a slot of its own; not past its timeout, its ttl, its node's lease; and
   not on once its job is over, as soon as its agent can know; a GPU has one worker's process at a time;
+- attempts: each that was claimed is told, with its moments in order, once its job has ended;
 - what is sent before its COMMIT: a job with an idempotency key never is; one whose COMMIT failed is stopped;
 - what waits for its worker: it is in every Hello, pays for no neighbour's death, and its time begins with it;
 - outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
@@ -22,8 +23,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.control.rules.attempts import MOST_ATTEMPTS
 from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.types import JobView
+from stoker.control.store import job_attempts
 from stoker.wire.messages import Assign, AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Link
@@ -118,7 +121,7 @@ class Witness:
         """`latest`: the latest time by which something may be done now."""
         self.loop = loop
         self.latest = latest
-        self.raw = conn.raw
+        self.conn, self.raw = conn, conn.raw
         self.ledger = Ledger(conn.raw, clock, self.fail)
         self.lines: deque[str] = deque(maxlen=LINES)
         self.tracing = False
@@ -240,6 +243,7 @@ class Witness:
         tale.over_at[tale.attempt] = tale.over_since = self.loop.time()
         end = self._read_end(tale)
         tale.ends.append(end)
+        self._check_attempts(tale)
         self.ended[tale.state] += 1
         if end.state == "COMPLETED":
             output = self._output(end)
@@ -249,6 +253,21 @@ class Witness:
                 self._check_stream(tale, output["made"])
         if "gave up after" in (end.error or "") and tale.attempt in tale.progressed:
             self.fail(f"{tale.id} was given up in attempt {tale.attempt}, which had saved something new")
+
+    def _check_attempts(self, tale: Tale) -> None:
+        whose = self.raw.execute("SELECT account, endpoint FROM jobs WHERE seq = ?", (tale.seq,)).fetchone()
+        found = job_attempts(self.conn, *whose, tale.id, 0.0)
+        told = () if found is None else found.attempts
+        first = told[0].attempt if len(told) >= MOST_ATTEMPTS else 1
+        if [one.attempt for one in told] != list(range(first, tale.attempt + 1)):
+            self.fail(f"{tale.id} ended in attempt {tale.attempt}, and these are told: {told}")
+        for one in told:
+            if (
+                not one.cause
+                or one.ended_at is None
+                or (tale.state == "COMPLETED") != (told[-1].cause == "completed")
+            ):
+                self.fail(f"{tale.id} ended as {tale.state}, and this is told of attempt {one}")
 
     def _saved(self, tale: Tale, stream: int, progressed: int) -> None:
         self.note("{} has saved in attempt {}", tale.id, tale.attempt)

@@ -26,7 +26,7 @@ from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
 from stoker.control.nodes.joining import revoke
 from stoker.control.plane import Plane
-from stoker.control.rules import ahead
+from stoker.control.rules.queueing import ahead
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.control.store.resources.keys import create_join_token
 from stoker.testing.fake_host import FakeSampler, MemoryScratch

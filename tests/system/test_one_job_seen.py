@@ -1,4 +1,4 @@
-"""One job as an operator sees it, end to end: in a scrape, in a trace and in a line of the log.
+"""One job as an operator sees it, end to end: in a scrape, a trace, its attempts and a line of the log.
 
 It has a prompt, a file, and a webhook whose receiver refuses it; nothing shows the prompt or a secret.
 """
@@ -62,7 +62,7 @@ def lines_of(stack: Stack, job: str) -> list[dict[str, Any]]:
     return [line for line in found if line.get("job") == job]
 
 
-def test_one_job_in_a_scrape_a_trace_and_a_line(seen: tuple[Stack, Collector]) -> None:
+def test_one_job_in_a_scrape_a_trace_its_attempts_and_a_line(seen: tuple[Stack, Collector]) -> None:
     stack, to = seen
     accepted = stack.http.post(
         "/echo/run",
@@ -90,6 +90,14 @@ def test_one_job_in_a_scrape_a_trace_and_a_line(seen: tuple[Stack, Collector]) -
     assert ended["output"]["traceparent"] == f"00-{TRACE}-{by_name['execute'].span}-01"
     assert by_name[request].attributes["stoker.request"] == "mine-7"
     assert by_name["attempt"].attributes["stoker.worker"] == ended["workerId"]
+
+    told = stack.http.get(f"/echo/attempts/{job}").json()
+    (attempt,) = told["attempts"]
+    assert (attempt["attempt"], attempt["worker"], attempt["end"]) == (1, ended["workerId"], "completed")
+    assert attempt["node"] == by_name["attempt"].attributes["stoker.node"]
+    moments = ("assignedAt", "startedAt", "uploadingAt", "endedAt")
+    reached = [told["createdAt"], *(attempt[name] for name in moments), told["endedAt"]]
+    assert reached == sorted(reached)
 
     until(lambda: bool(lines_of(stack, job)), START_S, "a line on the webhook that was refused")
     line = lines_of(stack, job)[0]

@@ -6,8 +6,8 @@
                         or the worker takes nothing new
 
 So a worker need not wait for its next job: two messages take longer than a short job. Control decides how
-many wait (`control.rules.ahead`), here they are kept from waiting for long: a free worker may be next to
-them.
+many wait (`control.rules.queueing.ahead`), here they are kept from waiting for long: a free worker may be
+next to them.
 """
 
 from __future__ import annotations

@@ -203,6 +203,22 @@ async def logs(call: Call, follow: Follow = False, last: LastEvent = None) -> Re
     return EventAnswer(lines, call.settings.keepalive_s, render_log)
 
 
+@reading.get("/attempts/{job_id}", response_model=shapes.Attempts)
+async def attempts(call: Call) -> Answer:
+    """Returns when the job was submitted and ended, and its attempts, oldest first: worker and node of each,
+    its moments, and why it ended. Moments that nobody measured are absent; a running attempt has no
+    `startedAt` yet. Of a job that was tried very often, the last 50 are kept."""
+    return call.answer(records.attempts(call.job, await call.plane.details.attempts(call.endpoint, call.job)))
+
+
+@reading.get("/input/{job_id}", response_model=shapes.JobInput, responses=refusals(403))
+async def job_input(call: Call) -> Answer:
+    """Returns the input of a job, to the key that submitted it. A key with the right `cases`, or for
+    everything, gets those of others, too, without the user, the query and the fragment of their URLs."""
+    body = await call.plane.details.input(call.endpoint, call.job, call.caller)
+    return call.answer({"id": call.job, "input": orjson.Fragment(body)})
+
+
 @reading.get("/case/{job_id}", response_model=shapes.Case, responses=refusals(403))
 async def case(call: Call) -> Answer:
     """Returns the case of a job that failed: what is needed to run it again elsewhere, as `stoker replay`
@@ -213,7 +229,7 @@ async def case(call: Call) -> Answer:
             f"this key may not read the cases of failed jobs at endpoint {call.path_params['endpoint_id']};"
             " `stoker key create --cases` makes one that may"
         )
-    return call.answer(await call.plane.queries.case(call.endpoint, call.job))
+    return call.answer(await call.plane.details.case(call.endpoint, call.job))
 
 
 # -- the endpoint

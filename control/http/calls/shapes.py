@@ -44,6 +44,38 @@ _EXPECTED = (
     " long jobs took lately. Absent where that is not known."
 )
 
+_STARTED = "When the handler got the job, in milliseconds since the epoch; known once the attempt has ended."
+_CHUNK = "When its first partial output was stored, in milliseconds since the epoch."
+_UPLOADING = (
+    "When its result began to be uploaded, in milliseconds since the epoch; the upload lasts until `endedAt`."
+)
+_END = (
+    "Why the attempt ended: completed, failed, timed_out or cancelled with its job; failed, lost, yielded,"
+    " node_lost, dropped, not_sent, refused or handed_back before the job was tried again. Absent while it"
+    " runs."
+)
+_LOST = {
+    "attempt": 1,
+    "worker": "k2mzu3m1l1q6vd",
+    "node": "gpu-1",
+    "assignedAt": 1_764_292_469_020,
+    "endedAt": 1_764_292_471_310,
+    "end": "node_lost",
+    "reason": "node gpu-1 was lost: no word from it for 60 s",
+}
+_ENDED = {
+    "attempt": 2,
+    "worker": WORKER,
+    "node": "gpu-2",
+    "assignedAt": 1_764_292_473_310,
+    "startedAt": 1_764_292_473_318,
+    "firstChunkAt": 1_764_292_474_018,
+    "uploadingAt": 1_764_292_477_304,
+    "endedAt": 1_764_292_479_511,
+    "executionTime": 3986,
+    "end": "completed",
+}
+
 _SUBMITTED: Any = {
     "input": {"prompt": "a lighthouse at dawn", "seed": 42},
     "webhook": "https://caller.example/done",
@@ -239,6 +271,41 @@ class AttemptLines(TypedDict):
 class Logs(TypedDict):
     id: str
     logs: list[AttemptLines]
+
+
+@_answers({"id": JOB, "input": {"prompt": "a lighthouse at dawn", "seed": 42}})
+class JobInput(TypedDict):
+    id: str
+    input: Any
+
+
+class Attempt(TypedDict):
+    attempt: Annotated[int, Field(ge=1)]
+    worker: str
+    node: NotRequired[Annotated[str, Field(description="The id of the worker's node.")]]
+    assignedAt: Epoch
+    startedAt: NotRequired[Annotated[Epoch, Field(description=_STARTED)]]
+    firstChunkAt: NotRequired[Annotated[Epoch, Field(description=_CHUNK)]]
+    uploadingAt: NotRequired[Annotated[Epoch, Field(description=_UPLOADING)]]
+    endedAt: NotRequired[Epoch]
+    executionTime: NotRequired[Milliseconds]
+    end: NotRequired[Annotated[str, Field(description=_END)]]
+    reason: NotRequired[Annotated[str, Field(description="Why the job was tried again after it.")]]
+
+
+@_answers(
+    {
+        "id": JOB,
+        "createdAt": 1_764_292_469_002,
+        "endedAt": 1_764_292_479_511,
+        "attempts": [_LOST, _ENDED],
+    }
+)
+class Attempts(TypedDict):
+    id: str
+    createdAt: Epoch
+    endedAt: NotRequired[Epoch]
+    attempts: list[Attempt]
 
 
 @_answers({"id": WORKER, "lines": ["loading", "listening on port 8000"], "printedAt": PRINTED_AT})

@@ -65,8 +65,8 @@ INSERT INTO counters (account, endpoint, name, value) VALUES (:account, :endpoin
 ON CONFLICT (account, endpoint, name) DO UPDATE SET value = counters.value + excluded.value
 
 -- name: insert_chunk
-INSERT INTO chunks (seq, attempt, n, value, ref_key, ref_size, ref_sha256)
-SELECT seq, COALESCE(stream_attempt, attempt), :n, :value, :ref_key, CAST(:ref_size AS BIGINT), :ref_sha256 FROM jobs
+INSERT INTO chunks (seq, attempt, n, value, ref_key, ref_size, ref_sha256, stored_at)
+SELECT seq, COALESCE(stream_attempt, attempt), :n, :value, :ref_key, CAST(:ref_size AS BIGINT), :ref_sha256, :now FROM jobs
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 ON CONFLICT DO NOTHING
 
@@ -82,7 +82,8 @@ WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, value = excluded.value
 
 -- name: set_uploading
-UPDATE jobs SET uploading = 1, reason = :why
+UPDATE jobs SET uploading = 1, reason = :why,
+    uploading_at = CASE WHEN uploading_at >= claimed_at THEN uploading_at ELSE :now END
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 
 -- name: is_open

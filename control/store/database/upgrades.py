@@ -2,7 +2,7 @@
 
     8 ── jobs.backoffs ──> 9 ── the key of jobs and webhooks ──> 10
     10 ── quotas, the times of logs' lines, jobs.traceparent ──> 11 ── saves ──> 12
-    12 ── classes and deadlines of jobs ──> 13 ── cases ──> 14
+    12 ── classes and deadlines of jobs ──> 13 ── cases ──> 14 ── attempts ──> 15
 
 Columns are added, each with a default that is true of the rows that are there, and tables and indexes: no
 row is written, and a process of the earlier version that has the tables open works on. There is no way back,
@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateColumn
 
 from stoker.control.store.tables.accounts import keys
 from stoker.control.store.tables.billing import gpu_days
-from stoker.control.store.tables.jobs import cases, jobs, logs, saves, webhooks
+from stoker.control.store.tables.jobs import attempts, cases, chunks, jobs, logs, saves, webhooks
 from stoker.control.store.tables.resources import endpoints
 from stoker.control.store.tables.schema import SCHEMA_VERSION
 
@@ -47,6 +47,7 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
         *(index for index in jobs.indexes if index.name == "jobs_late"),
     ),
     13: (endpoints.c.keep_cases, cases),
+    14: (jobs.c.uploading_at, chunks.c.stored_at, attempts),
 }
 """The columns, indexes and tables that each version lacks, compared with the next version, in the order in
 which they are made."""

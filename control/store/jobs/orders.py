@@ -17,6 +17,7 @@ from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.types import Changed, JobView
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.attempts import job_attempts, keep_last
 from stoker.control.store.jobs.cases import drop_case
 from stoker.control.store.jobs.orphan_objects import has_delivered, note_orphans, prefixes, release
 from stoker.control.store.jobs.reads import NO_REF, view, view_of_row
@@ -202,8 +203,11 @@ def retry(
     """
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
     run = conn.run(_RUN, {"job": job}).fetchone()
+    before = job_attempts(conn, account, endpoint, job, now)
     row = conn.run(_REOPEN, values).fetchone()
     if row is not None:
+        if before is not None:
+            keep_last(conn, row[0], before)
         _forget_result(conn, endpoint, AttemptKey(job, row[1]), row[0])
         first, stream = run
         if stream is not None:  # the folders of earlier attempts were kept for its chunks

@@ -1,4 +1,4 @@
-"""Jobs in the store as their callers may see them: records, streams, logs; `lists` has many of them.
+"""Jobs in the store as their callers may see them: records and streams; `lists` has many of them.
 
 A job whose time has passed is not shown, whether or not it was swept. Nothing is changed but the cursor of a
 stream's pollers. Outputs are read only for a single record.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.retries import YIELDED, retries
-from stoker.control.rules.streams import AttemptLog, Cursor, StoredChunk
+from stoker.control.rules.streams import Cursor, StoredChunk
 from stoker.control.rules.types import JobView
 from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import Ref
@@ -83,6 +83,28 @@ def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -
     return text if why is None else f"{text}: {why}"
 
 
+class StoredInput(NamedTuple):
+    """The input of a job, as JSON text or as the object `ref`, and the id of the key that submitted it."""
+
+    api_key: str
+    body: bytes | None
+    ref: Ref | None
+
+
+_INPUT = """
+SELECT jobs.api_key, inputs.body, inputs.ref_key, inputs.ref_size, inputs.ref_sha256
+FROM jobs LEFT JOIN inputs ON inputs.seq = jobs.seq
+WHERE jobs.id = :job AND jobs.account = :account AND jobs.endpoint = :endpoint AND jobs.expires_at > :now
+"""
+
+
+def job_input(conn: Conn, account: str, endpoint: str, job: str, now: float) -> StoredInput | None:
+    """Returns the job's input; None when there is no such job."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    row = conn.run(_INPUT, values).fetchone()
+    return None if row is None else StoredInput(row[0], row[1], ref_of(*row[2:]))
+
+
 # ---- streams ------------------------------------------------------------------------------------
 
 
@@ -115,38 +137,3 @@ def advance(conn: Conn, job: str, cursor: Cursor) -> None:
     """Moves the pollers' cursor forward, never back. An end that a retry has undone was not delivered."""
     values = {"job": job, "attempt": cursor.attempt, "n": cursor.n, "told": int(cursor.end_reported)}
     conn.run(_ADVANCE, values)
-
-
-# ---- logs ---------------------------------------------------------------------------------------
-
-_LOGS = """
-SELECT logs.attempt, logs.worker, logs.text, logs.first_line, logs.times
-FROM jobs LEFT JOIN logs ON logs.seq = jobs.seq
-WHERE jobs.id = :job AND jobs.account = :account AND jobs.endpoint = :endpoint AND jobs.expires_at > :now
-ORDER BY logs.attempt
-"""
-
-
-_LAST = """
-SELECT logs.text FROM jobs JOIN logs ON logs.seq = jobs.seq AND logs.attempt = jobs.attempt
-WHERE jobs.id = :job
-"""
-
-
-def last_lines(conn: Conn, job: str, most: int) -> tuple[str, ...]:
-    """Returns the lines that the job's last attempt wrote last, at most `most`."""
-    row = conn.run(_LAST, {"job": job}).fetchone()
-    return () if row is None else tuple(row[0].split("\n")[-most:])
-
-
-def job_logs(conn: Conn, account: str, endpoint: str, job: str, now: float) -> tuple[AttemptLog, ...] | None:
-    """Returns what each attempt wrote last, oldest first; None when there is no such job."""
-    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
-    rows = conn.run(_LOGS, values).fetchall()
-    if not rows:
-        return None
-    return tuple(
-        AttemptLog(attempt, worker, tuple(text.split("\n")), first, tuple(map(int, (times or "").split())))
-        for attempt, worker, text, first, times in rows
-        if attempt is not None
-    )

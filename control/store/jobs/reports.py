@@ -9,35 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 from stoker.control.rules.billing import PriceList
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.limits import URL_LIFE_S
 from stoker.control.rules.pods import WantedPod
-from stoker.control.rules.queueing.order import Place, place_again
-from stoker.control.rules.retries import (
-    Again,
-    Counts,
-    after_failure,
-    after_lost_save,
-    after_refusal,
-    after_yield,
-    retries,
-)
+from stoker.control.rules.retries import retries
 from stoker.control.rules.types import Changed, Cost, JobView, ReportsApplied, TracedAttempt
 from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
-from stoker.control.store.database.statements import guard
 from stoker.control.store.jobs.cases import keep_case
+from stoker.control.store.jobs.kept_logs import keep_log
 from stoker.control.store.jobs.orphan_objects import prefixes, release, without_read
 from stoker.control.store.jobs.quota_uses import add_gpu_time
 from stoker.control.store.jobs.reads import NO_REF, ref_columns
-from stoker.control.store.jobs.saves import drop_save, has_progressed, put_save, void_save
+from stoker.control.store.jobs.saves import drop_save, put_save
+from stoker.control.store.jobs.waits_again import GivenUp, WaitsAgain, refused, tried_again
 from stoker.control.store.jobs.webhook_outbox import note_end
-from stoker.control.store.jobs.yields import note_yield
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
 from stoker.wire.messages import (
@@ -59,8 +49,6 @@ from stoker.wire.messages import (
 RENEWAL_S = 1.0
 """A lease is many seconds long, and an outcome should cost few statements."""
 
-LOG_LINES = 100
-LOG_BYTES = 16 * 1024
 DEVICE_MS = "device_ms"
 
 _STATES = {
@@ -77,7 +65,7 @@ _COUNTERS = {
 
 @dataclass(slots=True)
 class _Gathered:
-    """The effects of a batch so far."""
+    """The effects of a batch of reports so far."""
 
     changed: list[Changed] = field(default_factory=list)
     streamed: dict[AttemptKey, None] = field(default_factory=dict)
@@ -111,16 +99,16 @@ def apply_reports(
             case Outcome() as outcome:
                 _outcome(conn, node, outcome, now, done)
             case Chunk() as chunk:
-                _chunk(conn, node, chunk, done)
+                _chunk(conn, node, chunk, now, done)
             case Save() as save:
                 _save(conn, node, save, done)
             case Progress(job, attempt, value):
                 values = {"job": job, "attempt": attempt, "node": node, "value": value}
                 _apply_streamed(conn, "set_progress", values, done)
             case Uploading() as uploading:
-                _uploading(conn, node, uploading, done)
-            case Refused() as refused:
-                _refused(conn, node, refused, now, done)
+                _uploading(conn, node, uploading, now, done)
+            case Refused() as refusal:
+                _refused(conn, node, refusal, now, done)
             case PodState() as state:
                 pod = apply_pod_state(conn, node, state, now)
                 done.pods += [pod] if pod is not None else []
@@ -148,15 +136,17 @@ def _save(conn: Conn, node: str, save: Save, done: _Gathered) -> None:
     known[AttemptKey(save.job, save.attempt)] = None
 
 
-def _uploading(conn: Conn, node: str, uploading: Uploading, done: _Gathered) -> None:
+def _uploading(conn: Conn, node: str, uploading: Uploading, now: float, done: _Gathered) -> None:
     key = AttemptKey(uploading.job, uploading.attempt)
     values = {"job": key.job, "attempt": key.attempt, "node": node, "why": uploading.why or None}
+    values["now"] = now
     if conn.run("set_uploading", values).rowcount > 0 and uploading.why:
         done.delayed.append(key)
 
 
-def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:
+def _chunk(conn: Conn, node: str, chunk: Chunk, now: float, done: _Gathered) -> None:
     values = {"job": chunk.job, "attempt": chunk.attempt, "node": node, "n": chunk.n, "value": chunk.value}
+    values["now"] = now
     where = NO_REF if chunk.ref is None else ref_columns(chunk.ref)
     if not _apply_streamed(conn, "insert_chunk", {**values, **where}, done) and chunk.ref is not None:
         release(conn, chunk.job, [chunk.ref.key])
@@ -181,10 +171,39 @@ def _outcome(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathere
     elif outcome.end == "cancelled":
         accepted = _stopped(conn, node, outcome, now, done)
     else:
-        accepted = _failed_attempt(conn, node, outcome, now, done)
+        accepted = _again(conn, node, outcome, now, done)
     if not accepted:
         done.stale[AttemptKey(outcome.job, outcome.attempt)] = None
         _late(conn, node, outcome, now, done)
+
+
+def _again(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> bool:
+    """Has the job tried again, or ends it once it failed often enough. The attempt is over."""
+    match tried_again(conn, node, outcome, now):
+        case None:
+            return False
+        case GivenUp(why):
+            return _finish(conn, node, outcome, JobState.FAILED, why, now, done)
+        case WaitsAgain() as job:
+            keep_log(conn, job.seq, outcome)
+            payer = _Payer(job.account, job.endpoint, job.api_key, job.metered)
+            _bill(conn, node, outcome, _executed(outcome), payer, now, done.costs)
+            if not job.own_bucket:
+                done.orphans += outcome.artifacts
+            since, trace = (job.created_at, job.claimed_at), job.traceparent
+            traced = None if trace is None else _traced(node, outcome, *since, trace)
+            done.changed.append(
+                Changed(outcome.job, job.endpoint, JobState.IN_QUEUE, cause=outcome.end, traced=traced)
+            )
+            return True
+
+
+def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered) -> None:
+    changed = refused(conn, node, report, now)
+    if changed is None:
+        done.stale[AttemptKey(report.job, report.attempt)] = None
+    else:
+        done.changed.append(changed)
 
 
 def _stopped(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> bool:
@@ -225,7 +244,7 @@ def _finish(
         where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
         conn.write("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
     if outcome.spans:
-        bill(conn, node, outcome, outcome.spans, payer, now, done.costs)
+        _bill(conn, node, outcome, outcome.spans, payer, now, done.costs)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
     if outcome.log:
@@ -260,6 +279,26 @@ def _finish(
     return True
 
 
+def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, now: float) -> None:
+    rows = [
+        {
+            "key": artifact.key,
+            "account": account,
+            "endpoint": endpoint,
+            "job": outcome.job,
+            "size": artifact.size,
+            "sha256": artifact.sha256,
+            "media_type": artifact.media_type,
+            "expires_at": now + URL_LIFE_S,
+        }
+        for artifact in outcome.artifacts
+    ]
+    conn.run_many("insert_artifact", rows)
+
+
+# ---- what goes with an outcome ------------------------------------------------------------
+
+
 def _traced(
     node: str, outcome: Outcome, created_at: float, claimed_at: float, traceparent: str
 ) -> TracedAttempt:
@@ -277,22 +316,6 @@ def _traced(
     )
 
 
-def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
-    """Stores the last lines of the attempt's log, as many as fit, with their times."""
-    split = [text.split("\n") for text in outcome.log[-LOG_LINES:]]
-    times = [at for lines, at in zip(split, outcome.log_at_ms[-LOG_LINES:], strict=False) for _ in lines]
-    kept = "\n".join(list(chain.from_iterable(split))[-LOG_LINES:]).encode("utf-8", "replace")
-    if len(kept) > LOG_BYTES:
-        kept = kept[-LOG_BYTES:]
-        kept = kept[kept.find(b"\n") + 1 :]
-    if kept:
-        text = kept.decode("utf-8", "ignore")
-        first = max(outcome.log_first + len(outcome.log) - text.count("\n") - 1, 0)
-        kept_times = " ".join(map(str, times[-text.count("\n") - 1 :])) or None
-        values = {"seq": seq, "attempt": outcome.attempt, "worker": outcome.worker, "text": text}
-        conn.run("insert_log", values | {"first_line": first, "times": kept_times})
-
-
 @dataclass(frozen=True, slots=True)
 class _Payer:
     """The payer of a job: account, endpoint and API key. `metered`: its GPU time counts for a quota."""
@@ -303,7 +326,7 @@ class _Payer:
     metered: int
 
 
-def bill(
+def _bill(
     conn: Conn,
     node: str,
     outcome: Outcome,
@@ -337,119 +360,9 @@ def bill(
         costs.append(bill_outputs(conn, node, outcome.worker, payer.account, payer.endpoint, new, now))
 
 
-def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, now: float) -> None:
-    rows = [
-        {
-            "key": artifact.key,
-            "account": account,
-            "endpoint": endpoint,
-            "job": outcome.job,
-            "size": artifact.size,
-            "sha256": artifact.sha256,
-            "media_type": artifact.media_type,
-            "expires_at": now + URL_LIFE_S,
-        }
-        for artifact in outcome.artifacts
-    ]
-    conn.run_many("insert_artifact", rows)
-
-
-# ---- failures that are tried again ----------------------------------------------------------------
-
-_OPEN = f"""
-SELECT seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs,
-       created_at, claimed_at, traceparent,
-       failures, handler_failures, max_attempts, handler_retries
-FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
-"""
-
-_REQUEUE = f"""
-UPDATE jobs SET state = 'IN_QUEUE', node = NULL, suspect = 0, uploading = 0, not_before = :not_before,
-    failures = :failures, handler_failures = :handler_failures, refused = :refused, backoffs = :backoffs,
-    rank = :rank, reason = :reason
-WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
-"""
-
-
-def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> bool:
-    """Puts the job back into the queue after its back-off, or fails it once it failed often enough. The
-    attempt is over."""
-    key = AttemptKey(outcome.job, outcome.attempt)
-    values = {"job": key.job, "attempt": key.attempt, "node": node}
-    row = conn.run(_OPEN, values).fetchone()
-    if row is None:
-        return False
-    seq, account, endpoint, api_key, metered, low, own_bucket, refused, backoffs, created_at, *trace = row[
-        :12
-    ]
-    again, counts, uncounted = _decided(conn, seq, outcome, Counts(*row[12:]), now)
-    if again.not_before is None:
-        return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
-    at = place_again(low=low == 1, created_at=created_at, not_before=again.not_before, now=now)
-    if outcome.end == "yielded":
-        at = note_yield(conn, seq, now)
-    _requeue(conn, values, at, again.why, counts, refused + uncounted, backoffs)
-    traced = None if trace[1] is None else _traced(node, outcome, created_at, *trace)
-    keep_log(conn, seq, outcome)
-    bill(
-        conn, node, outcome, _executed(outcome), _Payer(account, endpoint, api_key, metered), now, done.costs
-    )
-    if not own_bucket:
-        done.orphans += outcome.artifacts
-    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=outcome.end, traced=traced))
-    return True
-
-
-def _decided(
-    conn: Conn, seq: int, outcome: Outcome, counts: Counts, now: float
-) -> tuple[Again, Counts, bool]:
-    """Decides what follows the attempt. The last value: the attempt is not counted as one at all."""
-    if outcome.end == "yielded":
-        return after_yield(outcome.error or "", now), counts, True
-    if outcome.save_gone and void_save(conn, seq):
-        return after_lost_save(outcome.error or "its save is gone", now), counts, True
-    progressed = has_progressed(conn, outcome.job)
-    return (
-        *after_failure(outcome.end, outcome.retryable, outcome.error, counts, now, progressed=progressed),
-        False,
-    )
-
-
-def _requeue(
-    conn: Conn, values: dict[str, Any], at: Place, why: str, counts: Counts, refused: int, backoffs: int
-) -> None:
-    conn.run(
-        _REQUEUE,
-        values
-        | {
-            "not_before": at.since,
-            "failures": counts.failures,
-            "handler_failures": counts.handler_failures,
-            "refused": refused,
-            "backoffs": backoffs,
-            "rank": at.lane,
-            "reason": why,
-        },
-    )
-
-
-def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered) -> None:
-    """Puts the job back into the queue, uncounted; after a wait, unless it was handed back for another worker
-    to have."""
-    key = AttemptKey(report.job, report.attempt)
-    values = {"job": key.job, "attempt": key.attempt, "node": node}
-    row = conn.run(_OPEN, values).fetchone()
-    if row is None:
-        done.stale[key] = None
-        return
-    _, _, endpoint, _, _, low, _, refused, backoffs = row[:9]
-    again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
-    backoffs += not report.at_once
-    assert again.not_before is not None  # after a refusal nothing gives up
-    at = place_again(low=low == 1, created_at=row[9], not_before=again.not_before, now=now)
-    _requeue(conn, values, at, again.why, Counts(*row[12:]), refused + 1, backoffs)
-    cause = "handed_back" if report.at_once else "refused"
-    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause))
+def _executed(outcome: Outcome) -> list[Span]:
+    """Returns the spans of time that was used; output that is not delivered is not sold."""
+    return [span for span in outcome.spans if span.kind == "execution"]
 
 
 # ---- ends that come too late ----------------------------------------------------------------------
@@ -469,7 +382,7 @@ def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) 
     if row is not None:
         seq, account, endpoint, *by = row
         keep_log(conn, seq, outcome)
-        bill(conn, node, outcome, _executed(outcome), _Payer(account, endpoint, *by), now, done.costs)
+        _bill(conn, node, outcome, _executed(outcome), _Payer(account, endpoint, *by), now, done.costs)
     _drop_uploads(conn, outcome, done)
 
 
@@ -479,11 +392,6 @@ def _drop_uploads(conn: Conn, outcome: Outcome, done: _Gathered) -> None:
         release(conn, outcome.job, [outcome.output_ref.key])
     if outcome.artifacts:
         done.orphans += _not_kept(conn, outcome)
-
-
-def _executed(outcome: Outcome) -> list[Span]:
-    """Returns the spans of time that was used; output that is not delivered is not sold."""
-    return [span for span in outcome.spans if span.kind == "execution"]
 
 
 def _not_kept(conn: Conn, outcome: Outcome) -> list[Artifact]:

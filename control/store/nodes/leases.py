@@ -20,6 +20,7 @@ from stoker.control.rules.nodes.validation import AssignedAttempt
 from stoker.control.rules.types import Changed, Reconciled, UploadRight
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.attempts import resume_attempt
 from stoker.control.store.nodes.requeue import put_back
 from stoker.control.store.tables.nodes import nodes
 from stoker.wire.messages import AttemptKey, Device, Hello
@@ -153,7 +154,10 @@ def _is_current(conn: Conn, node: str, session: int) -> bool:
 
 def _resume(conn: Conn, node: str, key: AttemptKey) -> list[Changed]:
     row = conn.run(_RESUME, {"job": key.job, "attempt": key.attempt, "node": node}).fetchone()
-    return [] if row is None else [Changed(key.job, row[0], JobState.IN_PROGRESS)]
+    if row is None:
+        return []
+    resume_attempt(conn, key)
+    return [Changed(key.job, row[0], JobState.IN_PROGRESS)]
 
 
 # ---- uploads --------------------------------------------------------------------------------------

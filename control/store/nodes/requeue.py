@@ -19,6 +19,7 @@ from stoker.control.rules.retries import Counts, after_drop, after_loss, after_n
 from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.attempts import note_attempt
 from stoker.control.store.jobs.orphan_objects import prefixes, without_read
 from stoker.control.store.jobs.reads import NO_REF, view_of_row
 from stoker.control.store.jobs.saves import drop_save, has_progressed
@@ -117,6 +118,8 @@ def hand_back(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Chang
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     values |= {"not_before": again.not_before, "reason": again.why}
     row = conn.run(_HAND_BACK, values).fetchone()
+    if row is not None:
+        note_attempt(conn, key, node, "not_sent", again.why, now)
     return () if row is None else (Changed(key.job, row[0], JobState.IN_QUEUE, cause="not_sent"),)
 
 
@@ -142,20 +145,24 @@ def put_back(
         again = after_drop(node, assigned, now)
     else:
         again = after_loss(node, lost, Counts(*counted), assigned, now, uncounted=uncounted)
+    cause = "dropped" if lost is None else "node_lost"
     if again.not_before is None:
-        return _give_up(conn, values | {"now": now}, again.why)
+        return _give_up(conn, key, values | {"now": now}, cause, again.why)
     at = place_again(low=low == 1, created_at=created_at, not_before=again.not_before, now=now)
     values |= {"not_before": at.since, "rank": at.lane, "reason": again.why}
     values |= {"lost": int(lost is not None), "suspect": int(lost is not None and not uncounted)}
     found = conn.run(_DROP if lost is None else _LOSE, values)
-    cause = "dropped" if lost is None else "node_lost"
-    return [Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause)] if found.rowcount else []
+    if not found.rowcount:
+        return []
+    note_attempt(conn, key, node, cause, again.why, now)
+    return [Changed(key.job, endpoint, JobState.IN_QUEUE, cause=cause)]
 
 
-def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
+def _give_up(conn: Conn, key: AttemptKey, values: dict[str, Any], cause: str, why: str) -> list[Changed]:
     row = conn.run(_GIVE_UP, values).fetchone()
     if row is None:
         return []
+    note_attempt(conn, key, values["node"], cause, why, values["now"])
     ended = view_of_row(row, values["now"], error=why, traceparent=row[16])
     seq, account, first = row[13:16]
     conn.write("insert_result", {"seq": seq, "output": None, "error": why, **NO_REF})

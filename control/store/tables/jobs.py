@@ -72,6 +72,7 @@ jobs = table(
     Column("deadline", TIME),
     integer("yields", 0),  # how often it gave up its slot
     Column("yielded_at", TIME),  # the last time
+    Column("uploading_at", TIME),  # an upload began then: the last attempt's, if after `claimed_at`
 )
 Index(
     "jobs_queue",
@@ -117,6 +118,7 @@ chunks = table(
     integer("n"),
     Column("value", LargeBinary, nullable=False),
     *reference(),
+    Column("stored_at", TIME),
     PrimaryKeyConstraint("seq", "attempt", "n"),
 )
 Index(  # the end of a job need not read all of its chunks
@@ -152,6 +154,23 @@ cases = table(  # of jobs that failed, where their endpoint keeps cases
     Column("saved_upto", INTEGER),  # how many chunks the job's last save covers; null: it saved nothing
     Column("saved", LargeBinary),
     *reference(),
+)
+
+attempts = table(  # those after which their job waited again; the last one is in the job's row
+    "attempts",
+    job(),
+    integer("attempt"),
+    string("worker"),
+    Column("node", Text),
+    time("assigned_at"),
+    Column("wait_ms", INTEGER),
+    Column("execution_ms", INTEGER),
+    Column("chunk_at", TIME),
+    Column("uploading_at", TIME),
+    time("ended_at"),
+    string("cause"),
+    Column("reason", Text),
+    PrimaryKeyConstraint("seq", "attempt"),
 )
 
 cursors = table(

@@ -2,7 +2,7 @@
 
 from stoker.control.store.tables import accounts, billing, columns, jobs, nodes, resources  # noqa: F401
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 
 WORKS_FROM = 11
 """The earliest version whose Stoker works with these tables. A release that only adds to them leaves it as it

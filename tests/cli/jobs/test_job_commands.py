@@ -288,6 +288,21 @@ def test_logs(service: Service, capsys: Capture) -> None:
     assert "there are no log lines of job j-u1" in capsys.readouterr().err
 
 
+def test_attempts(service: Service, capsys: Capture) -> None:
+    lost = {"attempt": 1, "worker": "w-1", "node": "n", "assignedAt": 1_764_292_471_000}
+    lost |= {"endedAt": 1_764_292_473_500, "end": "lost", "reason": "the worker died"}
+    runs = {"attempt": 2, "worker": "w-2", "assignedAt": 1_764_292_475_000}
+    answer = {"id": "j-u1", "createdAt": 1_764_292_470_000, "attempts": [lost, runs]}
+    service.says("attempts", answer, answer)
+    job("attempts", "echo", "j-u1")
+    assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [
+        ["1", "2025-11-28 01:14:31 UTC", "", "", "", "+2.50 s", "n", "w-1", "lost: the worker died"],
+        ["2", "2025-11-28 01:14:35 UTC", "", "", "", "", "", "w-2", "running"],
+    ]
+    job("attempts", "echo", "j-u1", "--json")
+    assert json.loads(capsys.readouterr().out) == [lost, runs]
+
+
 def test_logs_are_followed_to_the_end(service: Service, capsys: Capture) -> None:
     service.says(
         "events",
@@ -353,10 +368,11 @@ def listed(service: Service, *ids: str) -> None:
     service.says("requests", {"requests": [{**RUNNING, "id": id_} for id_ in ids], "cursor": None})
 
 
-@pytest.mark.parametrize("command", ["status", "cancel", "retry", "logs"])
+@pytest.mark.parametrize("command", ["status", "cancel", "retry", "logs", "attempts"])
 def test_the_beginning_of_an_id_will_do(service: Service, capsys: Capture, command: str) -> None:
     listed(service, "d3b0-u1", "d4aa-u1")
-    answer = {"id": "d3b0-u1", "logs": []} if command == "logs" else DONE
+    read = {"logs": {"logs": []}, "attempts": {"createdAt": 1, "attempts": []}}
+    answer = {"id": "d3b0-u1", **read[command]} if command in read else DONE
     service.answers[command] = [NO_JOB, (200, answer)]
     job(command, "ep1", "d3")
     calls = [path for path, _, _ in service.requests if f"/{command}/" in path]

@@ -46,6 +46,8 @@ def test_rate_table() -> None:
         "requests": (10, 2),
         "status-sync": (2000, 400),
         "logs": (2000, 400),
+        "attempts": (2000, 400),
+        "input": (100, 20),
         "files": (200, None),
         "case": (10, 2),
     }

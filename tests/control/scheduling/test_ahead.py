@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stoker.control.config.settings import PlaneSettings
-from stoker.control.rules import ahead
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.queueing import ahead
 from stoker.control.rules.types import Listing, QueueSample
 from stoker.control.rules.wanted_workers import ScaleSample, decide
 from stoker.control.scheduling import worker_scaling

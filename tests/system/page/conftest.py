@@ -35,6 +35,8 @@ ENDPOINTS = (
     queue_endpoint("tells", "failing/raises_its_input.py") + SCHEMA,
     queue_endpoint("slow", "cancelling/slow_until_cancelled.py"),
     queue_endpoint("dies", "failing/kills_itself.py", maxAttempts=1),
+    queue_endpoint("prints", "printing/prints_as_told.py"),
+    queue_endpoint("once", "failing/dies_once_and_makes_a_file.py"),
     queue_endpoint("unlicensed", "starting/dies_at_import.py"),
 )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
-from tests.system.page.visitors import BROWSING, MARKUP, Visitor
+from tests.system.page.visitors import BROWSING, MARKUP, Visitor, made_key
 from tests.system.stack import HANDLERS, Stack
 
 pytestmark = BROWSING
@@ -29,13 +30,86 @@ def test_a_worker_that_crashes_is_shown_with_its_reason(visitor: Visitor, stack:
     page = visitor.opens(f"/jobs/dies/{job}")
     expect(page.get_by_text("Failed", exact=True)).to_be_visible()
     expect(page.get_by_text("the worker died: killed, likely out of memory")).to_be_visible()
-    visitor.keeps("job")
     page = visitor.opens("/endpoints/unlicensed")
     expect(page.get_by_text("unhealthy", exact=True).first).to_be_visible()
     row = page.get_by_role("row").filter(has_text="unhealthy")
     expect(row).to_contain_text("no licence found")
     row.get_by_role("button").click()
     expect(page.get_by_role("log").get_by_text("no licence found").first).to_be_visible()
+
+
+def test_a_job_tells_each_of_its_attempts(visitor: Visitor, stack: Stack) -> None:
+    """Its worker died in the first one, and the second made a file."""
+    stack.end_of("once", job := stack.run("once", {}))
+    visitor.signs_in(stack.key)
+    page = visitor.opens(f"/jobs/once/{job}")
+    told = page.locator(".q-timeline__entry")
+    expect(told.filter(has_text="Completed")).to_be_visible()
+    titles = told.locator(".q-timeline__title").all_inner_texts()
+    assert [title for title in titles if title != "Attempt 1 started"] == [  # it may have died at once
+        *("Queued", "Attempt 1 assigned", "Attempt 1 lost"),
+        *("Attempt 2 assigned", "Attempt 2 started", "Attempt 2 streamed", "Attempt 2 uploaded", "Completed"),
+    ]
+    expect(told.filter(has_text="Attempt 1 lost")).to_contain_text("the worker died")
+    expect(told.filter(has_text="Attempt 2 uploaded")).to_contain_text("UTC")
+    assert visitor.serious() == []
+    visitor.keeps("job")
+    assert visitor.errors == []
+
+
+def test_a_job_that_failed_shows_its_input_and_is_tried_again(visitor: Visitor, stack: Stack) -> None:
+    stack.end_of("tells", job := stack.run("tells", {"text": "it failed for this"}))
+    visitor.signs_in(stack.key)
+    page = visitor.opens(f"/jobs/tells/{job}")
+    expect(page.get_by_text('"text": "it failed for this"')).to_be_visible()
+    expect(page.get_by_role("log")).to_contain_text("it failed for this")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".q-timeline__title").filter(has_text="Attempt 1 failed")).to_be_visible()
+    expect(page.get_by_text("Attempt 2 assigned")).to_be_visible()
+    assert visitor.errors == []
+
+
+def test_the_log_of_a_running_job_is_followed_until_it_is_cancelled(visitor: Visitor, stack: Stack) -> None:
+    job = stack.run("prints", {"lines": 10_000, "pause": 0.05})
+    stack.in_progress("prints", job)
+    visitor.signs_in(stack.key)
+    page = visitor.opens(f"/jobs/prints/{job}")
+    printed = page.get_by_role("log")
+    expect(printed).to_contain_text("line 5")
+    expect(page.get_by_text("in progress", exact=True)).to_be_visible()
+    seen = printed.inner_text().count("\n")
+    expect(printed).to_contain_text(f"line {seen + 20}")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
+    assert visitor.errors == []
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/", "There is no endpoint yet."),
+        ("/jobs", "The page Endpoints makes one."),
+        ("/endpoints", "Create one here"),
+    ],
+)
+def test_a_page_that_is_empty_says_what_to_do_first(
+    visitor: Visitor, stack: Stack, path: str, says: str
+) -> None:
+    visitor.signs_in(made_key(stack, {"scope": "restricted", "management": "read", "endpoints": {}}))
+    expect(visitor.opens(path).get_by_text(says)).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/jobs?endpoint=unlicensed", "The Playground runs one."),
+        ("/resources?kind=Pods", "No pod yet. A pod is a container of your own"),
+        ("/resources?kind=Volumes", "No volume yet. A volume is a folder on the nodes"),
+    ],
+)
+def test_a_list_that_is_empty_says_how_it_fills(visitor: Visitor, stack: Stack, path: str, says: str) -> None:
+    visitor.signs_in(stack.key)
+    expect(visitor.opens(path).get_by_text(says)).to_be_visible()
 
 
 def test_jobs_are_searched_by_their_error_and_their_worker(visitor: Visitor, stack: Stack) -> None:

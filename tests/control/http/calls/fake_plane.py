@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
 from stoker.control.rules.access import ALL, NOBODY, Access, Caller
+from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
@@ -79,6 +80,7 @@ class FakePlane:
     keys: dict[str, tuple[Once, str]] = field(default_factory=dict)
     chunks: dict[str, list[StoredChunk]] = field(default_factory=dict)
     written: dict[str, tuple[AttemptLog, ...]] = field(default_factory=dict)
+    tried: dict[str, JobAttempts] = field(default_factory=dict)
     cursors: dict[str, Cursor] = field(default_factory=dict)
     advanced: list[Cursor] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
@@ -126,7 +128,7 @@ class FakePlane:
     def commands(self) -> FakePlane:
         return self
 
-    queries = callers = uploaded_files = cluster = commands
+    queries = details = callers = uploaded_files = cluster = commands
 
     async def find(self, authorization: str | None) -> Caller:
         self._may_raise()
@@ -242,6 +244,13 @@ class FakePlane:
 
     async def logs(self, endpoint: Endpoint, job: str) -> tuple[AttemptLog, ...]:
         return self.written.get(self._find(endpoint, job).id, ())
+
+    async def attempts(self, endpoint: Endpoint, job: str) -> JobAttempts:
+        view = self._find(endpoint, job)
+        return self.tried.get(view.id, JobAttempts(view.created_at, None, ()))
+
+    async def input(self, endpoint: Endpoint, job: str, caller: Caller) -> bytes:
+        return b'{"of": "%s"}' % self._find(endpoint, job).id.encode()
 
     async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
         view = self._find(endpoint, job)

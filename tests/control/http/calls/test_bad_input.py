@@ -197,6 +197,8 @@ OPERATIONS = [
     ("POST", "/v2/echo/purge-queue"),
     ("GET", "/v2/echo/requests"),
     ("GET", "/v2/echo/logs/x"),
+    ("GET", "/v2/echo/attempts/x"),
+    ("GET", "/v2/echo/input/x"),
     ("GET", "/v2/echo/health"),
 ]
 

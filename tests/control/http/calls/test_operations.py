@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.errors import Unavailable
 from stoker.control.http.calls.app import make_app
+from stoker.control.rules.attempts import Attempt, JobAttempts
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog
 from stoker.control.rules.types import EndpointHealth, JobView, Listing
@@ -227,6 +228,43 @@ async def test_logs_of_each_attempt(http: httpx2.AsyncClient, plane: FakePlane) 
     assert (await http.get(f"/v2/echo/logs/{silent}")).json() == {"id": silent, "logs": []}
 
 
+async def test_the_input_of_a_job(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add().id
+    assert (await http.get(f"/v2/echo/input/{job}")).json() == {"id": job, "input": {"of": job}}
+    assert (await http.get("/v2/echo/input/none")).status_code == 404
+
+
+async def test_attempts_with_their_moments(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add().id
+    lost = Attempt(1, "w1", "n1", 10.0, ended_at=12.5, cause="node_lost", reason="no word")
+    ended = Attempt(2, "w2", None, 13.0, 20, 1_000, 13.5, 15.0, 16.0, "completed")
+    plane.tried[job] = JobAttempts(9.0, 16.0, (lost, ended, Attempt(3, "w3", "n1", 17.0)))
+    assert (await http.get(f"/v2/echo/attempts/{job}")).json() == {
+        "id": job,
+        "createdAt": 9_000,
+        "endedAt": 16_000,
+        "attempts": [
+            {
+                **{"attempt": 1, "worker": "w1", "node": "n1", "assignedAt": 10_000, "endedAt": 12_500},
+                **{"end": "node_lost", "reason": "no word"},
+            },
+            {
+                **{"attempt": 2, "worker": "w2", "assignedAt": 13_000, "startedAt": 13_020},
+                **{"firstChunkAt": 13_500, "uploadingAt": 14_020, "endedAt": 16_000},
+                **{"executionTime": 1_000, "end": "completed"},
+            },
+            {"attempt": 3, "worker": "w3", "node": "n1", "assignedAt": 17_000},
+        ],
+    }
+    waiting = plane.add(created_at=9.0).id
+    assert (await http.get(f"/v2/echo/attempts/{waiting}")).json() == {
+        "id": waiting,
+        "createdAt": 9_000,
+        "attempts": [],
+    }
+    assert (await http.get("/v2/echo/attempts/none")).status_code == 404
+
+
 @pytest.mark.parametrize("operation", ["run", "runsync"])
 async def test_an_idempotency_key_makes_one_job(
     http: httpx2.AsyncClient, plane: FakePlane, operation: str
@@ -333,7 +371,7 @@ async def test_the_document_lists_every_answer(http: httpx2.AsyncClient) -> None
         for operation in (
             "run", "runsync", "status/{job_id}", "status-sync/{job_id}", "stream/{job_id}",
             "cancel/{job_id}", "retry/{job_id}", "purge-queue", "requests", "logs/{job_id}", "files",
-            "health", "case/{job_id}",
+            "health", "case/{job_id}", "attempts/{job_id}", "input/{job_id}",
         )
     }  # fmt: skip
     for methods in paths.values():

@@ -10,7 +10,12 @@ from stoker.control.rules.job_states import JobState
 from tests.control.http.calls.fake_plane import FakePlane
 
 READS = [("GET", "status/{job}"), ("GET", "stream/{job}"), ("GET", "health"), ("GET", "requests")]
-READS += [("GET", "logs/{job}"), ("GET", "status-sync/{job}?wait=1")]
+READS += [
+    ("GET", "logs/{job}"),
+    ("GET", "attempts/{job}"),
+    ("GET", "input/{job}"),
+    ("GET", "status-sync/{job}?wait=1"),
+]
 WRITES = [("POST", "run"), ("POST", "runsync"), ("POST", "cancel/{job}"), ("POST", "retry/{job}")]
 WRITES += [("POST", "purge-queue"), ("POST", "files"), ("GET", "status/{job}?ttl=60000")]
 

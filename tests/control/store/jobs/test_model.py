@@ -31,6 +31,7 @@ from stoker.control.store.jobs import idempotency as store_idempotency
 from stoker.control.store.jobs import orders as store_orders
 from stoker.control.store.jobs import orphan_objects as store_orphans
 from stoker.control.store.jobs import reports as store_reports
+from stoker.control.store.jobs import waits_again as store_waits_again
 from stoker.control.store.jobs import webhook_outbox as store_webhooks
 from stoker.control.store.jobs.webhook_outbox import delivery_id
 from stoker.control.store.nodes import requeue as store_requeue
@@ -592,9 +593,9 @@ ELSEWHERE = {
     "a purge does not say so": (store_orders, "_PURGE", "reason = :reason", "reason = NULL"),
     "a cancelled job is kept for ever": (store_orders, "_CANCEL", ", expires_at = {kept}", ""),
     "a life is lengthened": (store_orders, "_SHORTEN", "AND ttl_at > :until", ""),
-    "a handler's failures are not counted": (store_reports, "_REQUEUE", "= :handler_failures", "= 0"),
-    "no refusal is waited for longer": (store_reports, "_REQUEUE", "= :backoffs", "= 0"),
-    "nobody knows why it waits": (store_reports, "_REQUEUE", "reason = :reason", "reason = NULL"),
+    "a handler's failures are not counted": (store_waits_again, "_REQUEUE", "= :handler_failures", "= 0"),
+    "no refusal is waited for longer": (store_waits_again, "_REQUEUE", "= :backoffs", "= 0"),
+    "nobody knows why it waits": (store_waits_again, "_REQUEUE", "reason = :reason", "reason = NULL"),
     "what lay ahead of a lost node is closed": (store_requeue, "_LOSE", ":lost = 1", ":suspect = 1"),
     "what was not sent is counted as given": (store_requeue, "_HAND_BACK", "refused = refused + 1,", ""),
     "any attempt was not sent": (store_requeue, "_HAND_BACK", " AND attempt = :attempt", ""),

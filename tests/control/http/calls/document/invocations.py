@@ -18,6 +18,8 @@ OPERATIONS = [
     "POST /v2/{endpoint_id}/purge-queue",
     "GET /v2/{endpoint_id}/requests",
     "GET /v2/{endpoint_id}/logs/{job_id}",
+    "GET /v2/{endpoint_id}/attempts/{job_id}",
+    "GET /v2/{endpoint_id}/input/{job_id}",
     "GET /v2/{endpoint_id}/case/{job_id}",
     "POST /v2/{endpoint_id}/files",
     "GET /v2/{endpoint_id}/health",

@@ -8,6 +8,7 @@ import pytest
 
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
+from stoker.control.rules.attempts import Attempt, JobAttempts
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, StoredChunk
 from stoker.control.rules.types import JobView
@@ -29,6 +30,8 @@ def full_plane() -> FakePlane:
             id=f"full-{state}", state=state, retries=2, delay_ms=3, execution_ms=4, worker="w", **reported
         )
         plane.chunks[f"full-{state}"] = [StoredChunk(1, n, b'{"n":1}') for n in range(3)]
+        tried = Attempt(1, "w", "n", 1.0, 2, 3, 1.1, 1.2, 1.3, "lost", "it died")
+        plane.tried[f"full-{state}"] = JobAttempts(1.0, 9.0, (tried, Attempt(2, "w", None, 2.0)))
         plane.written[f"full-{state}"] = (AttemptLog(1, "w", ("a",)), AttemptLog(2, "w", ()))
     return plane
 

@@ -1,0 +1,159 @@
+"""Measures how long a newcomer waits for a picture of their own: from a fresh clone, by the commands of the
+README, to a prompt that they typed into the page.
+
+    python bench/newcomer.py [--demo] [--json bench/results/newcomer.json]
+
+    clone      the repository into an empty folder
+    set-up     make .venv: the virtual environment, with everything that it installs
+    link       stoker up, until it prints the page's link
+    page       the link opened in Chromium, until a prompt can be typed
+    picture    Run pressed, until the picture is seen
+
+With `--demo` it is `make demo` instead, whose link comes while its own pictures are made: set-up is a part of
+`link` then. The limit is two minutes in all, on two cores that do nothing else. The time of set-up is mostly
+that of downloads where packages are not in pip's cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import expect, sync_playwright
+
+sys.path.append(str(Path(__file__).parent))
+from dispatch_services import ROOT
+from measured_on import machine
+
+sys.path.append(str(ROOT))
+from tests.browser import CHROMIUM, LOOPBACK_ONLY
+
+LIMIT_S = 120.0
+PATIENCE_S = 900.0
+"""For each part, on a machine that does much else."""
+
+PROMPT = "a red boat on a lake"
+LINK = re.compile(rb"page  (http://[!-~]+/sign-in\?token=[A-Za-z0-9_-]+)")
+
+
+class Watch:
+    """A stopwatch of parts that follow one another, in seconds."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def ends(self, part: str) -> None:
+        now = time.monotonic()
+        self.parts[part] = round(now - self._since, 2)
+        self._since = now
+        print(f"{part:8} {self.parts[part]:7.2f} s", flush=True)
+
+
+def without_settings() -> dict[str, str]:
+    """Returns the environment of somebody who has never set up Stoker."""
+    ours = ("STOKER_", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+@contextmanager
+def at_a_terminal(command: list[str], folder: Path) -> Iterator[int]:
+    """Runs the command at a terminal during the block, and ends it with Ctrl-C. Yields what reads there."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=without_settings(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield ours
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(PATIENCE_S)
+        os.close(ours)
+
+
+def printed_link(terminal: int) -> str:
+    """Returns the link that is printed there. Raises SystemExit with what was printed, where the command
+    ends."""
+    seen = b""
+    while (found := LINK.search(seen)) is None:
+        try:
+            seen += os.read(terminal, 65_536)
+        except OSError:  # the terminal is closed
+            raise SystemExit(seen.decode(errors="replace")) from None
+    return found[1].decode()
+
+
+def draw(link: str, watch: Watch) -> None:
+    """Follows the link, and types a prompt, as somebody does who sees the page for the first time."""
+    options = ["--no-sandbox", "--disable-dev-shm-usage", f"--host-resolver-rules={LOOPBACK_ONLY}"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        page = browser.new_page()
+        page.set_default_timeout(1000 * PATIENCE_S)
+        expect.set_options(timeout=1000 * PATIENCE_S)
+        page.goto(link)
+        page.get_by_label("Prompt", exact=True).fill(PROMPT)
+        watch.ends("page")
+        page.get_by_role("button", name="Run").click()
+        picture = page.locator("img[src*='X-Amz']").first
+        expect(picture).to_be_visible()
+        picture.evaluate("image => image.decode()")
+        watch.ends("picture")
+        browser.close()
+
+
+def measure(folder: Path, *, demo: bool) -> dict[str, float]:
+    """Returns the seconds of each part, in an empty folder."""
+    clone, watch = folder / "stoker", Watch()
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    watch.ends("clone")
+    command = ["make", "demo"]
+    if not demo:
+        subprocess.run(["make", "-s", ".venv"], cwd=clone, env=without_settings(), check=True)
+        watch.ends("set-up")
+        command = [str(clone / ".venv/bin/stoker"), "up", "--port", "0"]
+    with at_a_terminal(command, clone) as terminal:
+        link = printed_link(terminal)
+        watch.ends("link")
+        draw(link, watch)
+    return watch.parts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--demo", action="store_true", help="by make demo, and not by stoker up")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if CHROMIUM is None:
+        raise SystemExit("there is no chromium here; on Debian: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = measure(Path(folder), demo=options.demo)
+    in_all = round(sum(seconds.values()), 2)
+    print(f"{in_all} s in all; limit: {LIMIT_S:.0f} s")
+    if options.json:
+        found = {"machine": machine("newcomer.py"), "seconds": seconds, "in all": in_all}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
