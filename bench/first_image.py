@@ -5,7 +5,11 @@ model.
 
 `stoker up` makes the weights of flux-mini, starts control and an agent, whose zygote imports torch and
 diffusers, and a worker that loads the weights and fits its previews. The job waits in the queue meanwhile. Of
-several rounds the figures are the least. The limit is 6 s.
+several rounds the figures are the least.
+
+    up ──> submitted ──> waited (the job's delayTime) ──> drawn     submitted to drawn: "from submission"
+
+The limit is 6 s, of the time in the queue and of that from submission.
 
 The peer is a script that does the same without a service, in the same round and with the same weights: it
 imports diffusers, loads the pipeline, draws the picture and writes it. The ratio says what the service adds.
@@ -30,6 +34,7 @@ from measured_on import machine
 from stoker.client import Client
 
 LIMIT_S = 6.0
+LIMITED = ("waited", "from submission")
 KEY = "sk_bench"
 JOB = {"prompt": "a red lighthouse in the snow", "width": 512, "height": 512, "seed": 7}
 PEER = """
@@ -57,7 +62,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def first_image(folder: Path) -> dict[str, float]:
     """Starts `stoker up`, sends a job as soon as control answers, and another one after it. Returns the
-    seconds from the start to each."""
+    seconds from the start to the first image, its parts, and those of the second."""
     command = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--no-page"]
     read, write = os.pipe()
     with (folder / "said").open("wb") as said:
@@ -79,14 +84,22 @@ def first_image(folder: Path) -> dict[str, float]:
             raise SystemExit((folder / "said").read_text())
         found = {"up": time.monotonic() - began}
         with Client(facts["http"], KEY) as stoker:
-            for name in ("first", "second"):
-                job = stoker.run("text-to-image", JOB)
-                stoker.wait("text-to-image", job.id)
-                found[name] = time.monotonic() - began
-        return {**found, "an image": found["second"] - found["first"]}
+            found |= one_image(stoker)
+            found["first"] = time.monotonic() - began
+            found["an image"] = one_image(stoker)["from submission"]
+        return found
     finally:
         process.terminate()
         process.wait(60)
+
+
+def one_image(stoker: Client) -> dict[str, float]:
+    """Returns the seconds that a job waited, and those from its submission to its end."""
+    began = time.monotonic()
+    record = stoker.wait("text-to-image", stoker.run("text-to-image", JOB).id)
+    if record.delay_time is None or not record.succeeded:
+        raise SystemExit(f"the job ended as {record.status}: {record.error}")
+    return {"waited": record.delay_time / 1000, "from submission": time.monotonic() - began}
 
 
 def by_a_script(folder: Path) -> float:
@@ -113,8 +126,10 @@ def main() -> None:
     seconds = {name: round(min(one[name] for one in rounds), 2) for name in rounds[0]}
     found: dict[str, Any] = {"seconds": seconds, "ratio": round(seconds["first"] / seconds["script"], 2)}
     for name, value in seconds.items():
-        print(f"{name:10} {value:6.2f} s")
-    print(f"{found['ratio']} times the script's; limit: {LIMIT_S:.0f} s")
+        print(f"{name:15} {value:6.2f} s")
+    late = [name for name in LIMITED if seconds[name] > LIMIT_S]
+    found |= {"limit_s": LIMIT_S, "beyond_limit": late}
+    print(f"{found['ratio']} times the script's; beyond {LIMIT_S:.0f} s: {', '.join(late) or 'nothing'}")
     if options.json:
         options.json.write_text(json.dumps({"machine": machine("first_image.py"), **found}, indent=2) + "\n")
 

@@ -39,6 +39,11 @@ def clean_option(value: str | None) -> str | None:
     return None if value is None else cleaned(value)
 
 
+def clean_options(values: list[str] | None) -> list[str] | None:
+    """Cleans the addresses of an option that may be repeated. A callback of options."""
+    return None if values is None else [cleaned(value) for value in values]
+
+
 def clean_token(value: str | None) -> str | None:
     """Cleans a token on the command line. A callback of options."""
     return None if value is None else secret("the token on the command line", value)

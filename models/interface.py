@@ -54,12 +54,14 @@ class ImageChoices:
     """Choices that a job has with an image pipeline, besides the inputs that all of them take.
 
     `schedulers`: their names. `from_image`: those which can start from the caller's image; empty if the
-    pipeline cannot. `masks`: it can keep a part of that image as it is.
+    pipeline cannot. `masks`: it can keep a part of that image as it is. `references`: how many images it can
+    look at while it makes another; 0 if it cannot.
     """
 
     schedulers: tuple[str, ...] = ()
     from_image: tuple[str, ...] = ()
     masks: bool = False
+    references: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class ImageParameters:
     there is none; `factor` is set only beside a negative prompt. `scheduler` is None for the pipeline's own.
     Sampling starts from `image`, if there is one, which has the width and the height; `strength`, over 0 and
     at most 1, says how much of the image is made again; with a `mask`, of the same size, only where that is
-    white. `more` has the inputs that only this pipeline takes. `state`: what an earlier attempt's
+    white. `references`: the images that the prompt is about, each in a size of its own. `more` has the inputs
+    that only this pipeline takes. `state`: what an earlier attempt's
     `Step.state` returned, to go on after that step; empty: from the beginning.
     """
 
@@ -94,6 +97,7 @@ class ImageParameters:
     image: Image.Image | None = None
     strength: float = 1.0
     mask: Image.Image | None = None
+    references: tuple[Image.Image, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
     state: bytes = field(default=b"", repr=False)
 

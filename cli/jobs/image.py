@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from stoker.cli.options import DATA_DIR, URL, DataDir, OtherEndpoint, Url, examples
-from stoker.cli.pasted import clean_option
+from stoker.cli.pasted import clean_options
 from stoker.cli.previews.choice import Wanted
 from stoker.cli.terminal import log_to_stderr
 
@@ -45,8 +45,12 @@ def image(
         typer.Option(metavar="NAME[=SCALE]", help="A LoRA of the pipeline; may be repeated."),
     ] = None,
     image_: Annotated[
-        str | None,
-        typer.Option("--image", callback=clean_option, help="The image to start from: a file or a URL."),
+        list[str] | None,
+        typer.Option(
+            "--image",
+            callback=clean_options,
+            help="The image to start from: a file or a URL. Repeated: the images that the prompt is about.",
+        ),
     ] = None,
     strength: Annotated[
         float | None, typer.Option(help="How much of --image is made anew, from 0.01 to 1.")
@@ -77,7 +81,7 @@ def image(
         number=number,
         scheduler=scheduler,
         loras=tuple(map(lora_of, lora or ())),
-        image=image_,
+        images=tuple(image_ or ()),
         strength=strength,
     )
     console = plain_console(stderr=True)

@@ -47,11 +47,11 @@ class ImageOptions:
     number: int | None = None
     scheduler: str | None = None
     loras: tuple[dict[str, Any], ...] = ()
-    image: str | None = None
+    images: tuple[str, ...] = ()
     strength: float | None = None
 
-    def input(self, image: str | None = None) -> dict[str, Any]:
-        """Returns the job's input; `image` is the URL of the image to start from."""
+    def input(self, images: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the job's input, with the URLs of its images: `image`, or `images`."""
         values = {
             "prompt": self.prompt,
             "negative_prompt": self.negative_prompt,
@@ -64,7 +64,7 @@ class ImageOptions:
             "num_images": self.number,
             "scheduler": self.scheduler,
             "loras": list(self.loras) or None,
-            "image": image,
+            **images,
             "strength": self.strength,
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -79,17 +79,24 @@ def lora_of(text: str) -> dict[str, Any]:
         raise CliError(f"--lora takes NAME or NAME=SCALE, as ink=0.8; got {text!r}") from None
 
 
+def image_field(count: int, properties: Mapping[str, Any], endpoint: str) -> str:
+    """Returns the input that takes so many images, of those in an endpoint's schema, which is empty if it has
+    none. Raises CliError."""
+    if count > 1 and "image" in properties and "images" not in properties:
+        raise CliError(f"{endpoint} starts from one image; --image was given {count} times")
+    several = count > 1 or ("images" in properties and "image" not in properties)
+    return "images" if several else "image"
+
+
 def run(request: ImageOptions, data_dir: Path, console: Console, screen: Screen | None = None) -> JobRecord:
-    if request.image is not None:
-        check_source(request.image)
+    for source in request.images:
+        check_source(source)
     out = request.out or _unused(Path(f"{_words(request.prompt)}.png"))
     hosted_call.check_output_path(out, tuple(FORMATS), "image")
     began = time.monotonic()
 
     async def make_input(stoker: AsyncClient) -> dict[str, Any]:
-        if request.image is None:
-            return request.input()
-        return request.input(await url_of(stoker, request.endpoint, request.image))
+        return request.input(await _images_of(stoker, request) if request.images else {})
 
     record = hosted_call.run(request.url, request.endpoint, make_input, step_of, data_dir, console, screen)
     took = hosted_call.cost_and_time(record, time.monotonic() - began)
@@ -101,6 +108,13 @@ def run(request: ImageOptions, data_dir: Path, console: Console, screen: Screen 
     for note in hosted_call.notes(record):
         console.print(note, markup=False)
     return record
+
+
+async def _images_of(stoker: AsyncClient, request: ImageOptions) -> dict[str, Any]:
+    schema = (await stoker.input_schemas()).get(request.endpoint, {})
+    name = image_field(len(request.images), schema.get("properties", {}), request.endpoint)
+    urls = [await url_of(stoker, request.endpoint, source) for source in request.images]
+    return {name: urls if name == "images" else urls[0]}
 
 
 def _images(record: JobRecord, endpoint: str) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from stoker.models.interface import PipelineEntry
 from stoker.models.text_to_image.families import schedulers
 
 IMAGES_MOST: Final = 10
+REFERENCES_MOST: Final = 4
 LORAS_MOST: Final = 4
 STRENGTH: Final = 0.6
 MASKED_STRENGTH: Final = 1.0
@@ -72,6 +73,15 @@ SCHEMA: Final[dict[str, dict[str, Any]]] = {
             " white; the rest is kept. Not all pipelines can."
         ),
     },
+    "images": {
+        "type": "array",
+        "maxItems": REFERENCES_MOST,
+        "items": {"type": "string", "format": "uri"},
+        "description": (
+            "URLs of images that the prompt is about, as in `the cup of image 1 on the table of image 2`:"
+            " png, jpeg or webp. Not all pipelines can."
+        ),
+    },
     "strict": {
         "type": "boolean",
         "default": False,
@@ -94,4 +104,6 @@ def schema_for(entry: PipelineEntry) -> dict[str, dict[str, Any]]:
         found |= {name: SCHEMA[name] for name in ("image", "strength")}
     if choices.masks:
         found["mask_image"] = SCHEMA["mask_image"]
+    if choices.references:
+        found["images"] = {**SCHEMA["images"], "maxItems": min(REFERENCES_MOST, choices.references)}
     return found

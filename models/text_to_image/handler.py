@@ -1,7 +1,7 @@
 """The handler of the hosted image model: one job, one image, or as many as it requests.
 
     set-up   choose the pipeline, verify its weights against the lock, load, fit the previews or read them
-    run      check the input ─> fetch the image that it starts from, if any
+    run      check the input ─> fetch the images that it names
              ─> steps (progress, previews, cancel) ─> image in the job's scratch folder
 
 The environment chooses the pipeline and the folder of its weights: see `stoker.models.selection`.
@@ -128,13 +128,15 @@ class TextToImage:
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
         start = start_image.made(job, request.image, request.mask_image, (request.width, request.height))
+        references = start_image.references(job, request.images)
         begun = saves.unpacked(job.saved, self._maker)
         if begun is None:
             begun = saves.Begun(secrets.randbelow(SEEDS) if request.seed == -1 else request.seed)
         kept = saves.Saves(job, self._maker, begun, request.num_images)
         made = []
         for number in range(request.num_images):
-            parameters = request.parameters(self.entry.defaults, (begun.seed + number) % SEEDS_MOST, *start)
+            seed = (begun.seed + number) % SEEDS_MOST
+            parameters = request.parameters(self.entry.defaults, seed, *start, references)
             if number == len(begun.images):
                 parameters = replace(parameters, state=begun.state)
             file = self._file_of(job, request, number, parameters, kept)
@@ -216,5 +218,6 @@ class TextToImage:
             "loras": loras or None,
             "strength": None if parameters.image is None else parameters.strength,
             "masked": None if parameters.mask is None else True,
+            "references": len(parameters.references) or None,
         }
         return {name: value for name, value in found.items() if value is not None}

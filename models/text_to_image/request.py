@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stoker.models.checked_input import InvalidInput, checked
 from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, Lora
 from stoker.models.text_to_image.choices import MASKED_STRENGTH, STRENGTH
-from stoker.models.text_to_image.declaration import SCHEMA
+from stoker.models.text_to_image.declaration import SCHEMA, looking_at_images
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,7 +25,7 @@ first process the whole prompt, which takes twelve seconds for a megabyte."""
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
     """The checked input of a job. Steps, guidance and scheduler are None if the pipeline chooses them.
-    `image` and `mask_image` are URLs. `more`: inputs that only this pipeline takes."""
+    `image`, `mask_image` and `images` are URLs. `more`: inputs that only this pipeline takes."""
 
     prompt: str
     negative_prompt: str | None
@@ -42,6 +42,7 @@ class ImageRequest:
     image: str | None = None
     strength: float = STRENGTH
     mask_image: str | None = None
+    images: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -50,10 +51,12 @@ class ImageRequest:
     ) -> ImageRequest:
         """Raises InvalidInput for the first thing that is wrong. `schema` and `choices`: of the pipeline, if
         it is known; inputs of its own become `more`."""
+        _require_references(value, schema)
         found = checked(value, schema)
         _require_fit(found, choices)
         more = {name: found.pop(name) for name in schema["properties"] if name not in SCHEMA["properties"]}
         found["loras"] = tuple(Lora(**lora) for lora in found.get("loras") or ())
+        found["images"] = tuple(found.get("images") or ())
         if found.get("strength") is None:
             found["strength"] = STRENGTH if found.get("mask_image") is None else MASKED_STRENGTH
         return cls(**found, more=more)
@@ -88,9 +91,10 @@ class ImageRequest:
         seed: int,
         image: Image.Image | None = None,
         mask: Image.Image | None = None,
+        references: tuple[Image.Image, ...] = (),
     ) -> ImageParameters:
         """Returns the image to make, with what the pipeline chooses itself. `image`: the image that sampling
-        starts from; `mask`: the part of it that is made anew."""
+        starts from; `mask`: the part of it that is made anew; `references`: the images that it looks at."""
         excludes = self.excludes if defaults.negative_prompt else None
         return ImageParameters(
             prompt=self.prompt[:MAX_CHARACTERS],
@@ -106,8 +110,16 @@ class ImageRequest:
             image=image,
             strength=1.0 if image is None else self.strength,
             mask=mask,
+            references=references,
             more=self.more,
         )
+
+
+def _require_references(value: object, schema: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for images at a pipeline that looks at none."""
+    if isinstance(value, Mapping) and value.get("images") and "images" not in schema["properties"]:
+        able = " or ".join(looking_at_images())
+        raise InvalidInput(f"images: this pipeline looks at no images; {able} does")
 
 
 def _require_fit(found: Mapping[str, Any], choices: ImageChoices | None) -> None:

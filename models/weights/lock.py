@@ -6,6 +6,7 @@ are not loaded until `stoker weights lock` has filled it in.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -184,7 +185,9 @@ def _read(path: Path, own: Path | None = None) -> Lock:
     return _parsed(text, path.name, own)
 
 
+@functools.lru_cache(maxsize=4)
 def _parsed(text: str, name: str, own: Path | None = None) -> Lock:
+    """Parses a text once: a process that starts reads the installation's lock several times."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a vast number

@@ -1,7 +1,7 @@
 """The fields of a form, from the JSON Schema of an endpoint's input; the input, from what was typed. Pure.
 
 string ──> text, or "long" for a prompt     enum ──> choice           format: uri ──> file (upload or URL)
-integer, number, boolean                    everything else ──> json
+integer, number, boolean                    an array of those ──> files     everything else ──> json
     an endpoint without a schema ──> whole: the input itself, as JSON
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-Kind = Literal["text", "long", "integer", "number", "boolean", "choice", "file", "json", "whole"]
+Kind = Literal["text", "long", "integer", "number", "boolean", "choice", "file", "files", "json", "whole"]
 
 LONG = ("prompt", "text", "negative_prompt", "messages")
 """Names whose values are usually more than a line."""
@@ -92,7 +92,13 @@ def _kind(name: str, part: Mapping[str, Any]) -> Kind:
             return "number"
         case "boolean":
             return "boolean"
+        case "array" if _is_file(part.get("items")):
+            return "files"
     return "json"
+
+
+def _is_file(part: Any) -> bool:
+    return isinstance(part, Mapping) and (part.get("type"), part.get("format")) == ("string", "uri")
 
 
 def _number(value: Any) -> float | None:
@@ -129,12 +135,19 @@ def json_text(field: Field, value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2)
 
 
+def files_text(value: Any) -> str:
+    """Returns the text of a field of files: an address a line."""
+    return "\n".join(map(str, value)) if isinstance(value, list) else ""
+
+
 def _value(field: Field, typed: Any) -> Any:
     if typed is None or (isinstance(typed, str) and not typed.strip()):
         return None
     match field.kind:
         case "integer" | "number":
             return _typed_number(field, typed)
+        case "files" if isinstance(typed, str):
+            return typed.split()
         case "json" | "whole" if isinstance(typed, str):
             try:
                 return json.loads(typed)

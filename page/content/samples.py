@@ -25,7 +25,7 @@ def samples(url: str, endpoint: str, job_input: Mapping[str, Any]) -> dict[str, 
     }
     if "prompt" in job_input and "audio" in job_input:
         found["OpenAI"] = _openai_video(url, endpoint, job_input)
-    elif "prompt" in job_input:
+    elif "prompt" in job_input and not any(_without(job_input, *_OF_OPENAI).values()):
         found["OpenAI"] = _openai_image(url, endpoint, job_input)
     return found
 
@@ -65,18 +65,39 @@ from openai import OpenAI
 client = OpenAI(base_url={f"{url}/openai/v1"!r}, api_key=os.environ["STOKER_API_KEY"])"""
 
 
+_NAMED = ("prompt", "width", "height", "num_images", "image_format", "image", "images", "mask_image")
+_EXTRA = ("seed", "negative_prompt", "num_inference_steps", "guidance", "scheduler", "strength")
+_OF_OPENAI = (*_NAMED, *_EXTRA)
+"""The inputs that an OpenAI client can send, as arguments and as more of the body."""
+
+
 def _openai_image(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:
     size = f"{job_input.get('width', 1024)}x{job_input.get('height', 1024)}"
-    rest = _without(job_input, "prompt", "width", "height", "num_images")
+    rest = {name: job_input[name] for name in _EXTRA if name in job_input}
+    if "image_format" in job_input:
+        rest = {"output_format": job_input["image_format"], **rest}
     extra = f",\n    extra_body={rest!r}" if rest else ""
-    return f"""{_openai_client(url)}
-made = client.images.generate(
+    imports, call, files = _files(job_input)
+    return f"""{imports}{_openai_client(url)}
+made = client.images.{call}(
     model={endpoint!r},
-    prompt={job_input["prompt"]!r},
+    prompt={job_input["prompt"]!r},{files}
     size={size!r},
     n={job_input.get("num_images", 1)!r}{extra}
 )
 print(made.data[0].url)"""
+
+
+def _files(job_input: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Returns the import, the method and the arguments for the images of an input, which the client sends as
+    files."""
+    urls = job_input.get("images") or [job_input[name] for name in ("image",) if job_input.get(name)]
+    if not urls:
+        return "", "generate", ""
+    mask = job_input.get("mask_image")
+    more = f"\n    mask=urlopen({mask!r}).read()," if mask else ""
+    files = f"\n    image=[urlopen(one).read() for one in {urls!r}],{more}"
+    return "from urllib.request import urlopen\n", "edit", files
 
 
 def _openai_video(url: str, endpoint: str, job_input: Mapping[str, Any]) -> str:

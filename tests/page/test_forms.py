@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from stoker.models.talking_video.declaration import SCHEMA as VIDEO
 from stoker.models.text_to_image.declaration import SCHEMA as IMAGE
-from stoker.page.content.forms import Field, InputRefused, bounds, fields_of, input_of, json_text
+from stoker.page.content.forms import (
+    Field,
+    InputRefused,
+    bounds,
+    fields_of,
+    files_text,
+    input_of,
+    json_text,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -31,7 +39,7 @@ def test_the_hosted_models_have_the_fields_that_people_look_for() -> None:
         "256 to 1536",
     )
     assert image["image_format"].choices == ("png", "jpeg")
-    assert image["image"].kind == "file"
+    assert (image["image"].kind, image["images"].kind, image["loras"].kind) == ("file", "files", "json")
     assert {field.name for field in fields_of(VIDEO) if field.required} == {
         "prompt",
         "image",
@@ -72,6 +80,16 @@ def test_what_is_typed_is_an_input_that_the_schema_takes(side: int, image_format
 def test_what_cannot_be_sent_is_a_sentence(typed: dict[str, Any], says: str) -> None:
     with pytest.raises(InputRefused, match=says):
         input_of(fields_of(IMAGE), typed)
+
+
+@given(st.lists(st.sampled_from(["https://a.test/1.png", "http://b.test/2.jpg"]), min_size=1, max_size=4))
+def test_several_files_are_an_address_a_line(urls: list[str]) -> None:
+    fields = fields_of(IMAGE)
+    typed = {"prompt": "a fox", "images": f" {files_text(urls)}\n"}
+    found = input_of(fields, typed)
+    assert found["images"] == urls
+    jsonschema.validate(found, {**IMAGE, "required": ["prompt"]})
+    assert "images" not in input_of(fields, {"prompt": "a fox", "images": files_text(None)})
 
 
 def test_large_seeds_stay_exact() -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.control.http.openai.images import parse_edit, parse_images
 from stoker.page.content.samples import samples
 
 URL = "https://control.example.com"
@@ -47,6 +48,44 @@ def test_the_openai_client_is_shown_where_a_prompt_makes_an_image(prompt: str, n
     assert "extra_body={'seed': 3}" in found
     assert f"base_url='{URL}/openai/v1'" in found
     assert "model='text-to-image'" in found
+
+
+@given(
+    st.fixed_dictionaries(
+        {"prompt": st.text(min_size=1), "image_format": st.sampled_from(["png", "jpeg"])},
+        optional={
+            "seed": st.integers(-1, 9),
+            "scheduler": st.just("euler"),
+            "strength": st.just(0.5),
+            "image": st.just("http://a/i.png"),
+            "images": st.just(["http://a/i.png", "http://a/j.png"]),
+            "mask_image": st.just("http://a/m.png"),
+            "strict": st.just(False),
+            "loras": st.just([]),
+        },
+    )
+)
+def test_the_openai_client_is_shown_a_call_that_is_taken(job_input: dict[str, Any]) -> None:
+    found = samples(URL, "text-to-image", job_input)["OpenAI"]
+    [call] = [
+        node
+        for node in ast.walk(ast.parse(found))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("client.images.")
+    ]
+    sent = {one.arg: one.value for one in call.keywords if one.arg not in ("image", "mask")}
+    body = {name: ast.literal_eval(value) for name, value in sent.items()}
+    files = [one.arg for one in call.keywords if one.arg in ("image", "mask")]
+    body |= body.pop("extra_body", {})
+    if ast.unparse(call.func) == "client.images.edit":
+        parse_edit({**body, **dict.fromkeys(files, "http://a/i.png")})
+    else:
+        assert not {"image", "images"} & job_input.keys()
+        parse_images({name: value for name, value in body.items() if name != "strength"})
+    assert body["output_format"] == job_input["image_format"]
+
+
+def test_the_openai_client_is_not_shown_what_it_cannot_send() -> None:
+    assert "OpenAI" not in samples(URL, "text-to-image", {"prompt": "x", "loras": [{"name": "ink"}]})
 
 
 def test_the_openai_client_makes_a_film_of_an_image_and_a_sound() -> None:

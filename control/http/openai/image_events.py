@@ -75,18 +75,18 @@ def completed(kind: str, made: Made, at: float) -> bytes:
     return _event(f"{kind}.completed", _fields(made.data, made.image_format, made.size, at) | known)
 
 
-def usage(prompt: Any, width: Any, height: Any, *, starts: bool) -> Mapping[str, Any] | None:
-    """Returns what an image used; None where the job has no prompt or no size. `starts`: it starts from an
-    image, which has its size."""
+def usage(prompt: Any, width: Any, height: Any, *, images: int) -> Mapping[str, Any] | None:
+    """Returns what an image used; None where the job has no prompt or no size. `images`: how many it starts
+    from or looks at; each counts as one of its size."""
     if not (isinstance(prompt, str) and isinstance(width, int) and isinstance(height, int)):
         return None
     text, image = -(-len(prompt) // CHARACTERS), -(-width // SIDE) * -(-height // SIDE)
-    start = image if starts else 0
+    sent = images * image
     return {
-        "input_tokens": text + start,
-        "input_tokens_details": {"image_tokens": start, "text_tokens": text},
+        "input_tokens": text + sent,
+        "input_tokens_details": {"image_tokens": sent, "text_tokens": text},
         "output_tokens": image,
-        "total_tokens": text + start + image,
+        "total_tokens": text + sent + image,
     }
 
 

@@ -6,7 +6,8 @@
     output_format png, jpeg         image_format
     response_format url, b64_json   how each image is answered
     stream, partial_images          events instead: `image_events`
-    image                           of an edit, the image to start from: a file, a URL or a data URL
+    image, image[], images          of an edit, the image to start from: a file, a URL or a data URL; several
+                                    are looked at, where the pipeline can
     mask                            mask_image: what is transparent in it is made anew, the same three ways
 
 `seed`, `negative_prompt`, `num_inference_steps`, `guidance`, `scheduler` and of an edit `strength` may be
@@ -38,17 +39,19 @@ _NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?", re.ASCII)
 _SEEDS = 2**63
 _NO_MASK = "a mask is a file, a URL or a data URL"
 _MISSING = "an edit starts from an image, which is a file, a URL or a data URL"
+TAKE_SEVERAL = ("flux-2-klein-4b",)
+"""The hosted pipelines that take several images; control does not import them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesRequest:
-    """A request for images. `inputs`: one for each image. `image`: the image that all of them start from.
-    `mask`: the part of it that is made anew; None for all of it. `partial`: how many partial images a stream
-    has; None if no stream is wanted."""
+    """A request for images. `inputs`: one for each image. `sent`: the images that all of them start from, or
+    look at. `mask`: the part that is made anew; None for all of it. `partial`: how many partial images a
+    stream has; None if no stream is wanted."""
 
     inputs: Sequence[Mapping[str, Any]]
     as_base64: bool
-    image: str | SentFile | None = None
+    sent: Sequence[str | SentFile] = ()
     mask: str | SentFile | None = None
     partial: int | None = None
 
@@ -61,9 +64,11 @@ def parse_images(body: Mapping[str, Any]) -> ImagesRequest:
 def parse_edit(body: Mapping[str, Any]) -> ImagesRequest:
     """Raises BadRequest, which names the field. Forms have numbers as texts."""
     fields = {name: _number(value) if name in _NUMBERS else value for name, value in body.items()}
-    image, mask = _only_image(fields), fields.get("mask")
+    sent, mask = _sent_images(fields), fields.get("mask")
+    if mask is not None and len(sent) > 1:
+        raise BadRequest(f"mask: a mask is for a single image; got {len(sent)}")
     parsed = _parse(fields, (*_SAME, "strength"), (*_SAME, *_OWN, *_OF_EDITS, *_NO_EFFECT))
-    return replace(parsed, image=image, mask=None if mask is None else file_field("mask", mask, _NO_MASK))
+    return replace(parsed, sent=sent, mask=None if mask is None else file_field("mask", mask, _NO_MASK))
 
 
 def _parse(body: Mapping[str, Any], same: Sequence[str], allowed: Sequence[str]) -> ImagesRequest:
@@ -95,13 +100,28 @@ def _partial(body: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _only_image(body: Mapping[str, Any]) -> str | SentFile:
+def _sent_images(body: Mapping[str, Any]) -> Sequence[str | SentFile]:
     sent = body.get("image", body.get("images"))
-    if isinstance(sent, list):
-        if len(sent) > 1:
-            raise BadRequest(f"image: the hosted models start from one image; got {len(sent)}")
-        sent = sent[0] if sent else None
-    return file_field("image", sent, _MISSING)
+    found = sent if isinstance(sent, list) and sent else [None if sent == [] else sent]
+    return [file_field("image", one, _MISSING) for one in found]
+
+
+def input_field(count: int, properties: Mapping[str, Any], endpoint: str) -> str:
+    """Returns the input that takes so many images, of those that an endpoint's schema has: `image` or
+    `images`. Raises BadRequest."""
+    if count == 1 and "image" in properties:
+        return "image"
+    if "images" in properties:
+        most = properties["images"].get("maxItems")
+        if most is not None and count > most:
+            raise BadRequest(f"image: the pipeline of {endpoint} takes at most {most} images; got {count}")
+        return "images"
+    if "image" in properties:
+        able = " or ".join(TAKE_SEVERAL)
+        raise BadRequest(
+            f"image: the pipeline of {endpoint} starts from one image; got {count}: {able} takes several"
+        )
+    raise BadRequest(f"image: the pipeline of {endpoint} starts from no image")
 
 
 def _number(value: Any) -> Any:

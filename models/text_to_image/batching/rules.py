@@ -39,9 +39,9 @@ class Group:
 
 
 def group_of(parameters: ImageParameters) -> Group | None:
-    """Returns the group of an image; None for an image that is made alone, because it starts from an
-    image."""
-    if parameters.image is not None:
+    """Returns the group of an image; None for an image that is made alone, because it starts from another
+    or looks at others."""
+    if parameters.image is not None or parameters.references:
         return None
     return Group(
         width=parameters.width,

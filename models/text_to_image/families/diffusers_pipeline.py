@@ -4,7 +4,8 @@
                      └ scheduler.step ─> on_step(number, estimate)      raises to stop
 
 A job's scheduler replaces the pipeline's own for its image; its LoRAs are switched (`loras`); from an image,
-the library's class for that, or for a part of it, runs on the same components.
+the library's class for that, or for a part of it, runs on the same components. Images that it looks at are
+arguments of the library's pipeline.
 
 The image is what the library's pipeline returns, with no step of ours in between. Its scheduler is watched
 while it works: it sees the latents before and after each step, whichever pipeline calls it.
@@ -63,6 +64,8 @@ class DiffusersPipeline:
     """The schedulers that it can use."""
     from_mask_class: ClassVar[str | None] = None
     """The class in diffusers that makes a part of an image anew, with the same components and schedulers."""
+    references: ClassVar[int] = 0
+    """How many images the library's class takes as a list, to look at."""
 
     def __init__(
         self,
@@ -120,7 +123,8 @@ class DiffusersPipeline:
     def choices(cls) -> ImageChoices:
         """Returns what jobs may choose."""
         can_start = cls.from_image_schedulers if cls.from_image_class else ()
-        return ImageChoices(tuple(cls.schedulers), can_start, masks=cls.from_mask_class is not None)
+        masks = cls.from_mask_class is not None
+        return ImageChoices(tuple(cls.schedulers), can_start, masks, cls.references)
 
     def warm(self, sizes: Sequence[tuple[int, int]], defaults: ImageDefaults) -> None:
         """Applies the other speed-ups of the profile. On a GPU each size runs once, the largest first."""
@@ -219,6 +223,8 @@ class DiffusersPipeline:
             found |= self.from_image_arguments(parameters)
         if parameters.mask is not None:
             found["mask_image"] = parameters.mask
+        if parameters.references:
+            found["image"] = list(parameters.references)
         if "height" in inspect.signature(pipe.__call__).parameters:  # SDXL takes the image's
             found |= {"height": parameters.height, "width": parameters.width}
         return found | self.arguments(parameters)

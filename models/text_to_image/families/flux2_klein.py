@@ -1,6 +1,7 @@
 """FLUX.2 klein: a language model reads the prompt, and a transformer works on tokens of 2 x 2 latents.
 
-The checkpoints are distilled for 4 steps without guidance, and use no negative prompt.
+The checkpoints are distilled for 4 steps without guidance, and use no negative prompt. The images that a
+prompt is about are tokens, too, after those of the picture; the library makes larger ones a megapixel.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 class Flux2Klein(DiffusersPipeline):
     library_class = "Flux2KleinPipeline"
     schedulers = some(FLOW_MATCHING, "euler", "dpm++2m", "unipc")
+    references = 4
 
     def arguments(self, parameters: ImageParameters) -> dict[str, Any]:
         return {"guidance_scale": 1.0 if parameters.guidance is None else parameters.guidance}

@@ -2,11 +2,13 @@
 
     "un chat bleu" ──> "a", "blue", "cat"
 
-A prompt is in another language if that language has more of its words than English has.
+A prompt is in another language if that language has more of its words than English has, and one of them
+cannot be English: "bar" is not read as a bear, but "ein bar" is, and "bär".
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -115,6 +117,15 @@ _TABLES: Final[dict[str, str]] = {
 the singular with an s, in the plural."""
 
 
+_LOOKALIKES = """
+    alto bar boot cane champ con corona den die due fond gauche gran gras gross links mar mare nave ours
+    pastel piccolo pre rad re rot see sous stern strand viola
+"""
+LOOKALIKES: Final = frozenset(_LOOKALIKES.split())
+"""English words that are written like a word of these languages, and mean something else. Not "chat", which
+nobody asks a picture of in English."""
+
+
 def _table(text: str) -> dict[str, str]:
     pairs = (entry.partition(":") for entry in text.split())
     return {word: known for known, _, words in pairs for word in words.split(",")}
@@ -129,23 +140,39 @@ def plain(text: str) -> str:
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
-def in_english(words: Sequence[str], english: Collection[str]) -> list[tuple[str, str]]:
+def accented(text: str) -> frozenset[str]:
+    """Returns the words of a text that are written with accents, without them."""
+    words = re.findall(r"\w+", unicodedata.normalize("NFC", text))
+    return frozenset(plain(word) for word in words if not word.isascii())
+
+
+def in_english(
+    words: Sequence[str], english: Collection[str], foreign: Collection[str] = ()
+) -> list[tuple[str, str]]:
     """Returns each word with what it is in English, in English order; unchanged if the text is in English.
-    `english`: the words that are known there."""
-    best = max(_WORDS.values(), key=lambda table: _share(words, table))
-    if _share(words, best) <= sum(word in english for word in words if word != ","):
+    `english`: the words that are known there; `foreign`: those that are certainly none."""
+    sure = {word for word in words if word in foreign or not {word, _one(word)} & {*english, *LOOKALIKES}}
+    best = max(_WORDS.values(), key=lambda table: _share(words, table, sure))
+    if _share(words, best, sure) <= sum(word in english for word in words if word != ","):
         return [(word, word) for word in words]
     return _reordered([(word, _translated(word, best)) for word in words])
 
 
-def _share(words: Sequence[str], table: Mapping[str, str]) -> int:
-    return sum(word in table or word.removesuffix("s") in table for word in words)
+def _share(words: Sequence[str], table: Mapping[str, str], sure: Collection[str]) -> int:
+    """Returns how many of the words are in a table; none if none of those is sure to be no English word."""
+    found = [word for word in words if word in table or _one(word) in table]
+    return len(found) if any(word in sure for word in found) else 0
+
+
+def _one(word: str) -> str:
+    """Returns the singular of a word whose plural has an s."""
+    return word if word.endswith("ss") else word.removesuffix("s")
 
 
 def _translated(word: str, table: Mapping[str, str]) -> str:
     if word in table:
         return table[word]
-    one = table.get(word.removesuffix("s"), word)
+    one = table.get(_one(word), word)
     return BY_NAME[one].plural if one in BY_NAME else one
 
 

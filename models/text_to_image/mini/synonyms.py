@@ -60,7 +60,7 @@ MEANT: Final[dict[str, str]] = {
     "fish": "shark goldfish",
     "flower": "blossom daisy pansy rose",
     "ghost": "spirit phantom",
-    "guitar": "violin piano music",
+    "guitar": "violin viola piano music",
     "heart": "love",
     "horse": "pony zebra donkey deer",
     "house": "home hut cottage cabin building skyscraper city village",
@@ -131,9 +131,9 @@ _LOOSELY: Final[dict[str, str]] = {
 LOOSE: Final = {word: known for known, some in _LOOSELY.items() for word in some.split()}
 
 _NOTHING = """
-    anode bar bastard bed bench bullet chair christ clothes coat couch desk dress female furniture game gun
-    holder holmes jacket leg liberal memory pistol prize rifle shirt shoe shot slave sofa steel step table
-    uniform weapon
+    anode bar bastard bed bench bullet chair christ clothes coat corona couch desk dress female furniture game
+    gun holder holmes jacket leg liberal memory pistol prize rifle shirt shoe shot slave sofa steel step stool
+    table uniform weapon
 """
 NOTHING: Final = frozenset(_NOTHING.split())
 """Nouns that the table of nouns reads as something that does not look like them at all."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stoker.models.text_to_image.mini.languages import in_english, plain
+from stoker.models.text_to_image.mini.languages import accented, in_english, plain
 from stoker.models.text_to_image.mini.synonyms import LOOSE, NOTHING, SILENT, SYNONYMS
 from stoker.models.text_to_image.mini.vocabulary import (
     BY_NAME,
@@ -90,7 +90,7 @@ def read(prompt: str, draws: bool = True) -> Reading:
     star; unless it `draws` nothing, as a negative prompt, in which only near words count."""
     text, instead, left_out, far = list[str](), dict[str, str](), dict[str, None](), dict[str, str]()
     words = re.findall(r"[a-z0-9]+|,", plain(prompt).replace("in front of", "with"))
-    for word, meant in in_english(words, KNOWN):
+    for word, meant in in_english(words, KNOWN, accented(prompt)):
         found, is_near = _known(meant)
         if not found:
             if meant not in SILENT:

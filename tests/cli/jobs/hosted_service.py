@@ -17,7 +17,7 @@ class Service(ThreadingHTTPServer):
     """`events` are what the stream says before its end, `record` the end; the stream breaks `breaks` times.
     `looks`: what a look at the job finds, one after the other, the last one from then on; the end, without
     any. The stream is held until the job was `looked_at` so many times. `asked`: GET with the key that came
-    along, POST of JSON with the body, of a file with (type, bytes)."""
+    along, POST of JSON with the body, of a file with (type, bytes). `properties`: of the input's schema."""
 
     def __init__(self, endpoint: str, output: dict[str, Any], result_as: str) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -32,6 +32,7 @@ class Service(ThreadingHTTPServer):
         self.events: list[tuple[str, Any]] = []
         self.breaks = 0
         self.result_status = 200
+        self.endpoint, self.properties = endpoint, dict[str, Any]()
         self.looks: list[dict[str, Any]] = []
         self.looked_at = 0
         self.looked = threading.Semaphore(0)
@@ -68,6 +69,9 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.requests.append(("GET", self.path, self.headers.get("Authorization")))
         if self.path == "/signed":
             self._send(self.server.result_status, RESULT)
+        elif self.path == "/openapi.json":
+            schemas = {f"{self.server.endpoint}.input": {"properties": self.server.properties}}
+            self._send(200, json.dumps({"components": {"schemas": schemas}}).encode())
         elif self.path == self.server.stream:
             for _ in range(self.server.looked_at):
                 assert self.server.looked.acquire(timeout=20)

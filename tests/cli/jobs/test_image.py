@@ -82,7 +82,7 @@ def test_all_choices_of_a_job_are_options(service: Service, tmp_path: Path) -> N
         number=2,
         scheduler="unipc",
         loras=(lora_of("ink=0.5"), lora_of("paper")),
-        image=str(start),
+        images=(str(start),),
         strength=0.4,
     )
     assert service.posted("/v2/text-to-image/files") == [("image/png", b"a picture")]
@@ -99,7 +99,36 @@ def test_all_choices_of_a_job_are_options(service: Service, tmp_path: Path) -> N
     with pytest.raises(CliError, match=r"--lora takes NAME or NAME=SCALE, as ink=0\.8; got 'ink=much'"):
         lora_of("ink=much")
     with pytest.raises(CliError, match=r"there is no file nowhere\.png"):
-        run_image(service, tmp_path / "out.png", image="nowhere.png")
+        run_image(service, tmp_path / "out.png", images=("nowhere.png",))
+
+
+@pytest.mark.parametrize("have", [("images",), ("image", "images"), ()])
+def test_several_images_are_sent_as_a_list(service: Service, tmp_path: Path, have: tuple[str, ...]) -> None:
+    service.properties = {name: {} for name in have}
+    start = tmp_path / "start.png"
+    start.write_bytes(b"a picture")
+    run_image(service, tmp_path / "out.png", images=(str(start), "https://a.test/i.png"))
+    (body,) = service.posted("/v2/text-to-image/run")
+    assert body["input"]["images"] == [f"{service.url}/given/start.png", "https://a.test/i.png"]
+    assert "image" not in body["input"]
+
+
+def test_one_image_is_sent_as_the_endpoint_takes_it(service: Service, tmp_path: Path) -> None:
+    for have in ((), ("image",), ("image", "images"), ("images",)):
+        service.properties = {name: {} for name in have}
+        run_image(service, tmp_path / "out.png", images=("https://a.test/i.png",))
+    sent = [body["input"] for body in service.posted("/v2/text-to-image/run")]
+    assert [one.get("image") for one in sent] == ["https://a.test/i.png"] * 3 + [None]
+    assert [one.get("images") for one in sent] == [None] * 3 + [["https://a.test/i.png"]]
+
+
+def test_several_images_are_refused_before_they_are_uploaded(service: Service, tmp_path: Path) -> None:
+    service.properties = {"image": {}}
+    start = tmp_path / "start.png"
+    start.write_bytes(b"a picture")
+    with pytest.raises(CliError, match="text-to-image starts from one image; --image was given 2 times"):
+        run_image(service, tmp_path / "out.png", images=(str(start), str(start)))
+    assert service.posted("") == []
 
 
 def test_several_images_are_numbered_and_each_has_its_seed(service: Service, tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def test_texts_and_seeds_may_differ() -> None:
     rocks, rain = (replace(IMAGE, negative_prompt=text) for text in ("rocks", "rain"))
     assert group_of(rocks) == group_of(rain)
     assert group_of(replace(IMAGE, image=object())) is None  # type: ignore[arg-type]
+    assert group_of(replace(IMAGE, references=(object(),))) is None  # type: ignore[arg-type]
 
 
 @given(held=st.lists(groups, max_size=8), most=most_by_pixels)

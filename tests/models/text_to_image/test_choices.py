@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from stoker.models import weights
+from stoker.models import input_image, weights
 from stoker.models.checked_input import InvalidInput
 from stoker.models.registry import PIPELINES, pipeline
-from stoker.models.text_to_image import metadata, previews, tiny
+from stoker.models.text_to_image import metadata, previews, saves, tiny
 from stoker.models.text_to_image.declaration import schema_for
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.models.text_to_image.request import ImageRequest
@@ -499,6 +499,70 @@ def test_what_does_not_fit_an_image_is_refused(family: Family, site: Callable[[s
         assert refusal(handler, image=url, scheduler=name) == message
 
 
+LOOKED_AT = (picture(), picture(320, 256), picture(1100, 1000))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_it_looks_at_images_as_the_library_does_on_the_same_weights(
+    family: Family, site: Callable[[str, bytes], str], count: int
+) -> None:
+    handler = family.handler
+    urls = [site(f"{number}.png", png(image)) for number, image in enumerate(LOOKED_AT[:count])]
+    if not handler.entry.choices.references:
+        assert refusal(handler, images=urls) == (
+            "images: this pipeline looks at no images; flux-2-klein-4b does"
+        )
+        return
+    pipe = handler.pipeline.pipe  # type: ignore[attr-defined]
+    job = painted(handler, images=urls)
+    assert bare(handler, pipe, image=list(LOOKED_AT[:count]), width=256, height=256) == pixels(job)
+    assert pixels(job) not in (family.without, pixels(painted(handler, images=[*urls, urls[0]])))
+    assert job.progress == [{"step": step, "steps": 3} for step in (1, 2, 3)]
+    made = metadata.read(job.files[0].path)
+    assert made is not None
+    assert made["references"] == count
+    assert pixels(painted(handler, images=[])) == family.without
+
+
+def test_a_job_that_looks_at_images_goes_on_to_the_same_bytes(
+    family: Family, site: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = family.handler
+    if not handler.entry.choices.references:
+        return
+    monkeypatch.setattr(saves, "due", lambda **_: True)
+    urls = [site(f"{number}.png", png(image)) for number, image in enumerate(LOOKED_AT[:2])]
+    whole = painted(handler, images=urls)
+    assert whole.saves
+    for save in whole.saves:
+        again = LocalJob(handler.run, SMALL | {"images": urls}, saved=save, network=True).run()
+        assert (again.error, pixels(again)) == (None, pixels(whole))
+
+
+def test_images_that_cannot_be_looked_at_are_refused(
+    family: Family, site: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = family.handler
+    if not handler.entry.choices.references:
+        return
+    url = site("picture.png", png(picture()))
+    assert refusal(handler, images=[url] * 5).endswith("it must be a list of at most 4 values")
+    assert refusal(handler, images=[url, "b.png"]) == (
+        'images[1]: "b.png" is not allowed; it must be an http or https URL'
+    )
+    assert "Invalid images[1]: it has 32 x 32 pixels" in refusal(
+        handler, images=[url, site("small.png", png(picture().resize((32, 32))))]
+    )
+    assert refusal(handler, images=[site("long.png", png(picture(2600, 320)))]) == (
+        "Invalid images[0]: it has 2600 x 320 pixels; its longer side may be 8 times the shorter one"
+    )
+    assert "Invalid images[0] URL: " in refusal(handler, images=[f"{url}.gone"])
+    monkeypatch.setattr(input_image, "MOST", 100_000)
+    assert refusal(handler, images=[url, url]) == (
+        "Invalid images: the first 2 have 0.1 million pixels; there may be 0.1 million in all"
+    )
+
+
 def test_several_images_are_each_as_alone(family: Family) -> None:
     handler = family.handler
     job = painted(handler, num_images=3)
@@ -555,6 +619,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         unique_by=repr,
     ),
     "image": st.sampled_from(["http://a/b", "https://a", "ftp://a", "a", None]),
+    "images": st.lists(st.sampled_from(["http://a/b", "https://a", "a", 1]), max_size=5) | st.none(),
     "num_images": st.sampled_from([0, 1, 10, 11, 2.0, None]),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -441,3 +442,16 @@ def test_the_weights_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOKER_WEIGHTS_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert weights.weights_folder() == Path("/cache/stoker/weights")
+
+
+def test_a_lock_is_parsed_once_and_read_again_where_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+    loads = tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", lambda text: (parsed.append(text), loads(text))[1])
+    path = tmp_path / "weights.lock"
+    for name in ("one", "one", "two"):
+        weights.write_lock(Lock([Entry(name, weights.FOLDER, "MIT", ())]), path)
+        assert [entry.name for entry in weights.read_lock(path).entries] == [name]
+    assert len(parsed) == 2

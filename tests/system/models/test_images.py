@@ -218,7 +218,7 @@ def test_the_official_openai_client_edits_an_image(stack: Stack, python: StockCl
     erased.save(mask)
     [part] = python.ask("edit", **to, given={**edit, "response_format": "b64_json", "mask": str(mask)})
     assert part["b64_json"] != edited["b64_json"]
-    with pytest.raises(Raised, match="the hosted models start from one image; got 2"):
+    with pytest.raises(Raised, match="starts from one image; got 2: flux-2-klein-4b takes several"):
         python.ask("edit", **to | {"images": [str(start)] * 2}, given=edit)
 
 

@@ -1,7 +1,7 @@
 """An image model behind the official OpenAI clients.
 
 POST /v1/images/generations   a job for each image; with `stream`, the events of one
-POST /v1/images/edits         the same, from an image or a part of one; what was sent as a file is kept for it
+POST /v1/images/edits         the same, from images or a part of one; what was sent as a file is kept for it
 """
 
 from __future__ import annotations
@@ -57,25 +57,29 @@ async def answer(call: Call, request: OpenAIRequest) -> Response:
         return await call.while_connected(_made(call, wanted))
     [one] = wanted.inputs
     sides = _sides(one, schema)
-    used = image_events.usage(one.get("prompt"), *sides, starts=kind == image_events.EDIT)
+    used = image_events.usage(one.get("prompt"), *sides, images=_images_in(one))
     return await streamed(call, one, _Streamed(call, kind, wanted.partial, sides, used).texts)
 
 
 async def _from_image(
     call: Call, edit: images.ImagesRequest, schema: Mapping[str, Any]
 ) -> images.ImagesRequest:
-    """Returns the request with the URLs of the image to start from, and of its mask, in its inputs."""
-    if "image" not in schema:
-        raise BadRequest(f"image: the pipeline of {call.endpoint.id} starts from no image")
+    """Returns the request with the URLs of its images, and of the mask, in its inputs."""
+    name = images.input_field(len(edit.sent), schema, call.endpoint.id)
     if edit.mask is not None and "mask_image" not in schema:
         raise BadRequest(
             f"mask: the pipeline of {call.endpoint.id} makes no part of an image anew: leave it out"
         )
-    assert edit.image is not None  # or the request was refused
-    urls = {"image": await url_of(call, "image", edit.image)}
+    sent = [await url_of(call, "image", one) for one in edit.sent]
+    urls: dict[str, Any] = {name: sent[0] if name == "image" else sent}
     if edit.mask is not None:
         urls["mask_image"] = await url_of(call, "mask", edit.mask)
-    return replace(edit, inputs=[{**one, **urls} for one in edit.inputs], image=None, mask=None)
+    return replace(edit, inputs=[{**one, **urls} for one in edit.inputs], sent=(), mask=None)
+
+
+def _images_in(one: Mapping[str, Any]) -> int:
+    """Returns how many images an input names."""
+    return len(one.get("images", [])) or int("image" in one)
 
 
 async def _made(call: Call, request: images.ImagesRequest) -> Answer:

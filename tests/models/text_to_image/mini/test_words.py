@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.models.text_to_image.mini import languages
+from stoker.models.text_to_image.mini.synonyms import LOOSE, NOTHING
 from stoker.models.text_to_image.mini.vocabulary import DRAWABLES, SCENERY, WORDS, Drawable
-from stoker.models.text_to_image.mini.words import MOST_WORDS, read
+from stoker.models.text_to_image.mini.words import KNOWN, MOST_WORDS, read
 from training.flux_mini.commonest import drawn
 
 
@@ -54,8 +55,48 @@ def test_a_prompt_may_be_in_another_language(prompt: str, text: str) -> None:
 def test_every_word_of_a_language_is_read_as_a_known_one(language: str, data: st.DataObject) -> None:
     table = languages._WORDS[language]
     assert set(table.values()) <= set(WORDS)
-    words = data.draw(st.lists(st.sampled_from(sorted(table)), min_size=1, max_size=6))
-    assert not read(" ".join(words)).left_out
+    words = data.draw(st.lists(st.sampled_from(sorted(table)), max_size=6))
+    sure = st.sampled_from(sorted(table.keys() - KNOWN - languages.LOOKALIKES))
+    assert not read(" ".join([*words, data.draw(sure)])).left_out
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("bar", "star"),
+        ("bar stools", "star"),
+        ("leather boots", "star"),
+        ("sugar cane", "star"),
+        ("a mare", "a horse"),
+        ("mare", "horse"),
+        ("viola", "guitar"),
+        ("Bär", "dog"),
+        ("Ba\u0308r, winter", "dog , in the snow"),
+        ("ein bar", "a dog"),
+        ("zwei boote", "two boats"),
+        ("boot am strand", "boat on a beach"),
+        ("das boot am strand", "a boat on a beach"),
+        ("grass", "in a meadow"),
+        ("the loss of a princess", "a crown"),
+    ],
+)
+def test_an_english_word_is_not_read_as_another_languages(prompt: str, text: str) -> None:
+    assert read(prompt).text == text
+
+
+@given(st.sampled_from(sorted(languages.LOOKALIKES)), st.sampled_from(["", "s"]), st.data())
+def test_a_lookalike_alone_is_english(word: str, end: str, data: st.DataObject) -> None:
+    others = data.draw(st.lists(st.sampled_from(sorted({*languages.LOOKALIKES, *KNOWN})), max_size=3))
+    words = [word + end, *others]
+    assert languages.in_english(words, KNOWN) == [(one, one) for one in words]
+
+
+def test_each_lookalike_is_a_word_of_a_language() -> None:
+    for word in languages.LOOKALIKES:
+        assert any(word in table for table in languages._WORDS.values()), word
+    for table in languages._WORDS.values():
+        both = table.keys() & {*NOTHING, *LOOSE}
+        assert both <= languages.LOOKALIKES, "an English noun that is looked at is read in English"
 
 
 def test_words_of_another_language_are_said() -> None:

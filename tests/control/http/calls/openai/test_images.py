@@ -16,12 +16,13 @@ from starlette.types import ASGIApp
 
 from stoker.control.errors import BadRequest
 from stoker.control.http.openai import image_events
-from stoker.control.http.openai.images import parse_edit, parse_images
+from stoker.control.http.openai.images import TAKE_SEVERAL, parse_edit, parse_images
 from stoker.control.http.openai.requests import SentFile
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
-from stoker.models.text_to_image.declaration import SCHEMA
+from stoker.models.registry import PIPELINES
+from stoker.models.text_to_image.declaration import SCHEMA, looking_at_images, schema_for
 from stoker.wire.names import attempt_prefix
 from tests.control.http.calls.asgi_caller import Caller
 from tests.control.http.calls.fake_plane import FakePlane, endpoint
@@ -29,6 +30,7 @@ from tests.control.http.calls.fake_plane import FakePlane, endpoint
 BASE = "/v2/text-to-image/openai/v1/images"
 EDITS, GENERATIONS = f"{BASE}/edits", f"{BASE}/generations"
 PNG = ("a.png", b"\x89PNG", "image/png")
+IMAGES = ("image", "images")
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +100,9 @@ async def test_an_edit_of_a_part_has_a_mask(http: httpx2.AsyncClient, plane: Fak
     [
         ({}, "image is missing: an edit starts from an image"),
         ({"image": []}, "image is missing"),
-        ({"images": [{"image_url": "http://a/"}, {"image_url": "http://b/"}]}, "start from one image; got 2"),
+        ({"images": ["http://a/"] * 5}, "image: the pipeline of text-to-image takes at most 4 images; got 5"),
+        ({"images": ["http://a/", {"file_id": "f"}]}, "have an image_url and nothing else"),
+        ({"images": ["http://a/"] * 2, "mask": "http://m/"}, "mask: a mask is for a single image; got 2"),
         ({"image": {"file_id": "f"}}, "have an image_url and nothing else"),
         ({"image": "http://a/", "mask": ""}, "mask is missing: a mask is a file, a URL or a data URL"),
         ({"image": "http://a/", "mask": {"file_id": "f"}}, "mask must be a file, or have an image_url"),
@@ -116,10 +120,46 @@ async def test_an_edit_that_is_refused_names_the_field(
     assert (plane.submitted, plane.kept) == ([], {})
 
 
+def with_schema_of(plane: FakePlane, pipeline: str) -> None:
+    schema = schema_for(PIPELINES[pipeline])
+    plane.endpoints.put(endpoint("text-to-image", hosted=True, schema=schema))
+
+
+async def test_an_edit_of_several_images_looks_at_them(http: httpx2.AsyncClient, plane: FakePlane) -> None:
+    with_schema_of(plane, "flux-2-klein-4b")
+    kept = "https://objects.test/text-to-image/image"
+    for sent in ([PNG, ("b.png", b"\x89PNG 2", "image/png")], [PNG]):
+        plane.events.put_nowait(finished())
+        files = [("image[]", one) for one in sent]
+        answer = await http.post(EDITS, data={"prompt": "a", "seed": "5"}, files=files)
+        assert answer.status_code == 200
+    plane.events.put_nowait(finished())
+    urls = [{"image_url": "https://a.test/i.png"}, {"image_url": "https://a.test/j.png"}]
+    assert (await http.post(EDITS, json={"prompt": "a", "images": urls})).status_code == 200
+    assert inputs(plane) == [
+        {"prompt": "a", "seed": 5, "images": [kept, kept]},
+        {"prompt": "a", "seed": 5, "images": [kept]},
+        {"prompt": "a", "images": ["https://a.test/i.png", "https://a.test/j.png"]},
+    ]
+
+
+async def test_a_pipeline_that_starts_from_one_image_says_which_take_several(
+    http: httpx2.AsyncClient, plane: FakePlane
+) -> None:
+    with_schema_of(plane, "flux-1-dev")
+    answer = await http.post(EDITS, data={"prompt": "a"}, files=[("image[]", PNG), ("image[]", PNG)])
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        400,
+        "image: the pipeline of text-to-image starts from one image; got 2: flux-2-klein-4b takes several",
+    )
+    assert (plane.submitted, plane.kept) == ([], {})
+    assert looking_at_images() == TAKE_SEVERAL, "control does not import the pipelines"
+
+
 async def test_a_pipeline_that_starts_from_no_image_says_so(
     http: httpx2.AsyncClient, plane: FakePlane
 ) -> None:
-    properties = {name: rule for name, rule in SCHEMA["properties"].items() if name != "image"}
+    properties = {name: rule for name, rule in SCHEMA["properties"].items() if name not in IMAGES}
     plane.endpoints.put(endpoint("text-to-image", hosted=True, schema={**SCHEMA, "properties": properties}))
     answer = await http.post(EDITS, data={"prompt": "a"}, files={"image": PNG})
     assert answer.json()["error"]["message"] == "image: the pipeline of text-to-image starts from no image"
@@ -259,14 +299,17 @@ async def test_a_stream_that_is_refused_names_the_field(
 
 
 def test_usage_counts_begun_units_and_only_what_is_known() -> None:
-    used = image_events.usage("a fox", 264, 256, starts=True)
+    used = image_events.usage("a fox", 264, 256, images=1)
     assert used is not None
     assert (used["input_tokens_details"], used["output_tokens"]) == (
         {"image_tokens": 272, "text_tokens": 2},
         272,
     )
-    assert image_events.usage("a fox", None, 256, starts=False) is None
-    assert image_events.usage(None, 256, 256, starts=False) is None
+    two = image_events.usage("a fox", 264, 256, images=2)
+    assert two is not None
+    assert (two["input_tokens_details"]["image_tokens"], two["total_tokens"]) == (544, 818)
+    assert image_events.usage("a fox", None, 256, images=0) is None
+    assert image_events.usage(None, 256, 256, images=0) is None
 
 
 @given(st.integers(1, 60), st.integers(0, 3), st.data())
