@@ -72,13 +72,14 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
     model = MODELS[entry.model]
     schema = model.schema if model.schema_for is None else model.schema_for(entry)
     image = model.schema_for is not None
+    has_profiles = entry.load is None or getattr(entry.load, "has_profiles", False)
     return {
         **_summary(entry),
         "steps": entry.defaults.steps if image else None,
         "guidance": entry.defaults.guidance if image else None,
         "negative_prompt": entry.defaults.negative_prompt if image else None,
-        "profile": entry.profile,
-        "left_out_here": _left_out(entry),
+        "profile": entry.profile if has_profiles else None,
+        "left_out_here": _left_out(entry) if has_profiles else {},
         "gpu_count": entry.needs.gpu_count,
         "gpu_memory": _gpu_memory(entry.needs),
         "inputs": schema["properties"],
