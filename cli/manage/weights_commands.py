@@ -48,6 +48,11 @@ def lock(name: str, folder: Path | None, file: Path | None, licence: str | None,
         found = read_lock(file) if file.exists() else Lock(())
         if name not in found:
             found = found.with_entry(Entry(name, FOLDER, licence or "not stated", ()))
+    elif file is not None and not file.exists():
+        raise CliError(
+            f"there is no lock {file}: --from FOLDER makes one; to keep an entry of this installation in a"
+            " lock of your own, name that in STOKER_WEIGHTS_LOCK in place of --lock"
+        )
     else:
         found = read_lock(file)
     entry, written = found.entry(name), file or lock_path()

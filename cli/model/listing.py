@@ -39,8 +39,17 @@ def show_one(name: str, *, as_json: bool) -> None:
         "inputs": {field: _bounds(rule) for field, rule in record["inputs"].items()},
         "prices": {metric: f"{price:.9f} USD" for metric, price in record["prices"].items()},
     }
-    rows = [[field.replace("_", " "), str(value)] for field, value in told.items() if value not in (None, {})]
+    rows = [[field.replace("_", " "), line] for field, value in told.items() for line in _lines(value)]
     tables.show((), rows, record, as_json=as_json)
+
+
+def _lines(value: Any) -> list[str]:
+    """Returns the lines of a value: one for each name in it; none where there is nothing to show."""
+    if isinstance(value, dict):
+        return [f"{name}: {one}" for name, one in value.items()]
+    if isinstance(value, bool):
+        return ["used" if value else "not used"]
+    return [] if value is None else [str(value)]
 
 
 def _summary(entry: PipelineEntry) -> dict[str, str]:
@@ -63,13 +72,14 @@ def _record(entry: PipelineEntry) -> dict[str, Any]:
     model = MODELS[entry.model]
     schema = model.schema if model.schema_for is None else model.schema_for(entry)
     image = model.schema_for is not None
+    has_profiles = entry.load is None or getattr(entry.load, "has_profiles", False)
     return {
         **_summary(entry),
         "steps": entry.defaults.steps if image else None,
         "guidance": entry.defaults.guidance if image else None,
         "negative_prompt": entry.defaults.negative_prompt if image else None,
-        "profile": entry.profile,
-        "left_out_here": _left_out(entry),
+        "profile": entry.profile if has_profiles else None,
+        "left_out_here": _left_out(entry) if has_profiles else {},
         "gpu_count": entry.needs.gpu_count,
         "gpu_memory": _gpu_memory(entry.needs),
         "inputs": schema["properties"],

@@ -46,10 +46,10 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def served(job_input: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the input, in which the names of local files are URLs, where the schema wants URLs. Raises
-    CliError for a file that is not there."""
+    """Yields the input, in which the names of local files are URLs, where the schema wants URLs; a name may
+    begin with @, as it must where there is no schema. Raises CliError for a file that is not there."""
     files = {
-        name: Path(value)
+        name: Path(value.removeprefix("@"))
         for name, value in job_input.items()
         if schema["properties"].get(name, {}).get("format") == "uri" and _is_path(value)
     }

@@ -180,7 +180,9 @@ def read_lock(path: Path | None = None) -> Lock:
 def _read(path: Path, own: Path | None = None) -> Lock:
     try:
         text = path.read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise WeightsError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
         raise WeightsError(f"cannot read {path.name}: {error}") from error
     return _parsed(text, path.name, own)
 

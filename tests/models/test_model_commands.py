@@ -68,7 +68,9 @@ def test_one_is_shown_with_defaults_inputs_and_price(capfd: pytest.CaptureFixtur
     assert "integer 256 to 1536, divisible by 64; 1024 by default" in table
     assert f"integer 1 to 50; {found['steps']} by default" in table
     assert "euler or euler-a or heun or " in table
-    assert "0.000000020 USD" in table
+    assert "inputs\tprompt: string\n" in table, "a line for each"
+    assert "prices\toutput_pixels: 0.000000020 USD\n" in table
+    assert "negative prompt\tused\n" in table
     assert "steps" in table
     assert records(capfd, "show", "talk-tiny")["steps"] is None
 
@@ -159,10 +161,11 @@ def test_a_wrong_input_is_one_sentence(
         assert (code, message in err, "Traceback" in err) == (1, True, False), err
 
 
-def test_local_files_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["a face.png", "@a face.png"])
+def test_local_files_are_inputs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a face.png").write_bytes(b"a picture")
-    typed = {"image": "a face.png", "audio": "https://example.com/a.wav", "size": "480p"}
+    typed = {"image": name, "audio": "https://example.com/a.wav", "size": "480p"}
     with timing._checked(pipeline("talk-mini"), typed) as found:
         with urllib.request.urlopen(found["image"]) as answer:
             assert answer.read() == b"a picture"

@@ -5,7 +5,9 @@ host; otherwise a copy, fetched once for each digest.
              │ another, or none
              └──> a copy below the agent's data folder ──none yet──> fetched from control, compared, kept
 
-A copy is never changed. Those of the last KEPT digests that no worker uses stay, for what is started next.
+A copy is never changed. One of an earlier agent is compared before its first use, and fetched anew where it
+is damaged: its host may have lost power while it was written. Those of the last KEPT digests that no worker
+uses stay, for what is started next.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class SourceFolders:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._used: dict[str, str] = {}  # digest by worker
+        self._compared: set[str] = set()
         self._fetching = asyncio.Lock()
 
     async def find(self, worker: str, source: Source, fetch: Fetch) -> Path:
@@ -44,13 +47,20 @@ class SourceFolders:
             )
         copy = self._root / source.digest
         async with self._fetching:
-            if not copy.exists():
+            if not await self._is_kept(source.digest):
                 archive = await fetch(source.digest)
                 used = frozenset(self._used.values())
                 await run_in_thread(
                     f"copy of {source.folder}", lambda: self._keep(archive, source.digest, used)
                 )
+            self._compared.add(source.digest)
         return copy
+
+    async def _is_kept(self, wanted: str) -> bool:
+        copy = self._root / wanted
+        if wanted in self._compared:
+            return copy.exists()
+        return await run_in_thread(f"digest of {copy}", lambda: _has(copy, wanted))
 
     def release(self, worker: str) -> None:
         """Lets the worker's copy be removed. Idempotent."""
@@ -64,6 +74,7 @@ class SourceFolders:
             new = self._root / "new"
             remove_tree(new)
             unpack(archive, wanted, new)
+            remove_tree(self._root / wanted)
             new.rename(self._root / wanted)
             unused = [path for path in self._root.iterdir() if path.name not in used]
             for path in sorted(unused, key=lambda path: path.stat().st_mtime)[:-KEPT]:
@@ -75,9 +86,12 @@ class SourceFolders:
 def _is_here(source: Source) -> bool:
     """Returns True if the folder of that name has these files, or any if they have no digest."""
     folder = Path(source.folder)
-    if not source.digest:
-        return folder.exists()
+    return _has(folder, source.digest) if source.digest else folder.exists()
+
+
+def _has(folder: Path, wanted: str) -> bool:
+    """Returns True if the files in and below the folder have this digest."""
     try:
-        return folder.is_dir() and digest(read(folder)) == source.digest
+        return folder.is_dir() and digest(read(folder)) == wanted
     except SourceUnusable:
         return False

@@ -62,6 +62,8 @@ class Portrait:
 
     def __init__(self, pixels: NDArray[np.uint8], measures: Measures) -> None:
         self._measures = measures
+        if measures.mouth.hollow is not None:
+            pixels = measures.mouth.hollow.covered(pixels)
         self._image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 127.5 - 1
         height, width = pixels.shape[:2]
         reach = HEAD_STILL * measures.width

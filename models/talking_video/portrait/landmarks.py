@@ -169,8 +169,8 @@ def assumed_face(pixels: NDArray[np.uint8]) -> Face:
     for n, (right, down) in AVERAGE.items():
         points[n] = middle + size * np.array([right, down], np.float32)
     if mouth is not None:
-        for n in (*UPPER_LIP, *LOWER_LIP):
-            points[n, 1] += mouth.bend * (1 / 3 - (2 * (points[n, 0] - mouth.column) / mouth.width) ** 2)
+        lips = [*UPPER_LIP, *LOWER_LIP]
+        points[lips, 1] = mouth.rows(points[lips, 0])
     return Face(points, assumed=True)
 
 

@@ -36,6 +36,14 @@ FLAT, SKIN = 0.5, 24.0
 """How much the skin differs at most, of 255, if it is drawn in one colour, and how much lips and eyes differ
 from it at least."""
 
+DARK, DEEP, FULL = 0.6, 0.25, 0.6
+"""The open mouth of a drawing has at most this part of the skin's brightness, is at least so high, in its own
+width, and fills at least this part of the rectangle around it."""
+
+SHUT, EDGE, BLUR = 0.35, 0.05, 2.0
+"""Where its lips meet, in its height from above; how wide its edge is at most, in its width and, more, in
+pixels."""
+
 INKED, HALF = 0.7, 0.5
 """The least part of a drawn mouth's width where its line is seen; of the inside of an open one's height."""
 
@@ -76,10 +84,33 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Hollow:
+    """The open mouth of a drawing whose skin has one colour: it reaches from side to side (n, 2) in each of
+    these rows (n,), in a frame of reference."""
+
+    reference: Reference
+    rows: Numbers
+    sides: Numbers
+    skin: Numbers
+
+    def covered(self, pixels: Pixels) -> Pixels:
+        """Returns a copy of the image (H, W, 3) with skin in its place."""
+        places = np.stack(np.meshgrid(*map(np.arange, pixels.shape[1::-1])), axis=-1).astype(np.float32)
+        across, down = np.moveaxis(self.reference.of(places), -1, 0)
+        left, right = (np.interp(down, self.rows, side) for side in self.sides.T)
+        edge = EDGE * float(np.ptp(self.sides)) + BLUR
+        within = (across > left - edge) & (across < right + edge)
+        within &= (down > self.rows[0] - edge) & (down < self.rows[-1] + edge)
+        found = pixels.copy()
+        found[within] = self.skin.round().astype(np.uint8)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Slit:
     """A mouth or an eye: the lines of its upper and its lower edge, which meet at `left` and `right`, at the
     same distance from the origin. `parted`: the image shows it open. `marked`: the image shows more there
-    than skin of one colour."""
+    than skin of one colour. `hollow`: what a drawing shows in the open mouth, to be covered."""
 
     reference: Reference
     upper: Line
@@ -88,6 +119,7 @@ class Slit:
     right: float
     parted: bool = True
     marked: bool = True
+    hollow: Hollow | None = None
 
     @property
     def width(self) -> float:
@@ -111,8 +143,11 @@ def _line(points: Points) -> Line:
 
 def mouth_as_seen(mouth: Slit, pixels: Pixels) -> Slit:
     """Returns closed lips at the edges of the darkest line near where the mesh sees them, from one end of it
-    to the other. An open mouth, and one without such a line, is returned as the mesh sees it; one where a
-    drawing has nothing but skin is not `marked`."""
+    to the other; in place of the open mouth of a drawing, lips that are closed. Another open mouth, and one
+    without such a line, is returned as the mesh sees it; one where a drawing has nothing but skin is not
+    `marked`."""
+    if (hollow := _hollow(mouth, pixels)) is not None:
+        return _shut(hollow)
     wide = mouth.width
     across = np.linspace(-0.7, 0.7, 57, dtype=np.float32) * wide
     middle: Numbers = ((mouth.upper.over(across) + mouth.lower.over(across)) / 2).astype(np.float32)
@@ -132,6 +167,36 @@ def mouth_as_seen(mouth: Slit, pixels: Pixels) -> Slit:
         return replace(_lying(mouth, across, middle, 0.0, (-wide / 2, wide / 2)), marked=marked)
     followed = _followed(across / wide, shifts, bright, float(shifts[darkest]), inner)
     return _measured_line(mouth, pixels, across, (middle + followed).astype(np.float32))
+
+
+def _hollow(mouth: Slit, pixels: Pixels) -> Hollow | None:
+    """Returns the open mouth that a drawing has around where the mesh sees one, if it has."""
+    at = np.linspace(-1, 1, 161, dtype=np.float32) * mouth.width
+    seen = mouth.reference.seen(pixels, *np.broadcast_arrays(at, at[:, None]))
+    skin: Numbers = np.median(seen, axis=(0, 1))
+    dark = (np.abs(seen - skin).max(axis=2) > SKIN) & (seen.mean(axis=2) < DARK * skin.mean())
+    middle = len(at) // 2
+    if not dark[middle, middle] or _spread(seen.reshape(-1, 3)) > FLAT:
+        return None
+    top, bottom = _reach(dark[:, middle], at, 0.0)
+    within = (at > top) & (at < bottom)
+    sides = np.array([_reach(line, at, 0.0) for line in dark[within]], np.float32)
+    left, right = float(sides[:, 0].min()), float(sides[:, 1].max())
+    goes_on = at[0] in (left, top) or at[-1] in (right, bottom)
+    full = float(np.diff(sides).mean()) / (right - left)
+    if goes_on or bottom - top < DEEP * (right - left) or full < FULL:
+        return None
+    return Hollow(mouth.reference, at[within], sides, skin)
+
+
+def _shut(hollow: Hollow) -> Slit:
+    """Returns closed lips, as wide as the open mouth."""
+    left, right = float(hollow.sides[:, 0].min()), float(hollow.sides[:, 1].max())
+    old, down = hollow.reference, (1 - SHUT) * hollow.rows[0] + SHUT * hollow.rows[-1]
+    reference = replace(old, origin=old.origin + (left + right) / 2 * old.along + down * old.down)
+    half = (right - left) / 2
+    line = Line(np.array([-half, half], np.float32), np.zeros(2, np.float32))
+    return Slit(reference, line, line, -half, half, hollow=hollow)
 
 
 def _followed(

@@ -158,6 +158,17 @@ def test_what_was_locked_from_a_folder_is_fetched_from_a_mirror(capsys: pytest.C
     assert Path("x/ours/model_index.json").is_file()
 
 
+def test_a_lock_that_is_not_there_is_named_with_the_ways_to_make_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, printed = stoker(capsys, "lock", "flux-1-dev", "--lock", "our.lock")
+    told = " ".join(printed.split())
+    assert (code, "there is no lock our.lock: --from FOLDER makes one" in told) == (1, True), printed
+    assert "name that in STOKER_WEIGHTS_LOCK" in told
+    code, printed = stoker(capsys, "verify", "flux-1-dev", "--lock", "our.lock")
+    assert (code, "cannot read our.lock: No such file or directory" in printed) == (1, True), printed
+
+
 def test_stokers_own_lock_gets_no_entry_by_a_wrong_name(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     code, printed = stoker(capsys, "lock", "flux-9", "--from", "empty")

@@ -79,6 +79,10 @@ def test_what_is_missing_is_known_before_a_model_is_loaded(
         "xformers": "it is not installed; it is in the extra gpu",
         "block-compile": block_compile.no_compiler(),
     }
+    with pytest.raises(SystemExit):
+        main(["model", "show", "talk-mini", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["profile"], shown["left_out_here"]) == (None, {}), "it uses no GPU"
     assert list(profiles.lacking("fast")) == ["xformers", "float8-products", "block-compile"]
     monkeypatch.setenv(attention.ENVIRONMENT, "native")
     assert list(profiles.lacking("fast")) == ["float8-products", "block-compile"]

@@ -58,6 +58,19 @@ async def test_a_copy_is_fetched_once_and_outlives_its_agent(tmp_path: Path) -> 
     assert control.asked == [source.digest]
 
 
+async def test_a_damaged_copy_of_an_earlier_agent_is_fetched_anew(tmp_path: Path) -> None:
+    control = Control()
+    source = control.source(tmp_path / "nowhere", "1")
+    copy = await SourceFolders(tmp_path / "sources").find("w", source, control.fetch)
+    (copy / "echo.py").write_bytes(b"")  # as after a loss of power
+    later = SourceFolders(tmp_path / "sources")
+    assert await later.find("w1", source, control.fetch) == copy
+    assert read(copy)[0].content == b"1"
+    (copy / "result.txt").write_text("of a handler that writes beside itself")
+    assert await later.find("w2", source, control.fetch) == copy
+    assert control.asked == [source.digest] * 2, "compared once: its workers may be using it"
+
+
 async def test_copies_that_no_worker_uses_are_removed_the_oldest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 from stoker.models.talking_video.portrait.drawing import Portrait, Pose
 from stoker.models.talking_video.portrait.engine import TalkMini
@@ -28,6 +29,25 @@ def changed(frame: NDArray[np.float32], image: NDArray[np.uint8]) -> NDArray[np.
 
 def test_the_pose_of_the_image_changes_nothing(portrait: Portrait, drawing: NDArray[np.uint8]) -> None:
     assert not changed(drawn(portrait, Pose()), drawing).any()
+
+
+def test_the_drawn_inside_takes_the_place_of_an_open_mouth(talk_mini: TalkMini) -> None:
+    """Half a disc, as the mouth of a laughing drawing: closed, nothing of it is left but a line."""
+    ink, red, image = (40, 30, 20), (150, 20, 20), Image.new("RGB", (640, 640), (255, 255, 255))
+    pen = ImageDraw.Draw(image)
+    pen.ellipse((80, 80, 560, 560), fill=(255, 210, 40), outline=ink, width=6)
+    for x in (240, 400):
+        pen.ellipse((x - 10, 230, x + 10, 250), fill=ink)
+    pen.chord((200, 248, 440, 464), 0, 180, fill=red, outline=ink, width=5)
+    pixels = np.asarray(image)
+    laughing = Portrait(pixels, measured(talk_mini._face(pixels, assumed=False), pixels))
+    closed, opened = (drawn(laughing, Pose(opening=opening)) for opening in (0.0, 1.0))
+    dark = closed[340:480, 180:460].sum(axis=2) < 300
+    assert 100 < dark.any(axis=0).sum() < 280, "as wide as the mouth"
+    assert dark.sum(axis=0).max() < 12, "a line"
+    mouth = opened[340:480, 300:340].reshape(-1, 3)
+    assert (np.abs(mouth - red).max(axis=1) > 8).all()
+    assert (mouth.min(axis=1) > 180).any(), "teeth"
 
 
 def test_an_open_mouth_changes_the_lower_face_only(portrait: Portrait, drawing: NDArray[np.uint8]) -> None:

@@ -65,11 +65,27 @@ def test_the_mouth_bends_as_a_deep_smile_does(depth: float, half: int) -> None:
     below = deep if depth > 0 else -deep
     assert mouth.column == pytest.approx(320, abs=8)
     assert mouth.row == pytest.approx(ends + np.pi / 4 * below, abs=12)
-    assert mouth.bend == pytest.approx(below, abs=0.45 * deep)
+    assert mouth.bend + mouth.arch == pytest.approx(below, abs=0.2 * deep)
     lips = assumed_face(pixels).points[[*UPPER_LIP, *LOWER_LIP]]
     drawn = ends + below * np.sqrt(np.clip(1 - ((lips[:, 0] - 320) / half) ** 2, 0, 1))
     inner = np.abs(lips[:, 0] - 320) < 0.8 * half
-    assert np.abs(lips[:, 1] - drawn)[inner].max() < 14
+    assert np.abs(lips[:, 1] - drawn)[inner].max() < 8
+
+
+@pytest.mark.parametrize("radius", [100, 120, 140])
+@pytest.mark.parametrize("at", [(320, 320), (200, 400)])
+def test_the_outline_of_a_small_face_is_no_mouth(radius: int, at: tuple[int, int]) -> None:
+    """Its lower and its upper half bend as a smile does, and are larger than that of the face."""
+    image = Image.fromarray(smiley(640, 640, at, radius, bent=False))
+    pen, (x, y) = ImageDraw.Draw(image), at
+    half, top, bottom = round(0.6 * radius), round(0.5 * radius), round(0.6 * radius)
+    pen.rectangle((x - half, y + 0.2 * radius, x + half, y + 0.5 * radius), fill=WHITE)
+    pen.arc((x - half, y - top, x + half, y + bottom), 20, 160, fill=INK, width=8)
+    mouth = drawn_mouth(np.asarray(image))
+    assert mouth is not None
+    assert mouth.column == pytest.approx(x, abs=6)
+    assert y + 0.2 * radius < mouth.row < y + bottom
+    assert mouth.width < 1.4 * radius
 
 
 @pytest.mark.parametrize("kind", ["flat", "horizon", "noise", "gradient"])

@@ -71,10 +71,32 @@ def test_a_line_that_bends_is_followed() -> None:
 @pytest.mark.parametrize("kind", ["open", "flat"])
 def test_an_open_mouth_and_one_that_cannot_be_seen_stay_where_the_mesh_has_them(kind: str) -> None:
     apart = 30.0 if kind == "open" else 2.0
-    pixels = drawn((100, 100, 80, 30, INK)) if kind == "open" else drawn()
+    pixels = drawn((100, 100, 80, 30, LIPS)) if kind == "open" else drawn()
     mouth = mouth_as_seen(seen_by_the_mesh(100, 100, 80, apart), pixels)
     assert (mouth.parted, mouth.marked) == ((True, True) if kind == "open" else (False, False))
     assert (mouth.left, mouth.right) == pytest.approx((-40, 40))
+
+
+@given(st.floats(-8, 8), st.floats(-8, 8), st.floats(34, 110), st.floats(0.4, 1.2))
+def test_in_place_of_a_drawn_open_mouth_are_closed_lips_on_skin(
+    right: float, down: float, width: float, high: float
+) -> None:
+    """The mesh sees a mouth of 80 pixels somewhere in it."""
+    height = min(high * width, 90)
+    pixels = drawn((100 + right, 100 + down, width, height, (90, 20, 20)))
+    mouth = mouth_as_seen(seen_by_the_mesh(100, 100, 80, 4), pixels)
+    assert mouth.marked
+    assert mouth.width == pytest.approx(width, abs=4)
+    column, row = mouth.reference.origin
+    assert column == pytest.approx(100 + right, abs=2)
+    assert abs(row - 100 - down) < height / 4
+    assert mouth.hollow is not None
+    assert np.abs(mouth.hollow.covered(pixels).astype(int) - SKIN).max() < 24, "nothing that is not skin"
+
+
+def test_painted_lips_without_a_line_are_no_open_mouth() -> None:
+    mouth = mouth_as_seen(seen_by_the_mesh(100, 100, 80, 4), drawn((100, 100, 90, 34, LIPS)))
+    assert (mouth.hollow, mouth.width) == (None, pytest.approx(80))
 
 
 @given(st.floats(-6, 6), st.floats(-6, 6), st.floats(40, 66), st.floats(20, 36))
