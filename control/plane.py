@@ -40,7 +40,7 @@ from stoker.control.jobs.worker_logs import WorkerLogs
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.answers import Answers
-from stoker.control.nodes.assigner import Assigner
+from stoker.control.nodes.assigned import Assigner
 from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.connected_nodes import ConnectedNodes
 from stoker.control.nodes.reports import NodeReports

@@ -45,7 +45,6 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.queueing.deadlines import cannot_be_met, contradiction
 from stoker.control.rules.queueing.expected import MOST_AHEAD, Pace, expected_run_s, expected_wait_s
 from stoker.control.rules.queueing.order import place
-from stoker.control.rules.queueing.priorities import granted
 from stoker.control.rules.quotas import UNBOUNDED, Quota, refused
 from stoker.control.rules.submissions import Submission, refuse_unreachable
 from stoker.control.rules.types import Changed, Claimed, Endpoint, JobView, NewJob, Slot, Submitted
@@ -233,7 +232,7 @@ class JobCommands:
     async def _new_job(
         self, endpoint: Endpoint, submission: Submission, caller: Caller, *, sync: bool
     ) -> NewJob:
-        settings, priority = self._settings, granted(submission.priority, caller.priority)
+        settings, priority = self._settings, caller.granted(submission.priority)
         if priority is None:
             raise _priority_refused(submission, caller)
         ttl_ms, start_by_ms = submission.ttl_ms or endpoint.ttl_ms, submission.start_by_ms

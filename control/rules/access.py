@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stoker.control.rules.queueing.priorities import Priority
+from stoker.control.rules.queueing.priorities import Priority, outranks
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 
 Scope = Literal["all", "read", "restricted", "pod"]
@@ -95,6 +95,13 @@ class Caller:
     access: Access = NOTHING
     quota: Quota = UNBOUNDED
     priority: Priority = Priority.NORMAL
+
+    def granted(self, asked: Priority | None) -> Priority | None:
+        """Returns the class of a job; None where the caller asked for more than the key may. A job that asks
+        for none is normal, or as high as the key may."""
+        if asked is None:
+            return Priority.LOW if self.priority is Priority.LOW else Priority.NORMAL
+        return None if outranks(asked, self.priority) else asked
 
 
 NOBODY = Caller("")

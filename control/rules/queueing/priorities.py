@@ -1,4 +1,4 @@
-"""The classes of jobs, and which of them a key may submit. Pure."""
+"""The classes of jobs. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,6 @@ def priority_of(*, low: bool, urgent: bool) -> Priority:
     if low:
         return Priority.LOW
     return Priority.URGENT if urgent else Priority.NORMAL
-
-
-def granted(asked: Priority | None, highest: Priority) -> Priority | None:
-    """Returns the class of a job whose key may submit up to `highest`; None where it asked for more. What
-    asks for none is normal, or what the key may."""
-    if asked is None:
-        return Priority.LOW if highest is Priority.LOW else Priority.NORMAL
-    return None if outranks(asked, highest) else asked
 
 
 def outranks(priority: Priority, other: Priority) -> bool:

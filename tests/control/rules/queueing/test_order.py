@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.control.rules.access import Caller
 from stoker.control.rules.queueing.order import (
     IN_LINE,
     RETRY,
@@ -14,7 +15,7 @@ from stoker.control.rules.queueing.order import (
     place_again,
     place_yielded,
 )
-from stoker.control.rules.queueing.priorities import Priority, granted, outranks, priority_of
+from stoker.control.rules.queueing.priorities import Priority, outranks, priority_of
 
 classes = st.sampled_from(Priority)
 times = st.integers(0, 10**6).map(float)
@@ -80,7 +81,7 @@ def test_a_class_is_stored_as_two_marks(one: Priority) -> None:
 
 @given(st.none() | classes, classes)
 def test_a_key_grants_no_class_above_its_highest(asked: Priority | None, highest: Priority) -> None:
-    found = granted(asked, highest)
+    found = Caller("a", priority=highest).granted(asked)
     assert found is None or not outranks(found, highest)
     if asked is None:
         assert found == max(Priority.NORMAL, highest, key=BEST_FIRST.index)

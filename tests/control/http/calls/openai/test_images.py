@@ -283,7 +283,7 @@ async def test_a_failure_before_the_first_preview_has_its_own_status(
         ({"stream": True, "n": 2}, "n must be 1 with stream"),
         ({"stream": True, "response_format": "url"}, "response_format must be one of b64_json; got 'url'"),
         ({"stream": True, "partial_images": 4}, "partial_images must be a whole number from 0 to 3; got 4"),
-        ({"partial_images": 1}, "1 needs stream to be true"),
+        ({"partial_images": 1}, "1 needs stream=true"),
         ({"stream": 1}, "stream must be true or false; got 1"),
     ],
 )
