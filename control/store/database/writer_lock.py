@@ -52,7 +52,7 @@ async def wait_until_free(url: str) -> bool:
                 return True
         except psycopg.OperationalError as error:
             if not held:
-                kind = StoreError if await asyncio.to_thread(database.answers) else StoreAway
+                kind = StoreError if await answers(database) else StoreAway
                 why = database.message(error)
                 raise kind(f"the database {database.name} cannot be opened: {why}") from None
             if not away:
@@ -61,6 +61,11 @@ async def wait_until_free(url: str) -> bool:
                 )
                 away = True
         await asyncio.sleep(RETRY_S)
+
+
+async def answers(database: PostgresDatabase) -> bool:
+    """Returns whether the server takes connections, so that it refuses this control alone."""
+    return await asyncio.to_thread(database.answers)
 
 
 async def _wait_or_take_over(raw: psycopg.AsyncConnection[Any], name: str) -> None:

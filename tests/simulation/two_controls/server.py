@@ -16,7 +16,7 @@ import psycopg
 
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.store.database import leadership, writer_lock
-from stoker.control.store.database.opening import StoreError, StoreInUse
+from stoker.control.store.database.opening import StoreAway, StoreInUse
 from stoker.control.store.database.postgres import PostgresDatabase
 from stoker.control.store.database.postgres_failures import DatabaseInUse
 from tests.simulation.virtual_loop import Process, current_process
@@ -200,7 +200,7 @@ class LedConn:
             raise StoreInUse(str(error)) from None
         except psycopg.Error as error:
             server.end(self._session)
-            raise StoreError(str(error)) from None
+            raise StoreAway(str(error)) from None
         self._own_term = server.term()
 
     def __getattr__(self, name: str) -> Any:

@@ -47,6 +47,11 @@ async def _no_lock(*_: object) -> AsyncIterator[bool]:
     yield False
 
 
+async def _never(_: PostgresDatabase) -> bool:
+    """The server of the simulation refuses nobody: who cannot connect finds it away."""
+    return False
+
+
 @contextmanager
 def on_the_server(server: DatabaseServer) -> Iterator[None]:
     """Lets the control's code reach the server of the simulation."""
@@ -57,6 +62,7 @@ def on_the_server(server: DatabaseServer) -> Iterator[None]:
     with (
         mock.patch.object(leadership, "psycopg", driver),
         mock.patch.object(writer_lock, "psycopg", driver),
+        mock.patch.object(writer_lock, "answers", _never),
         mock.patch.object(standby, "locked_after_wait", _no_lock),
     ):
         yield
