@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from stoker import __version__
 from stoker.control import store
@@ -37,7 +38,6 @@ from stoker.control.jobs.webhooks import Post, Webhooks
 from stoker.control.jobs.worker_logs import WorkerLogs
 from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
-from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.connected_nodes import ConnectedNodes
 from stoker.control.nodes.kept_chunks import KeptChunks
 from stoker.control.nodes.reports import NodeReports
@@ -64,6 +64,9 @@ from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.sweeper import Sweeper
 from stoker.control.traces.traces import Traces
+
+if TYPE_CHECKING:  # it comes where the configuration has certificates of nodes
+    from stoker.control.nodes.certifying import NodeCertificates
 
 log = logging.getLogger(__name__)
 

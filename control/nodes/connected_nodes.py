@@ -16,13 +16,12 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges
-from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.joining import (
     JoinRefused,
     is_credential_of,
@@ -65,6 +64,9 @@ from stoker.wire.messages import (
     accepts_protocol,
 )
 from stoker.wire.streams import ControlStream, StreamEnded
+
+if TYPE_CHECKING:  # it comes where the configuration has certificates of nodes
+    from stoker.control.nodes.certifying import NodeCertificates
 
 log = logging.getLogger(__name__)
 
