@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from stoker import __version__
 from stoker.control import store
@@ -41,7 +42,6 @@ from stoker.control.metrics.events import Events
 from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.answers import Answers
 from stoker.control.nodes.assigned import Assigner
-from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.connected_nodes import ConnectedNodes
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
@@ -67,6 +67,9 @@ from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.sweeper import Sweeper
 from stoker.control.traces.traces import Traces
+
+if TYPE_CHECKING:  # it comes where the configuration has certificates of nodes
+    from stoker.control.nodes.certifying import NodeCertificates
 
 log = logging.getLogger(__name__)
 

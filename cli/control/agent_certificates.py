@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stoker.cli.control.authority_files import AuthorityFiles
 from stoker.cli.control.renewal import Renewal
 from stoker.cli.errors import CliError
 from stoker.control.config.sections import Config
 from stoker.control.config.tls import TlsFiles
-from stoker.control.nodes.certifying import NodeCertificates
 from stoker.wire.tls_files import valid_until
+
+if TYPE_CHECKING:
+    from stoker.control.nodes.certifying import NodeCertificates
 
 
 def node_certificates(config: Config, tls: TlsFiles | None, folder: Path) -> NodeCertificates | None:
@@ -31,6 +33,9 @@ def node_certificates(config: Config, tls: TlsFiles | None, folder: Path) -> Nod
             "[agent_certificates] demands certificates of the authority of `stoker ca`, and client_ca (or"
             " --tls-client-ca) those of another one: give one of the two"
         )
+    from stoker.cli.control.authority_files import AuthorityFiles  # with X.509, which few controls sign
+    from stoker.control.nodes.certifying import NodeCertificates
+
     return NodeCertificates(
         AuthorityFiles(folder).read, section.life_s, time.time, required=section.mode == "require"
     )

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import uvloop
 from starlette.types import ASGIApp
@@ -68,7 +68,6 @@ from stoker.control.http.server.listener import adopted
 from stoker.control.http.server.server import HttpServer, serve_http
 from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
-from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.grpc_stream import GrpcServer, serve
 from stoker.control.plane import Plane
 from stoker.control.rules.types import Endpoint
@@ -84,6 +83,9 @@ from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.wait_rule import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
 from stoker.wire.tls_files import PemFile, warnings_now
+
+if TYPE_CHECKING:  # it comes where the configuration has certificates of nodes
+    from stoker.control.nodes.certifying import NodeCertificates
 
 log = logging.getLogger(__name__)
 

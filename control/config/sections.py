@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from stoker.control.auth.identities import Role, is_secured
@@ -55,6 +53,9 @@ _Nano = Annotated[int, Field(ge=0, le=10**15)]
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raises ValueError for an input schema that is not a JSON Schema (draft 2020-12), or has a default that
     it does not allow."""
+    from jsonschema import Draft202012Validator  # a configuration without schemas does without
+    from jsonschema.exceptions import SchemaError
+
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stoker.control import store
 from stoker.control.errors import Unavailable
-from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.signing import Signing
 from stoker.control.nodes.sources import Sources
 from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import CertificateAnswer, KeptAsk, KeptPage, SignAnswer, SignAsk
 from stoker.wire.streams import StreamEnded
+
+if TYPE_CHECKING:  # it comes where the configuration has certificates of nodes
+    from stoker.control.nodes.certifying import NodeCertificates
 
 
 class Answers:

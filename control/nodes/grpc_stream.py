@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -27,7 +27,6 @@ import grpc.aio
 from stoker.control.auth.connection_shares import connections_of_a_door
 from stoker.control.config.tls import NotLoopback, TlsFiles
 from stoker.control.errors import Unavailable
-from stoker.control.nodes.certifying import NodeCertificates
 from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers
 from stoker.outbound.refused_addresses import is_loopback
 from stoker.wire import codec
@@ -37,6 +36,9 @@ from stoker.wire.fragments import FIRST_MAX, MESSAGE_MAX, REPORTED_MAX
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
 from stoker.wire.streams import ControlLogs, ControlStream, StreamEnded, TunnelStream
 from stoker.wire.tunnel.tunnel import STREAM_BYTES
+
+if TYPE_CHECKING:  # it comes where the configuration has certificates of nodes
+    from stoker.control.nodes.certifying import NodeCertificates
 
 log = logging.getLogger(__name__)
 

@@ -23,16 +23,48 @@ WITHOUT = {
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
     AGENT: f"{RICH} {HEAVY} typer pydantic docker",
     CONTROL: f"{RICH} typer torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
-    " nicegui stoker.agent stoker.control.http.management.app jwt",
+    " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk"
+    " nicegui stoker.agent stoker.control.http.management.app",
 }
 """What no process imports at its start, by the modules that it begins with."""
 
 
-@pytest.mark.parametrize("process", WITHOUT)
-def test_a_process_starts_without_what_it_may_never_need(process: str) -> None:
+HTTP = "anyio brotli h11 httpcore2 httpx2 idna truststore typing_extensions"
+MODELS = "annotated_doc annotated_types pydantic pydantic_core typing_extensions typing_inspection"
+SESSIONS = "google grpc msgspec uvloop"
+PACKAGES = {
+    "stoker.worker.runtime": "",
+    "stoker.cli.daemons.__main__": "",
+    "stoker.cli.main": "annotated_doc shellingham typer",
+    "stoker.cli.jobs.commands": f"annotated_doc shellingham typer {HTTP}",
+    "stoker.cli.up.up": f"{MODELS} {HTTP} msgspec orjson rich",
+    AGENT: f"{SESSIONS} {HTTP} pynvml",
+    CONTROL: f"{SESSIONS} {HTTP} {MODELS} botocore certifi click cryptography dateutil fastapi httptools"
+    " jmespath opentelemetry orjson prometheus_client pyrate_limiter python_multipart six sqlalchemy"
+    " standardwebhooks starlette urllib3 uvicorn watchfiles",
+}
+"""All packages that a process imports at its start."""
+
+TOOLS = {"cython_runtime", "grpc_tools"}
+"""What packages import where it is installed."""
+
+
+def imported(process: str) -> set[str]:
     listing = f"import sys, {process}; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-P", "-c", listing], capture_output=True, text=True, check=True)
-    assert set(WITHOUT[process].split()) & set(found.stdout.split()) == set()
+    return set(found.stdout.split())
+
+
+@pytest.mark.parametrize("process", WITHOUT)
+def test_a_process_starts_without_what_it_may_never_need(process: str) -> None:
+    assert set(WITHOUT[process].split()) & imported(process) == set()
+
+
+@pytest.mark.parametrize("process", PACKAGES)
+def test_a_process_imports_these_packages_and_no_others(process: str) -> None:
+    packages = {name.partition(".")[0] for name in imported(process)} - set(sys.stdlib_module_names) - TOOLS
+    own = {name for name in packages if not name.startswith("_")} - {"stoker"}
+    assert own <= set(PACKAGES[process].split())
 
 
 def test_what_was_imported_is_never_looked_at_again() -> None:

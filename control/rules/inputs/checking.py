@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-
-from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import ValidationError
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.submissions import abbreviated, is_http_url
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 KEPT_SCHEMAS = 256
 MAX_ERRORS = 3
@@ -30,15 +32,22 @@ _VISIBLE = "at least one character that is not white space"
 
 Schema = Mapping[str, Any]
 
-_FORMATS = FormatChecker(formats=())
+_compiled: OrderedDict[int, tuple[Schema, Draft202012Validator]] = OrderedDict()
 
 
-@_FORMATS.checks("uri")
 def _is_url(value: object) -> bool:
     return not isinstance(value, str) or is_http_url(value, INPUT_URL_LENGTH)
 
 
-_compiled: OrderedDict[int, tuple[Schema, Draft202012Validator]] = OrderedDict()
+@cache
+def _compiler() -> Callable[[Schema], Draft202012Validator]:
+    """Returns the function that compiles schemas. The library comes with the first schema: it is 50 ms of a
+    start, and many controls have no schema."""
+    from jsonschema import Draft202012Validator, FormatChecker
+
+    formats = FormatChecker(formats=())
+    formats.checks("uri")(_is_url)
+    return partial(Draft202012Validator, format_checker=formats)
 
 
 def check_input(schema: Schema, value: object) -> None:
@@ -56,9 +65,7 @@ def allows(schema: Schema, value: object) -> bool:
 def refusal(root: Schema, rule: Schema, field: str, value: object) -> str:
     """Returns why a rule does not allow a field's value; an empty text if it does. `root` is the schema that
     has the rule, whose references lead into it."""
-    validator = Draft202012Validator(root, format_checker=_FORMATS).evolve(
-        schema={"properties": {field: rule}}
-    )
+    validator = _compiler()(root).evolve(schema={"properties": {field: rule}})
     return "; ".join(_most_telling(validator.iter_errors({field: value})))
 
 
@@ -67,7 +74,7 @@ def _validator(schema: Schema) -> Draft202012Validator:
     same id()."""
     kept = _compiled.get(id(schema))
     if kept is None:
-        kept = _compiled[id(schema)] = (schema, Draft202012Validator(schema, format_checker=_FORMATS))
+        kept = _compiled[id(schema)] = (schema, _compiler()(schema))
         if len(_compiled) > KEPT_SCHEMAS:
             _compiled.popitem(last=False)
     return kept[1]
