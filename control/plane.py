@@ -50,6 +50,7 @@ from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.nodes.yields import Yields
 from stoker.control.resources import ManagedResources, hosted
 from stoker.control.resources.blueprint import relocked
+from stoker.control.resources.replays import Replays
 from stoker.control.rules.types import (
     Endpoint,
 )
@@ -148,6 +149,7 @@ class Plane:
         )
         self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
         self.commands = self._commands(rng)
+        self.replays = Replays(self.management, scaling.places, self.queries, self.commands, rng)
 
     def _sweeper(self) -> Sweeper:
         return Sweeper(

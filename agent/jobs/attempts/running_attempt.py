@@ -89,6 +89,8 @@ class RunningAttempt:
             more["traceparent"] = assign.traceparent
         if assign.keeps_case:
             more["case"] = True
+        if assign.stop_after:
+            more["stop_after"] = assign.stop_after
         body = self.input or b"null"
         if assign.saved is not None:
             kept = {"kept": True} if self.gives_kept else {}

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
+from stoker.control.resources.replay_rules import Wish
 from stoker.control.rules.access import ALL, NOBODY, Access, Caller
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
@@ -82,6 +83,7 @@ class FakePlane:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     advanced: list[Cursor] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
+    wishes: list[Wish] = field(default_factory=list)
     kept: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
     ttls: list[int | None] = field(default_factory=list)
@@ -126,7 +128,7 @@ class FakePlane:
     def commands(self) -> FakePlane:
         return self
 
-    queries = callers = uploaded_files = cluster = commands
+    queries = callers = uploaded_files = cluster = replays = commands
 
     async def find(self, authorization: str | None) -> Caller:
         self._may_raise()
@@ -256,6 +258,11 @@ class FakePlane:
             "worker": "w1",
             "node": {"name": "n1"},
         }
+
+    async def start(self, endpoint: Endpoint, job: str, wish: Wish) -> JobView:
+        self._find(endpoint, job)
+        self.wishes.append(wish)
+        return self.add(endpoint="a-replay")
 
     def ready_workers(self, endpoint: str) -> int:
         return self.workers
