@@ -96,6 +96,7 @@ class Attempt:
         "_scratch",
         "_scratch_made",
         "_stop_in",
+        "_too_large",
         "_waiting",
         "aggregates",
         "cancel_reason",
@@ -130,6 +131,7 @@ class Attempt:
         self.gives_kept = False
         self.aggregates = False
         self._chunks = 0
+        self._too_large: tuple[int, int] | None = None
         self._saves = 0
         self._saved_upto = 0
         self._files = 0
@@ -271,6 +273,7 @@ class Attempt:
         with self._lock:
             body = encode_value(value, name="chunk", scratch=self._scratch, hand_over=self._send_file)
             if len(body) > BODY_MAX:
+                self._too_large = self._too_large or (self._chunks, len(body))
                 with self._written(body, f".chunk-{self._chunks}.json") as file:
                     self._send("chunk", fd=file.fd, n=self._chunks)
             else:
@@ -298,6 +301,7 @@ class Attempt:
             raise HandlerError(f"a save of {len(found)} bytes is over the limit of {SAVE_MAX}")
         with self._lock:
             upto = saves.checked_upto(upto, self._saved_upto, self._chunks)
+            saves.check_kept(upto, self._too_large)
             self._send("save", body=saves.packed(found, self._metrics), n=self._saves, upto=upto)
             self._saves, self._saved_upto = self._saves + 1, upto
         if self.is_asked_to_yield():

@@ -134,7 +134,9 @@ async def test_a_node_that_lacks_what_the_job_needs_is_named() -> None:
         await made.commits.commit(
             lambda conn: conn.run(f"UPDATE endpoint_versions SET run = ({other}) WHERE endpoint = 'echo'", {})
         )
-        with pytest.raises(Conflict, match=r"node node-1 cannot run this job: no capacity: .* no container engine"):
+        with pytest.raises(
+            Conflict, match=r"node node-1 cannot run this job: no capacity: .* no container engine"
+        ):
             await started(made, job, node="node-1")
 
 
