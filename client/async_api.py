@@ -128,6 +128,11 @@ class AsyncClient:
     def case(self, endpoint: str, job: str) -> Awaitable[dict[str, Any]]:
         return self._call(calls.case(endpoint, job))
 
+    def replay(
+        self, endpoint: str, job: str, node: str, **options: Unpack[calls.Replaying]
+    ) -> Awaitable[dict[str, Any]]:
+        return self._call(calls.replay(endpoint, job, node, options))
+
     @overload
     def logs(
         self, endpoint: str, job: str, *, follow: Literal[False] = False

@@ -151,6 +151,23 @@ def case(endpoint: str, job: str) -> Call[dict[str, Any]]:
     return Call("GET", _path(endpoint, "case", job), _case, idempotent=True)
 
 
+class Replaying(TypedDict, total=False):
+    """The options of a replay. `stop_after`: the handler is stopped after so many reports of progress and
+    chunks; 0: it is not. `seed`: put into an input that has none."""
+
+    from_start: bool
+    stop_after: int
+    seed: int | None
+
+
+def replay(endpoint: str, job: str, node: str, options: Replaying) -> Call[dict[str, Any]]:
+    """Returns a call that is sent once: a second call would start another replay."""
+    params = _params(node=node, stopAfter=options.get("stop_after"), seed=options.get("seed"))
+    if options.get("from_start"):
+        params = {**params, "fromStart": "true"}
+    return Call("POST", _path(endpoint, "replay", job), _case, params=params)
+
+
 def log_events(endpoint: str, job: str, after: str | None) -> Call[None]:
     return _event_stream(_path(endpoint, "logs", job), after)
 

@@ -15,7 +15,8 @@ class JobRecord:
 
     `reason` says why a job waits, or why an attempt was lost. `created_at` is set in listings only. `logs`
     are the last lines of a failed attempt. `position`: of a waiting job in its queue, 1 is next;
-    `expected_start_at`: since the epoch.
+    `expected_start_at`: since the epoch. `replay_of`: the id of the job that this one is a replay of;
+    `replayed_on`: the id of the replay's node.
     """
 
     id: str
@@ -31,6 +32,8 @@ class JobRecord:
     logs: tuple[str, ...] = ()
     position: int | None = None
     expected_start_at: int | None = None
+    replay_of: str | None = None
+    replayed_on: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -57,6 +60,8 @@ class JobRecord:
             logs=tuple(body.get("logs", ())),
             position=body.get("position"),
             expected_start_at=body.get("expectedStartAt"),
+            replay_of=body.get("replayOf"),
+            replayed_on=body.get("replayedOn"),
         )
 
 

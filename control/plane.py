@@ -52,6 +52,7 @@ from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.nodes.yields import Yields
 from stoker.control.resources import ManagedResources, hosted
 from stoker.control.resources.blueprint import relocked
+from stoker.control.resources.replays import Replays
 from stoker.control.rules.types import (
     Endpoint,
 )
@@ -140,6 +141,7 @@ class Plane:
         )
         self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
         self.commands = JobCommands(context, scheduling, artifacts, waiters, changes, queries)
+        self.replays = Replays(management, scaling.places, self.details, self.commands, rng)
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Stores the endpoints that the configuration declares, and others whose weights are locked otherwise

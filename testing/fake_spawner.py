@@ -42,6 +42,9 @@ from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame, kept_values, waits_for_took
 from stoker.worker.job.saves import packed, unpacked
 
+PIECE = "piece"
+"""The metric of a job that saves: one for each chunk, through all attempts."""
+
 SCRIPT_KEYS = {
     "run_s",
     "output",
@@ -86,6 +89,7 @@ class _Job:
     last: str = ""
     upto: int = 0
     kept: list[object] = field(default_factory=list)
+    made: int = 0
 
 
 class FakeSpawner:
@@ -321,6 +325,8 @@ class FakeProcess:
         if "case" in script:
             job.steps.append(self._about(job, "case", script["case"]))
         saved = frame.fields.get("more", {}).get("saved", {})
+        if saved:
+            job.made = unpacked(frame.body[saved["input"] :])[1].get(PIECE, 0)
         if "kept" in saved and "saves" in script:
             job.upto = saved["upto"]
         if job.upto:
@@ -357,11 +363,11 @@ class FakeProcess:
             if n < len(kept):
                 continue
             job.steps.append(self._about(job, "chunk", _chunk(value), n=n))
-            made = [*made, value]
+            made, job.made = [*made, value], job.made + 1
             if every and (n + 1) % every == 0:
                 state = json.dumps(made).encode() + b" " * job.script.get("save_bytes", 0)
                 about = {"job": job.key.job, "attempt": job.key.attempt, "n": saves, "upto": n + 1}
-                job.steps.append(Frame("save", about, packed(state, {})))
+                job.steps.append(Frame("save", about, packed(state, {PIECE: job.made})))
                 saves += 1
         if every and isinstance(job.script.get("output"), dict):
             job.script = {**job.script, "output": {**job.script["output"], "made": made}}
@@ -406,7 +412,8 @@ class FakeProcess:
         files = script.get("files", ())
         for n, file in enumerate(files):
             self.emit(self._file(job, n, file))
-        fields = {"files": len(files), "metrics": script.get("metrics", {}), "has_output": True}
+        measured = {PIECE: job.made} if "saves" in script else {}
+        fields = {"files": len(files), "metrics": script.get("metrics", measured), "has_output": True}
         self.emit(self._about(job, "done", script.get("output"), **fields))
 
     def _cancel(self, key: AttemptKey) -> None:

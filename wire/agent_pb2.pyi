@@ -759,7 +759,7 @@ class Ack(_message.Message):
     def __init__(self, report: _Optional[int] = ..., beat: _Optional[int] = ...) -> None: ...
 
 class Assign(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs", "traceparent", "saved", "keeps_case")
+    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant", "private_inputs", "traceparent", "saved", "keeps_case", "stop_after")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -774,6 +774,7 @@ class Assign(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
     KEEPS_CASE_FIELD_NUMBER: _ClassVar[int]
+    STOP_AFTER_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -788,7 +789,8 @@ class Assign(_message.Message):
     traceparent: str
     saved: Saved
     keeps_case: bool
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., keeps_case: _Optional[bool] = ...) -> None: ...
+    stop_after: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., keeps_case: _Optional[bool] = ..., stop_after: _Optional[int] = ...) -> None: ...
 
 class Saved(_message.Message):
     __slots__ = ("upto", "state", "ref")

@@ -21,7 +21,7 @@ from typing import Any
 from stoker.cli.errors import CliError
 from stoker.cli.predict.device import first_device
 from stoker.cli.predict.run import print_event, save_files
-from stoker.cli.replay.outputs import OUTPUT
+from stoker.cli.replay.results import write_results
 from stoker.cli.terminal import print_text
 from stoker.worker.errors import Cancelled, RegistrationError, describe
 from stoker.worker.sdk import Device
@@ -69,7 +69,8 @@ def main(plan: dict[str, Any]) -> None:
         job.run()
     except Exception as error:  # a class may raise anything while it is set up
         raise CliError(f"the handler cannot be set up here: {describe(error)}") from None
-    ended = _ended(job, watch, Path(plan["out"]))
+    ended = _ended(job, watch)
+    _write(job, plan)
     facts = {**watch.facts, "device": "CPU" if device.kind == "cpu" else device.name}
     Path(plan["result"]).write_text(json.dumps({**ended, "facts": facts}))
 
@@ -98,15 +99,21 @@ def _job(plan: dict[str, Any], device: Device, watch: _Watch) -> LocalJob:
     )
 
 
-def _ended(job: LocalJob, watch: _Watch, out: Path) -> dict[str, str]:
+def _ended(job: LocalJob, watch: _Watch) -> dict[str, str]:
     if watch.stopped:
         return {"ended": "stopped", "error": watch.stopped}
     if job.error is not None:
         return {"ended": "raised", "error": job.error}
-    output = save_files(job.result(), out, lambda path: {"$file": path.name})
-    out.mkdir(parents=True, exist_ok=True)
-    (out / OUTPUT).write_text(json.dumps(output, indent=1))
     return {"ended": "returned", "error": ""}
+
+
+def _write(job: LocalJob, plan: dict[str, Any]) -> None:
+    """Writes the results. A platform takes no file in a chunk."""
+    out, returned = Path(plan["out"]), job.finished and job.error is None
+    output = save_files(job.result(), out, lambda path: {"$file": path.name}) if returned else None
+    chunks = save_files(job.chunks, out)
+    first = 0 if plan["saved"] is None else plan["saved"]["upto"]
+    write_results(out, output, chunks, first=first, returned=returned)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from stoker.cli.options import DATA_DIR, URL, ConfigFile, DataDir, Url
 
 
 def replay(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The id of a job that failed.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The id of a job that failed, or completed.")],
     endpoint: Annotated[
         str | None, typer.Option(help="The job's endpoint; looked for by default, which takes longer.")
     ] = None,
@@ -33,9 +33,15 @@ def replay(
     until: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many reports of progress and chunks.")
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="Run it on this node of the platform, by its id or name."),
+    ] = None,
     compare: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Compare with the output of another replay, by its --out."),
+        typer.Option(
+            metavar="job|DIR", help="Compare with what the job gave, or with another replay, by its --out."
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for the output and its files.")
@@ -46,11 +52,13 @@ def replay(
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
 ) -> None:
-    """Runs a failed job again on this machine, and says whether it fails in the same way."""
+    """Runs a job again, on this machine or a node, and says whether it ends in the same way."""
     from stoker.cli.replay.replay import Replay, run
 
     if until is not None and compare is not None:
         raise CliError("--until stops before there is an output, so --compare has nothing to compare")
+    if on is not None and (handler or files or fetch or cpu):
+        raise CliError("--handler, --file, --fetch and --cpu are for a replay here, and not with --on")
     options = Replay(
         job=job,
         endpoint=endpoint,
@@ -59,6 +67,7 @@ def replay(
         fetch=fetch,
         from_start=from_start,
         until=until,
+        on=on,
         compare=compare,
         out=out,
         use_gpu=not cpu,

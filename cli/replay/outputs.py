@@ -1,4 +1,7 @@
-"""The outputs of two replays, compared: equal, or the first difference. Images are compared by pixels."""
+"""The results of two runs, compared: equal, or the first difference.
+
+Files are equal with the same bytes; images also with the same pixels, videos with the same frames and sound.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,49 @@ from pathlib import Path
 from typing import Any
 
 from stoker.cli.errors import CliError
-
-OUTPUT = "output.json"
-"""The output, in the folder of a replay. A file of the output stands in it as `{"$file": name}`."""
+from stoker.cli.replay import pictures
+from stoker.cli.replay.results import CHUNKS, OUTPUT
 
 
 def first_difference(one: Path, other: Path) -> str:
-    """Returns where the outputs in two folders differ first, as a sentence; empty where they are equal."""
-    return _differ("output", _read(one), _read(other), (one, other))
+    """Returns where the outputs in two folders differ first, as a sentence; empty where they are equal.
+    Raises CliError where a folder has no output."""
+    return _differ("output", _read(one, OUTPUT), _read(other, OUTPUT), (one, other))
 
 
-def _read(folder: Path) -> Any:
+def first_difference_from_job(job: Path, replay: Path) -> str:
+    """Returns the same of a job's results and those of its replay: their chunks, as far as both have them to
+    the end, and their outputs. A `cost` that only the job's output has is the platform's."""
+    if found := _chunks_differ(job, replay):
+        return found
+    there = [(folder / OUTPUT).is_file() for folder in (job, replay)]
+    if not all(there):
+        return f"only {job if there[0] else replay} has an output" if any(there) else ""
+    one, other = _read(job, OUTPUT), _read(replay, OUTPUT)
+    if isinstance(one, dict) and isinstance(other, dict) and "cost" not in other:
+        one = {name: value for name, value in one.items() if name != "cost"}
+    return _differ("output", one, other, (job, replay))
+
+
+def _chunks_differ(job: Path, replay: Path) -> str:
+    one, other = _read(job, CHUNKS), _read(replay, CHUNKS)
+    first = max(one["first"], other["first"])
+    values = [found["values"][first - found["first"] :] for found in (one, other)]
+    pairs = enumerate(zip(values[0], values[1], strict=False), first)
+    differ = (_differ(f"chunk[{n}]", mine, its, (job, replay)) for n, (mine, its) in pairs)
+    if found := next(filter(None, differ), ""):
+        return found
+    ends = [first + len(each) for each in values]
+    return "" if ends[0] == ends[1] else f"{job} has {ends[0]} chunks and {replay} {ends[1]}"
+
+
+def _read(folder: Path, name: str) -> Any:
     try:
-        return json.loads((folder / OUTPUT).read_text())
+        return json.loads((folder / name).read_text())
     except FileNotFoundError:
-        raise CliError(f"{folder} has no {OUTPUT}: a replay that returns an output writes one") from None
+        raise CliError(f"{folder} has no {name}: a replay that returns an output writes one") from None
     except ValueError as error:
-        raise CliError(f"{folder / OUTPUT} is not the JSON of a replay: {error}") from None
+        raise CliError(f"{folder / name} is not the JSON of a replay: {error}") from None
 
 
 def _differ(where: str, one: Any, other: Any, folders: tuple[Path, Path]) -> str:
@@ -49,32 +78,10 @@ def _files_differ(where: str, one: Path, other: Path) -> str:
     first, second = one.read_bytes(), other.read_bytes()
     if first == second:
         return ""
-    if (pixels := _pixels_differ(one, other)) is not None:
-        return pixels and f"{where}: {pixels}"
+    for compare in (pictures.images_differ, pictures.videos_differ):
+        if (found := compare(one, other)) is not None:
+            return found and f"{where}: {found}"
     if len(first) != len(second):
         return f"{where}: {one} has {len(first)} bytes and {other} has {len(second)}"
     at = next(n for n in range(len(first)) if first[n] != second[n])
     return f"{where}: {one} and {other} differ at byte {at}"
-
-
-def _pixels_differ(one: Path, other: Path) -> str | None:
-    """Returns where two images differ first; empty where no pixel does, None where one of them cannot be
-    read as an image."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ModuleNotFoundError:
-        return None
-    try:
-        with Image.open(one) as opened, Image.open(other) as second:
-            pair = opened.convert("RGBA"), second.convert("RGBA")
-    except (UnidentifiedImageError, OSError):
-        return None
-    if pair[0].size != pair[1].size:
-        return (
-            f"{one} is {pair[0].width} x {pair[0].height} pixels, {other} {pair[1].width} x {pair[1].height}"
-        )
-    texts = [image.tobytes() for image in pair]
-    if texts[0] == texts[1]:
-        return ""
-    at = next(n for n in range(len(texts[0])) if texts[0][n] != texts[1][n]) // 4
-    return f"{one} and {other} differ first at pixel {at % pair[0].width}, {at // pair[0].width}"

@@ -1,6 +1,7 @@
-"""A replay: the case is downloaded, made ready here, run in a process of its own, and compared.
+"""A replay: the case is downloaded, run in a process of its own or on a node, and compared.
 
-    case ── handler? ── files? ── differs? ── child: the handler ──> same, or not, with the reason
+    case ─┬─ handler? ── files? ── child: the handler ─┬── differs? ──> same, or not, with the reason
+          └─ --on: a job of the platform ──────────────┘
 
 Standard output contains the verdict alone; everything else is printed to standard error. Exit status: 0 the
 same, 1 not.
@@ -17,15 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stoker.cli.access import open_client
+from stoker.cli.access import find_key, open_client
 from stoker.cli.errors import CliError
 from stoker.cli.options import config_file
 from stoker.cli.replay.child import REFUSED
 from stoker.cli.replay.files import Found, find_files
-from stoker.cli.replay.outputs import first_difference
+from stoker.cli.replay.on_node import run_on_node
+from stoker.cli.replay.outputs import first_difference, first_difference_from_job
+from stoker.cli.replay.results import download_results
 from stoker.cli.replay.verdict import Difference, Run, Verdict, differences, reported_seed, verdict
 from stoker.cli.terminal import json_text, print_text
 from stoker.client import Client, NotFound
+
+THE_JOB = Path("job")
+"""The value of `--compare` that means the job's own results."""
 
 FORMAT = 1
 """The version of cases that is read here."""
@@ -42,6 +48,7 @@ class Replay:
     fetch: bool
     from_start: bool
     until: int | None
+    on: str | None
     compare: Path | None
     out: Path
     use_gpu: bool
@@ -53,23 +60,42 @@ class Replay:
 
 def run(options: Replay) -> int:
     """Returns the exit status. Raises CliError where the job cannot be replayed."""
-    with open_client(options.url, options.data_dir) as stoker:
+    with (
+        open_client(options.url, options.data_dir) as stoker,
+        tempfile.TemporaryDirectory(prefix="stoker-replay-") as folder,
+    ):
         case = _case(stoker, options)
-    handler = _handler(case, options)
-    _say(f"job {case['id']} of endpoint {case['endpoint']}, attempt {case['attempt']}, {case['status']}")
-    with tempfile.TemporaryDirectory(prefix="stoker-replay-") as folder:
-        files = find_files(case.get("files", ()), options.files, Path(folder), fetch=options.fetch)
-        for one in files:
-            _say(f"file {one.url}: {one.missing or 'the same'}")
-        ended = _run_child(
-            _plan(case, handler, files, options, Path(folder)), case["executionTimeoutMs"] / 1000
-        )
-    unlike = list(differences(case, ended.facts or {}))
-    for difference in unlike:
-        _say(f"differs: {difference}")
-    found = _compared(options, ended) if options.compare is not None else verdict(case, ended)
+        _say(f"job {case['id']} of endpoint {case['endpoint']}, attempt {case['attempt']}, {case['status']}")
+        files: list[Found] = []
+        if options.on is None:
+            handler = _handler(case, options)
+            files = find_files(case.get("files", ()), options.files, Path(folder), fetch=options.fetch)
+            for one in files:
+                _say(f"file {one.url}: {one.missing or 'the same'}")
+            plan = _plan(case, handler, files, options, Path(folder))
+            ended = _run_child(plan, case["executionTimeoutMs"] / 1000)
+        else:
+            ended = _on_node(stoker, case, options.on, options)
+        unlike = list(differences(case, ended.facts)) if ended.facts else []
+        for difference in unlike:
+            _say(f"differs: {difference}")
+        found = _found(stoker, case, ended, Path(folder), options)
     _print(found, unlike, files, ended, options)
     return 0 if found.same else 1
+
+
+def _on_node(stoker: Client, case: dict[str, Any], node: str, options: Replay) -> Run:
+    return run_on_node(
+        stoker,
+        case,
+        node,
+        options.out,
+        url=options.url,
+        key=find_key(options.data_dir),
+        from_start=options.from_start,
+        until=options.until,
+        seed=reported_seed(case),
+    )
 
 
 # ---- the case -------------------------------------------------------------------------------------
@@ -189,12 +215,31 @@ def _status(status: int) -> str:
 # ---- the verdict ----------------------------------------------------------------------------------
 
 
-def _compared(options: Replay, ended: Run) -> Verdict:
-    assert options.compare is not None
+def _found(stoker: Client, case: dict[str, Any], ended: Run, folder: Path, options: Replay) -> Verdict:
+    if options.compare is None:
+        return verdict(case, ended)
+    if options.compare == THE_JOB:
+        return _compared_with_job(stoker, case, ended, folder / "job", options)
+    return _compared(options.compare, options.out, ended)
+
+
+def _compared_with_job(
+    stoker: Client, case: dict[str, Any], ended: Run, given: Path, options: Replay
+) -> Verdict:
+    """Returns whether the replay ended as the job did, and gave the same chunks and the same output."""
+    found = verdict(case, ended)
+    if not found.same or ended.ended in ("timed_out", "died"):
+        return found
+    download_results(stoker, case["endpoint"], case["id"], given)
+    difference = first_difference_from_job(given, options.out).replace(str(given), "the job")
+    return Verdict(not difference, difference or f"{found.reason}; what the job gave is equal")
+
+
+def _compared(other: Path, out: Path, ended: Run) -> Verdict:
     if ended.ended != "returned":
         return Verdict(False, f"there is no output to compare: {ended.error.partition(os.linesep)[0]}")
-    found = first_difference(options.compare, options.out)
-    return Verdict(not found, found or f"the output is equal to that in {options.compare}")
+    found = first_difference(other, out)
+    return Verdict(not found, found or f"the output is equal to that in {other}")
 
 
 def _print(found: Verdict, unlike: list[Difference], files: list[Found], ended: Run, options: Replay) -> None:

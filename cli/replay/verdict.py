@@ -55,7 +55,7 @@ def verdict(case: Mapping[str, Any], run: Run) -> Verdict:
         return Verdict(True, f"stopped as told: {run.error}")
     if there != here:
         return Verdict(False, f"the job {_IN_WORDS[there]}, and the replay {_IN_WORDS[here]}")
-    if there in ("timed_out", "died"):
+    if there != "raised":
         return Verdict(True, f"both {_IN_WORDS[there]}")
     return _same_exception(case, run)
 
@@ -69,9 +69,12 @@ _IN_WORDS: Mapping[Ended, str] = {
 }
 
 
+_ENDS: Mapping[str, Ended] = {"TIMED_OUT": "timed_out", "COMPLETED": "returned"}
+
+
 def _end_of(case: Mapping[str, Any]) -> Ended:
-    if case["status"] == "TIMED_OUT":
-        return "timed_out"
+    if case["status"] in _ENDS:
+        return _ENDS[case["status"]]
     return "raised" if "raised" in case else "died"
 
 

@@ -65,8 +65,11 @@ def case_record(view: JobView, case: StoredCase, payloads: Payloads) -> dict[str
 
 def why_no_case(view: JobView, *, keeps: bool) -> str:
     """Returns why there is no case of this job, and what to do. `keeps`: its endpoint keeps cases now."""
-    if view.state not in (JobState.FAILED, JobState.TIMED_OUT):
-        return f"job {view.id!r} is {view.state.value}: cases are kept of jobs that are FAILED or TIMED_OUT"
+    if view.state in (JobState.IN_QUEUE, JobState.IN_PROGRESS, JobState.CANCELLED):
+        return (
+            f"job {view.id!r} is {view.state.value}: there are cases of jobs that are FAILED, TIMED_OUT or"
+            " COMPLETED"
+        )
     if not keeps:
         return (
             f"endpoint {view.endpoint!r} keeps no cases: set its keepCases to true;"

@@ -64,11 +64,18 @@ class JobDetails:
 
     async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
         """Returns the record of the job's case. Raises NotFound with the reason where none was kept."""
+        return case_record(*await self.whole_case(endpoint, job))
+
+    async def whole_case(self, endpoint: Endpoint, job: str) -> tuple[JobView, store.StoredCase, Payloads]:
+        """Returns the job's case with all that it names, secrets too. Raises NotFound as `case` does."""
         now = self._clock()
 
         def read(conn: Conn) -> tuple[JobView | None, store.StoredCase | None]:
             found = store.view(conn, endpoint.account, endpoint.id, job, now)
-            return found, None if found is None else store.case_of(conn, endpoint.id, job)
+            case = None if found is None else store.case_of(conn, endpoint.id, job)
+            if case is None and endpoint.keep_cases:
+                case = store.case_of_completed(conn, endpoint.id, job)
+            return found, case
 
         view, case = await self._commits.read(read)
         if view is None:
@@ -79,7 +86,7 @@ class JobDetails:
             await self._whole(case.input, case.input_ref),
             await self._whole(case.saved, case.saved_ref),
         )
-        return case_record(view, case, Payloads(body, saved))
+        return view, case, Payloads(body, saved)
 
     async def _whole(self, inline: bytes | None, ref: Ref | None) -> bytes | None:
         return inline if ref is None else await self._artifacts.get(ref)

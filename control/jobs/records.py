@@ -16,7 +16,7 @@ import orjson
 from stoker.control.rules.attempts import Attempt, JobAttempts, moments
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, LogLine, StoredChunk
-from stoker.control.rules.types import EndpointHealth, JobView, Page
+from stoker.control.rules.types import EndpointHealth, JobView, Page, Replay
 
 Record = dict[str, Any]
 
@@ -32,13 +32,21 @@ def accepted(view: JobView) -> Record:
     return {"id": view.id, "status": JobState.IN_QUEUE.value}
 
 
+def replayed(view: JobView) -> Record:
+    """Returns the answer to `/replay`: the job, and the endpoint at which it can be asked for."""
+    return {"id": view.id, "endpoint": view.endpoint, "status": JobState.IN_QUEUE.value}
+
+
 def purged(removed: int) -> Record:
     """Returns the answer to `/purge-queue`; existing clients look for the lower-case word."""
     return {"removed": removed, "status": "completed"}
 
 
-def record(view: JobView) -> Record:
-    """Returns the answer to `/status`, `/status-sync`, `/runsync` and `/cancel`."""
+def record(view: JobView, replay: Replay | None = None) -> Record:
+    """Returns the answer to `/status`, `/status-sync`, `/runsync` and `/cancel`. `replay`: what the job
+    replays."""
+    if replay is not None:
+        return {**record(view), "replayOf": replay.job, "replayedOn": replay.node}
     if view.state in (JobState.IN_QUEUE, JobState.IN_PROGRESS):
         return _unfinished(view)
     fields: Record = {

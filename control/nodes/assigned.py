@@ -154,6 +154,7 @@ class Assigner:
             traceparent=traceparent,
             saved=claimed.saved,
             keeps_case=endpoint is not None and endpoint.keep_cases,
+            stop_after=endpoint.replay.stop_after if endpoint is not None and endpoint.replay else 0,
         )
         session.assign(assign)
 

@@ -208,10 +208,14 @@ def revoke(conn: Conn, node: str, now: float) -> bool:
     return known is not None and keys.revoke_key(conn, known.credential, now)
 
 
+_REVOKED = """
+SELECT nodes.id FROM nodes JOIN keys ON keys.id = nodes.credential WHERE keys.revoked_at IS NOT NULL
+"""
+
+
 def revoked_nodes(conn: Conn) -> frozenset[str]:
     """Returns the nodes whose credential was revoked."""
-    theirs = select(nodes.c.id).join(key_rows, key_rows.c.id == nodes.c.credential)
-    return frozenset(conn.execute(theirs.where(key_rows.c.revoked_at.is_not(None))).scalars())
+    return frozenset(node for (node,) in conn.run(_REVOKED, {}).fetchall())
 
 
 def _kind(token: str) -> keys.Kind:

@@ -85,6 +85,13 @@ class ManagedEndpoints:
         self._live(stored)
         return stored
 
+    async def add(self, made: Endpoint) -> Endpoint:
+        """Stores an endpoint that was made otherwise than by a request for one, and uses it from now on."""
+        async with self.turn:
+            stored = await self._stored(made)
+        self._live(stored)
+        return stored
+
     def list(self, account: str) -> Sequence[Endpoint]:
         """Returns the account's endpoints, the oldest first."""
         own = [one for one in self._book.by_id.values() if one.account == account]

@@ -43,7 +43,7 @@ class TemporaryEndpoints:
         use, now = await self._commits.read(lambda conn: self._use(conn, endpoint)), self._clock()
         if use is None:
             return
-        if is_unused(use, now):
+        if is_unused(use, now, replay=endpoint.replay is not None):
             await self._remove(endpoint)
         elif endpoint.workers_min and may_cool(use, now):
             await self._endpoints.update(endpoint.account, endpoint.id, {"workersMin": 0})
@@ -52,10 +52,11 @@ class TemporaryEndpoints:
     async def _remove(self, endpoint: Endpoint) -> None:
         def still_unused(conn: Conn) -> bool:
             use = self._use(conn, endpoint)
-            return use is not None and is_unused(use, self._clock())
+            replay = endpoint.replay is not None
+            return use is not None and is_unused(use, self._clock(), replay=replay)
 
         if await self._endpoints.delete_if(endpoint, still_unused):
-            log.info("temporary endpoint %s (%s) was unused for a day: deleted", endpoint.id, endpoint.name)
+            log.info("temporary endpoint %s (%s) was unused for long: deleted", endpoint.id, endpoint.name)
             await self._commits.commit(lambda conn: self._remove_template(conn, endpoint))
 
     def _use(self, conn: Conn, endpoint: Endpoint) -> Use | None:

@@ -114,6 +114,7 @@ RATE_LIMITS: Mapping[str, RateLimit] = MappingProxyType(
         "attempts": _POLLS,  # ours, as /status
         "input": RateLimit(100, 20),  # ours, as /cancel: it may be 20 MiB
         "case": RateLimit(10, 2),  # ours, as /requests: it may hold a save of 40 MiB
+        "replay": RateLimit(10, 2),  # ours, as /case
         "cancel": RateLimit(100, 20),  # "/cancel 100 20"
         "requests": RateLimit(10, 2),  # "/requests 10 2"
         "purge-queue": RateLimit(2, None),  # "/purge-queue 2 not applicable"
@@ -132,6 +133,9 @@ left open."""
 
 TEMPORARY_LIFE_S = DAY_S
 """How long a temporary endpoint is kept after its last use."""
+
+REPLAY_LIFE_S = 3_600.0
+"""The same of the endpoint of a replay."""
 
 TEMPORARY_WARM_S = 1_800.0
 """How long after its last use a temporary endpoint keeps its minimum of workers."""

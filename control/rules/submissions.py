@@ -26,6 +26,7 @@ from stoker.control.rules.limits import (
 from stoker.control.rules.queueing.priorities import Priority
 from stoker.outbound.refused_addresses import refusal_before_lookup
 from stoker.outbound.s3.regions import is_region
+from stoker.wire.messages import Saved
 from stoker.wire.records import record
 
 KNOWN: Mapping[str, tuple[str, ...] | None] = {
@@ -64,7 +65,7 @@ class Once:
 class Submission:
     """A checked submission body. `input` is the JSON text of its `input` value. `priority`: None where the
     body names no class. `ignored`: keys without meaning, such as `policy.executionTimeoutMs`. `traceparent`:
-    from the header, not from the body."""
+    from the header, not from the body. `saved`: the save of the job that this one is a replay of."""
 
     input: bytes
     webhook: str | None = None
@@ -77,6 +78,7 @@ class Submission:
     once: Once | None = None
     ignored: tuple[str, ...] = ()
     traceparent: str | None = None
+    saved: Saved | None = None
 
 
 def parse_submission(body: bytes) -> Submission:

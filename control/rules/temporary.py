@@ -1,4 +1,4 @@
-"""The end of temporary endpoints, which are deleted 24 hours after their last use. Pure.
+"""The end of temporary endpoints, which are deleted 24 hours after their last use; replays an hour. Pure.
 
 Half an hour after it, their minimum of workers is 0: whoever wanted it may have gone without a word.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker.control.rules.limits import TEMPORARY_LIFE_S, TEMPORARY_WARM_S
+from stoker.control.rules.limits import REPLAY_LIFE_S, TEMPORARY_LIFE_S, TEMPORARY_WARM_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ def last_use(use: Use, now: float) -> float:
     return max(at for at in known if at is not None)
 
 
-def is_unused(use: Use, now: float) -> bool:
+def is_unused(use: Use, now: float, *, replay: bool = False) -> bool:
     """Returns whether the endpoint is deleted now. A clock that was set back deletes nothing."""
-    return now - last_use(use, now) >= TEMPORARY_LIFE_S
+    return now - last_use(use, now) >= (REPLAY_LIFE_S if replay else TEMPORARY_LIFE_S)
 
 
 def may_cool(use: Use, now: float) -> bool:

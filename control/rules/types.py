@@ -69,6 +69,16 @@ default."""
 
 
 @record(frozen=True, slots=True)
+class Replay:
+    """A failed job that is run again: `job` of `endpoint`, on `node`. `stop_after`: as in Assign."""
+
+    job: str
+    endpoint: str
+    node: str
+    stop_after: int = 0
+
+
+@record(frozen=True, slots=True)
 class Endpoint:
     """An endpoint. `origin`: "file", declared in the configuration, or "api". `template` is the id of the
     template that the endpoint was made from, `api_key` that of the key that created it. `requested` holds the
@@ -102,6 +112,18 @@ class Endpoint:
     def temporary(self) -> bool:
         """True if the endpoint is deleted when it was not used for 24 hours."""
         return bool(self.requested.get("temporary"))
+
+    @property
+    def replay(self) -> Replay | None:
+        """The replay that the endpoint was made for, if it was made for one."""
+        found = self.requested.get("replay")
+        return None if found is None else Replay(**found)
+
+    @property
+    def rights(self) -> str:
+        """The id of the endpoint whose keys may call this one: of a replay, that of its job."""
+        found = self.requested.get("replay")
+        return self.id if found is None else str(found["endpoint"])
 
     @property
     def takes_at_once(self) -> int | None:
@@ -161,7 +183,8 @@ class JobView:
 class NewJob:
     """A job that is to be stored. `api_key`: the id of the key that submitted it. `metered`: a quota counts
     the job. `traceparent`: the span that is the job's parent. `start_by`, `deadline`: moments at which it is
-    ended, unless it was given to a worker, or had ended, by then."""
+    ended, unless it was given to a worker, or had ended, by then. `saved`: a save of another job, from which
+    it goes on."""
 
     id: str
     account: str
@@ -184,6 +207,7 @@ class NewJob:
     api_key: str = ""
     metered: bool = False
     traceparent: str | None = None
+    saved: Saved | None = None
 
 
 @record(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stoker.control.rules import placement
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
-from stoker.control.rules.types import LOAD_BALANCER, Endpoint
+from stoker.control.rules.types import LOAD_BALANCER, Endpoint, Replay
 from stoker.control.scheduling import spots
 from stoker.control.scheduling.avoidance import Avoidance, Version
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -29,7 +29,7 @@ class Places:
 
     def rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
         """Returns the rooms where the endpoint's workers may go; `without`: as if that worker had ended."""
-        rooms = fitting(endpoint.run.image, self.cluster.rooms(without))
+        rooms = _on_node(endpoint.replay, fitting(endpoint.run.image, self.cluster.rooms(without)))
         rooms = with_weights(endpoint.run.weights, rooms, self.cluster.workers, without)
         if endpoint.type == LOAD_BALANCER:
             nodes = self.cluster.nodes.values()
@@ -72,3 +72,11 @@ class Places:
     def _not_avoided(self, endpoint: Endpoint, rooms: list[NodeRoom]) -> list[NodeRoom]:
         version = Version(endpoint.id, endpoint.version)
         return self.avoidance.closing(rooms, version, self.clock())
+
+
+def _on_node(replay: Replay | None, rooms: list[NodeRoom]) -> list[NodeRoom]:
+    """Returns the room of the node that a replay is for; where that is not connected, the others, closed."""
+    if replay is None:
+        return rooms
+    own = [room for room in rooms if room.node == replay.node]
+    return own or [replace(room, closed="is not the one that the replay is for") for room in rooms]

@@ -23,7 +23,7 @@ from stoker.control.store.database.opening import (
     open_store,
 )
 from stoker.control.store.jobs.attempts import job_attempts
-from stoker.control.store.jobs.cases import StoredCase, case_of
+from stoker.control.store.jobs.cases import StoredCase, case_of, case_of_completed
 from stoker.control.store.jobs.expiry import expire, expired_artifacts, forget_artifacts
 from stoker.control.store.jobs.jobs import claim, submit
 from stoker.control.store.jobs.kept_chunks import is_kept, kept_page

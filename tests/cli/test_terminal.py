@@ -18,8 +18,9 @@ from rich.text import Text
 from stoker.cli import consoles, tables
 from stoker.cli.consoles import plain_console
 from stoker.cli.dev.local_server.display import Display
+from stoker.cli.ending import explained
+from stoker.cli.errors import CliError
 from stoker.cli.jobs.display import JobDisplay
-from stoker.cli.main import _end
 from stoker.cli.terminal import json_text, print_text, shown
 from stoker.client import Event, JobRecord
 
@@ -88,8 +89,8 @@ def test_no_text_on_the_streams_is_a_command(
 
 
 def test_an_error_that_quotes_a_handler_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        _end(ValueError("job j ended FAILED: \x1b[2J"))
+    with pytest.raises(SystemExit), explained(["job", "status"]):
+        raise CliError("job j ended FAILED: \x1b[2J")
     assert capsys.readouterr().err == "stoker: job j ended FAILED: \\x1b[2J\n"
 
 

@@ -374,3 +374,13 @@ async def test_address_and_key_are_those_of_the_environment_or_of_dotenv(
         ("https://elsewhere/v1/endpoints/echo/health", "Bearer sk_environment"),
         ("https://given/v1/endpoints/echo/health", "Bearer sk_given"),
     ]
+
+
+def test_a_replay_on_a_node(connect: Connect) -> None:
+    client, service = connect(*[ok({"id": "r", "endpoint": "e2", "status": "IN_QUEUE"})] * 2)
+    assert client.replay("echo", "j/1", "gpu 1", from_start=True, stop_after=2)["endpoint"] == "e2"
+    client.replay("echo", "j", "n", seed=0)
+    assert service.request_lines() == [
+        "POST /v2/echo/replay/j%2F1?node=gpu+1&stopAfter=2&fromStart=true",
+        "POST /v2/echo/replay/j?node=n&seed=0",
+    ]

@@ -17,6 +17,7 @@ from stoker.control.errors import ControlError
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Chunk, Outcome, Progress, Save
 from tests.simulation.two_controls.world import TwoControls
+from tests.simulation.wishes import saving
 from tests.simulation.world import Broken, Host, World
 
 WATCHED_S = 62.0
@@ -311,6 +312,16 @@ async def a_link_breaks_while_jobs_wait(world: World, rng: Random) -> None:
                 world.network.drop(rng.choice(waiting).name)
                 break
         await asyncio.sleep(1.0)
+
+
+async def urgent_jobs_come_one_by_one(world: World, rng: Random) -> None:
+    """While jobs that save have the slots. Of the same kind."""
+    for number in (2, 6, 10):
+        world.ask([saving({"run_s": 40.0 + rng.random() * 40.0}, number)], 400.0)
+    await asyncio.sleep(12.0)
+    for _ in range(5):
+        world.ask([{"run_s": 0.5}], urgent=True)
+        await asyncio.sleep(4.0 + rng.random() * 8.0)
 
 
 def hosts_with_waiting(world: World) -> list[Host]:

@@ -16,6 +16,7 @@ from typing import Any
 from stoker.agent.jobs.attempts import attempt_machine, waiting
 from stoker.agent.jobs.attempts.attempts import Attempts
 from stoker.agent.jobs.attempts.events import HandBack, ReleaseSlot, Verdict, Yielded
+from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.reports import outbox
 from stoker.agent.jobs.reports.reports import Reports
 from stoker.agent.link.lease import Lease
@@ -29,6 +30,7 @@ from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.rules.nodes import validation
+from stoker.control.rules.queueing import yielding
 from stoker.control.rules.queueing.order import Place
 from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.types import JobView, Reconciled, Slot
@@ -36,11 +38,11 @@ from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
-from stoker.control.store.jobs import kept_chunks, orders, saves, waits_again, webhook_outbox
+from stoker.control.store.jobs import kept_chunks, orders, reports, saves, waits_again, webhook_outbox
 from stoker.control.store.nodes import requeue
-from stoker.testing.fake_spawner import FakeProcess
+from stoker.testing.fake_spawner import PIECE, FakeProcess
 from stoker.testing.memory_disk import MemoryDisk
-from stoker.wire.messages import Ack, AttemptKey, Chunk
+from stoker.wire.messages import Ack, AttemptKey, Chunk, Span
 from tests.simulation import faults
 
 Patch = Callable[[Any, str, Any], None]
@@ -298,6 +300,36 @@ def an_attempt_that_yields_keeps_its_place(patch: Patch) -> None:
 def a_job_that_yielded_shows_what_it_made_after_its_save(patch: Patch) -> None:
     patch(saves, "_GO_ON", saves._GO_ON.replace("held_from = :upto", "held_from = NULL"))
     patch(saves, "_VOID", saves._VOID.replace("n >= :upto", "n > :upto + 100"))
+    _often(patch, faults.a_node_is_drained_in_a_hurry)
+
+
+@planted
+def jobs_yield_to_their_equals(patch: Patch) -> None:
+    real = yielding.outranks
+    patch(yielding, "outranks", lambda priority, other: priority is other or real(priority, other))
+
+
+@planted
+def a_job_that_yielded_has_no_rest(patch: Patch) -> None:
+    """It yields again and again, and so may the one for which it did."""
+    patch(yielding, "AGAIN_S", 0.0)
+    patch(yielding, "START_AGAIN_S", -1e6)
+    _often(patch, faults.urgent_jobs_come_one_by_one)
+
+
+@planted
+def the_pieces_of_an_attempt_that_yields_are_billed_twice(patch: Patch) -> None:
+    """With it, and with the attempt that has them from its save."""
+    real = RunningAttempt.outcome
+
+    def outcome(self: RunningAttempt, verdict: Verdict) -> Any:
+        made = real(self, verdict)
+        if verdict.end != "yielded":
+            return made
+        return replace(made, spans=(*made.spans, Span("output", PIECE, self.chunk_count, 7)))
+
+    patch(RunningAttempt, "outcome", outcome)
+    patch(reports, "_executed", lambda outcome: list(outcome.spans))
     _often(patch, faults.a_node_is_drained_in_a_hurry)
 
 

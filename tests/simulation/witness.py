@@ -11,6 +11,7 @@ The first thing that may not be ends the story as a `Violation`, with its senten
 - what waits for its worker: it is in every Hello, pays for no neighbour's death, and its time begins with it;
 - outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
 - webhooks: each end has a delivery of its own, from the commit that stored it on (see `receivers`);
+- yields to urgent work: of lower classes only, not again within a minute; each piece is billed once;
 - callers: an end that is told is one that the store has had, and only what is over is said to be gone;
 - the books: see `ledger`.
 """
@@ -18,6 +19,7 @@ The first thing that may not be ends the story as a `Violation`, with its senten
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,9 +27,21 @@ from typing import Any
 
 from stoker.control.rules.attempts import MOST_ATTEMPTS
 from stoker.control.rules.job_states import TERMINAL, JobState
+from stoker.control.rules.queueing.priorities import Priority, outranks, priority_of
+from stoker.control.rules.queueing.yielding import AGAIN_S
 from stoker.control.rules.types import JobView
 from stoker.control.store import job_attempts
-from stoker.wire.messages import Assign, AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
+from stoker.testing.fake_spawner import PIECE
+from stoker.wire.messages import (
+    Assign,
+    AttemptKey,
+    FromAgent,
+    FromControl,
+    Outcome,
+    Refused,
+    WorkerState,
+    Yield,
+)
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Link
 from tests.simulation.virtual_loop import VirtualLoop
@@ -41,6 +55,7 @@ RECEIVES_S = 7.0
 
 AT_ONCE_S = 2.0
 LINES = 4000
+_FOR_CLASS = re.compile(r"a job of class (\w+) waits")
 
 _TRIGGERS = """
 CREATE TEMP TRIGGER sim_new AFTER INSERT ON main.jobs BEGIN
@@ -251,6 +266,7 @@ class Witness:
                 self.fail(f"{tale.id} (request {tale.request}) ended in attempt {tale.attempt} with {output}")
             if "made" in output and tale.id not in self.poisoned:
                 self._check_stream(tale, output["made"])
+                self._check_pieces(tale, len(output["made"]))
         if "gave up after" in (end.error or "") and tale.attempt in tale.progressed:
             self.fail(f"{tale.id} was given up in attempt {tale.attempt}, which had saved something new")
 
@@ -289,6 +305,14 @@ class Witness:
         for stream, n, value in rows:
             if (shown := tale.shown.get((stream, n), value)) != value:
                 self.fail(f"a reader of {tale.id} was shown {shown!r} as chunk {n}, which is {value!r}")
+
+    def _check_pieces(self, tale: Tale, made: int) -> None:
+        """What was made is billed once, whichever attempts made it."""
+        (billed,) = self.raw.execute(
+            "SELECT SUM(quantity) FROM spans WHERE job = ? AND unit = ?", (tale.id, PIECE)
+        ).fetchone()
+        if (billed or 0) != made:
+            self.fail(f"{tale.id} has made {made} pieces, and {billed} are billed")
 
     def _output(self, end: End) -> Any:
         return json.loads(self.read_object(end.ref) if end.ref else end.output or b"null")
@@ -434,6 +458,8 @@ class Witness:
 
     def sent_down(self, link: Link, message: FromControl) -> None:
         acked = self.acked.get(link.number, 0)
+        for asked in message.yields:
+            self._asked_to_yield(asked)
         for assign in message.assigns:
             self.assigned[AttemptKey(assign.job, assign.attempt)] = assign.worker, acked
             if assign.job not in self.tales:
@@ -442,6 +468,19 @@ class Witness:
             self.acked[link.number] = message.ack.report
             self._acknowledged(link, message.ack.report)
             self.ledger.acknowledged(link.number, message.ack.report, bool(self.poisoned))
+
+    def _asked_to_yield(self, asked: Yield) -> None:
+        """A job yields to higher classes alone, and then has its rest."""
+        if (waiting := _FOR_CLASS.search(asked.reason)) is None:
+            return
+        self.note("{} is asked to yield: {}", asked.job, asked.reason)
+        row = self.raw.execute("SELECT low, urgent, yielded_at FROM jobs WHERE id = ?", (asked.job,))
+        low, urgent, yielded_at = row.fetchone() or (0, 0, None)
+        own = priority_of(low=low == 1, urgent=urgent == 1)
+        if not outranks(Priority(waiting[1]), own):
+            self.fail(f"{asked.job} is of class {own}, and is asked to yield: {asked.reason}")
+        if yielded_at is not None and self.latest() - yielded_at < AGAIN_S:
+            self.fail(f"{asked.job} is asked to yield {self.latest() - yielded_at:.1f} s after it has")
 
     def _sent_early(self, assign: Assign) -> None:
         body = assign.input if assign.input_ref is None else self.read_object(assign.input_ref.key)

@@ -35,7 +35,7 @@ from stoker.testing.fake_weights import FakeWeights
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import AttemptKey, Device, Outcome
 from stoker.wire.streams import AgentStream, StreamEnded
-from tests.simulation.ledger import PRICES
+from tests.simulation.ledger import PIECE_PRICE, PRICES
 from tests.simulation.memory_store import memory_store
 from tests.simulation.network import Network
 from tests.simulation.receivers import Receivers
@@ -201,7 +201,8 @@ class World:
     def add_endpoint(self, name: str, **fields: Any) -> None:
         concurrency, max_jobs = fields.pop("concurrency", 1), fields.pop("max_jobs", None)
         weights = fields.pop("weights", ())
-        run = EndpointVersion("/h.py:handler", concurrency=concurrency, max_jobs=max_jobs, weights=weights)
+        more = {"concurrency": concurrency, "max_jobs": max_jobs, "weights": weights}
+        run = EndpointVersion("/h.py:handler", prices=(PIECE_PRICE,), **more)
         self.endpoints.append(Endpoint(name, "default", name, 1, run, **fields))
 
     async def start_control(self) -> None:

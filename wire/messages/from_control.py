@@ -253,7 +253,8 @@ class Assign:
     """The assignment of an attempt to a worker. `private_inputs`: the handler may fetch inputs from private
     addresses. `traceparent`: the span that is the parent of what the handler does; empty where the job is in
     no trace. `saved`: None for an attempt that begins anew. `keeps_case`: if the job fails, its case is kept,
-    so the worker notes what it runs on."""
+    so the worker notes what it runs on. `stop_after`: the worker stops the attempt after so many reports of
+    progress and chunks; 0: it does not."""
 
     job: str
     attempt: int
@@ -269,6 +270,7 @@ class Assign:
     traceparent: str = ""
     saved: Saved | None = None
     keeps_case: bool = False
+    stop_after: int = 0
 
 
 @record(frozen=True, slots=True)

@@ -52,6 +52,9 @@ class Link(Protocol):
         """Receives frames until `done` returns true; `done` is called after each frame."""
 
 
+STOPPED = "the attempt was stopped after its last report that was asked for"
+"""Part of the error of an attempt with `stop_after`."""
+
 ANSWERS = ("fetched", "fetch_failed", "kept_page")
 """The kinds of frames that answer a request of an attempt."""
 
@@ -92,6 +95,8 @@ class Attempt:
         "_saves",
         "_scratch",
         "_scratch_made",
+        "_stop_in",
+        "_too_large",
         "_waiting",
         "aggregates",
         "cancel_reason",
@@ -126,6 +131,7 @@ class Attempt:
         self.gives_kept = False
         self.aggregates = False
         self._chunks = 0
+        self._too_large: tuple[int, int] | None = None
         self._saves = 0
         self._saved_upto = 0
         self._files = 0
@@ -133,6 +139,7 @@ class Attempt:
         if "saved" in more:
             self._go_on(more["saved"], run.body)
         self._case = _case_notes(self._scratch) if more.get("case") else None
+        self._stop_in: int = more.get("stop_after", 0)
         self._ended = False
         self._refresh_reason = ""
         self._inputs = 0
@@ -258,18 +265,31 @@ class Attempt:
 
     def progress(self, value: object) -> None:
         self._send("progress", body=encode_value(value, name="progress"))
+        if self._stop_in:
+            self._stop_if_last()
 
     def emit(self, value: object) -> bytes:
         """Sends a chunk, and its files before it. Returns the chunk's JSON text."""
         with self._lock:
             body = encode_value(value, name="chunk", scratch=self._scratch, hand_over=self._send_file)
             if len(body) > BODY_MAX:
+                self._too_large = self._too_large or (self._chunks, len(body))
                 with self._written(body, f".chunk-{self._chunks}.json") as file:
                     self._send("chunk", fd=file.fd, n=self._chunks)
             else:
                 self._send("chunk", body=body, n=self._chunks)
             self._chunks += 1
+        if self._stop_in:
+            self._stop_if_last()
         return body
+
+    def _stop_if_last(self) -> None:
+        """Cancels the attempt if this report was the last that was asked for. Raises Cancelled then."""
+        with self._lock:
+            self._stop_in -= 1
+            if not self._stop_in:
+                self.cancel(STOPPED)
+        self.raise_if_cancelled()
 
     def save(self, state: object, upto: int | None) -> None:
         """Sends a save, which covers the chunks before `upto`. Raises HandlerError; Yielded, once the save is
@@ -281,6 +301,7 @@ class Attempt:
             raise HandlerError(f"a save of {len(found)} bytes is over the limit of {SAVE_MAX}")
         with self._lock:
             upto = saves.checked_upto(upto, self._saved_upto, self._chunks)
+            saves.check_kept(upto, self._too_large)
             self._send("save", body=saves.packed(found, self._metrics), n=self._saves, upto=upto)
             self._saves, self._saved_upto = self._saves + 1, upto
         if self.is_asked_to_yield():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from stoker.worker.errors import HandlerError
-from stoker.worker.frames import SAVE_MAX
+from stoker.worker.frames import BODY_MAX, SAVE_MAX
 from stoker.worker.payloads.files import open_file
 from stoker.worker.sdk import File
 
@@ -37,6 +37,16 @@ def bytes_of(state: object, scratch: str) -> bytes:
 
 
 _HINT = "write a value as json.dumps(value).encode(), an array as its bytes"
+
+
+def check_kept(upto: int, too_large: tuple[int, int] | None) -> None:
+    """Raises HandlerError if the save covers a chunk that would not come back. `too_large`: the number and
+    the bytes of the first such chunk."""
+    if too_large is not None and upto > too_large[0]:
+        raise HandlerError(
+            f"a save cannot cover chunk {too_large[0]}, which has {too_large[1]} bytes: only chunks of up to"
+            f" {BODY_MAX} bytes come back in the next attempt (`job.kept`); emit several smaller ones"
+        )
 
 
 def checked_upto(upto: int | None, saved: int, emitted: int) -> int:

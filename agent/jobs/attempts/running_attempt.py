@@ -18,6 +18,7 @@ from stoker.agent.host.logs import attempt_log
 from stoker.agent.host.logs.tail import Line, TailListener
 from stoker.agent.jobs.attempts.chunk_stream import ChunkStream
 from stoker.agent.jobs.attempts.events import Verdict
+from stoker.agent.jobs.attempts.paced_saves import PacedSaves
 from stoker.agent.jobs.attempts.states import State, Waiting
 from stoker.agent.jobs.attempts.worker_events import TEXT_MAX, HandlerViolation
 from stoker.agent.jobs.inputs.fetches import Fetches
@@ -58,6 +59,7 @@ class RunningAttempt:
     spans: tuple[Span, ...] = ()
     transfer: asyncio.Task[None] | None = None
     stream: ChunkStream | None = None
+    paced: PacedSaves | None = None
     fetches: Fetches | None = None
     gives_kept: bool = False
     kept: KeptPages | None = None
@@ -89,6 +91,8 @@ class RunningAttempt:
             more["traceparent"] = assign.traceparent
         if assign.keeps_case:
             more["case"] = True
+        if assign.stop_after:
+            more["stop_after"] = assign.stop_after
         body = self.input or b"null"
         if assign.saved is not None:
             kept = {"kept": True} if self.gives_kept else {}
@@ -136,7 +140,14 @@ class RunningAttempt:
             self.payload.close()
         if self.stream is not None:
             self.stream.abandon()
+        if self.paced is not None:
+            self.paced.drop()
         self.stop_requests()
+
+    def flush_saves(self) -> None:
+        """Reports the save that waits for its time, if one does: the attempt ends."""
+        if self.paced is not None:
+            self.paced.flush()
 
     def stop_requests(self) -> None:
         """Stops what its handler asked for: no answer is sent any more."""

@@ -11,6 +11,7 @@ from stoker.agent import worker_frames
 from stoker.agent.jobs.attempts import events as ev
 from stoker.agent.jobs.attempts.attempt_context import AttemptContext
 from stoker.agent.jobs.attempts.chunk_stream import ChunkStream, Piece, StreamContext
+from stoker.agent.jobs.attempts.paced_saves import PacedSaves
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.attempts.worker_events import (
     check_save,
@@ -100,7 +101,14 @@ class Updates:
         if not self._reports.saves:
             discard(attempt.worker, save)
             return
-        self._report(attempt, Piece(save.n, save.body, save.upto), large=is_large(save))
+        piece = Piece(save.n, save.body, save.upto)
+        if attempt.paced is None:
+            attempt.paced = PacedSaves(lambda one: self._report(attempt, one, large=False))
+        if is_large(save):
+            attempt.paced.drop()
+            self._report(attempt, piece, large=True)
+        else:
+            attempt.paced.add(piece)
 
     def _report(self, attempt: RunningAttempt, piece: Piece, *, large: bool) -> None:
         """Reports a chunk or a save, in the order in which they came; a large one once it is uploaded."""

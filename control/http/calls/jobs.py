@@ -28,11 +28,15 @@ from stoker.control.http.calls.parameters import (
     ErrorText,
     FileName,
     Follow,
+    FromStart,
     LastEvent,
     NodeId,
     PageSize,
+    ReplayNode,
+    Seed,
     Since,
     State,
+    StopAfter,
     StreamWait,
     Ttl,
     Until,
@@ -45,6 +49,7 @@ from stoker.control.http.calls.route import Held, OperationRoute, Writing
 from stoker.control.http.calls.turns import AnswerInTurn
 from stoker.control.jobs import records
 from stoker.control.rules.limits import DEFAULT_PAGE_SIZE, FILE_BYTES, MIB, RUN_BYTES, RUNSYNC_BYTES, WAIT_MS
+from stoker.control.rules.replay_rules import Wish
 from stoker.control.rules.submissions import Submission, parse_submission
 from stoker.control.rules.types import Listing
 from stoker.control.traces.traceparent import kept_traceparent
@@ -125,9 +130,10 @@ async def _submission(call: Call, limit: int, *, sync: bool) -> Submission:
 async def status(call: Call, ttl: Ttl = None) -> Answer:
     """Returns a job's record. While the job runs, `output` is its last progress value. `ttl` shortens its
     life."""
-    if ttl is not None and not call.caller.access.may(write=True, endpoint=call.endpoint.id):
+    if ttl is not None and not call.caller.access.may(write=True, endpoint=call.endpoint.rights):
         raise may_not(call, write=True)
-    return call.answer(records.record(await call.plane.queries.status(call.endpoint, call.job, ttl)))
+    view = await call.plane.queries.status(call.endpoint, call.job, ttl)
+    return call.answer(records.record(view, call.endpoint.replay))
 
 
 @both(held, "/status-sync/{job_id}", responses=refusals(*READS_BODY), **_RECORD)
@@ -137,7 +143,7 @@ async def status_sync(call: Call, wait: Wait = None) -> Answer:
     await call.read(IGNORED_BODY_BYTES)
     seconds = (wait or call.settings.wait_ms) / 1000
     waiting = call.plane.queries.wait(call.endpoint, call.job, seconds)
-    return call.answer(records.record(await call.while_connected(waiting)))
+    return call.answer(records.record(await call.while_connected(waiting), call.endpoint.replay))
 
 
 @both(
@@ -224,12 +230,28 @@ async def case(call: Call) -> Answer:
     """Returns the case of a job that failed: what is needed to run it again elsewhere, as `stoker replay`
     does. The endpoint keeps cases if its `keepCases` is true. The key needs the right `cases`, or everything.
     No value of a user's variable and no query of a URL is in it."""
-    if not call.caller.access.may_read_cases(call.endpoint.id):
+    _check_cases(call)
+    return call.answer(await call.plane.details.case(call.endpoint, call.job))
+
+
+def _check_cases(call: Call) -> None:
+    if not call.caller.access.may_read_cases(call.endpoint.rights):
         raise CasesClosed(
             f"this key may not read the cases of failed jobs at endpoint {call.path_params['endpoint_id']};"
             " `stoker key create --cases` makes one that may"
         )
-    return call.answer(await call.plane.details.case(call.endpoint, call.job))
+
+
+@writing.post("/replay/{job_id}", response_model=shapes.Replayed, responses=refusals(400, 403, 409))
+async def replay(
+    call: Call, node: ReplayNode, from_start: FromStart = False, stop_after: StopAfter = 0, seed: Seed = None
+) -> Answer:
+    """Runs a failed job again on a node, from its case: what it ran, with its input, from its last save. The
+    replay is a job of an endpoint that is made for it, and deleted an hour after its last use; it costs
+    nothing, and is tried once. The key needs the right `cases` too."""
+    _check_cases(call)
+    wish = Wish(node, from_start, stop_after, seed)
+    return call.answer(records.replayed(await call.plane.replays.start(call.endpoint, call.job, wish)))
 
 
 # -- the endpoint

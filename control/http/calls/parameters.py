@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Header
+from fastapi import Header, Query
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -30,6 +30,8 @@ from stoker.control.rules.submissions import Once, abbreviated, wrong
 
 SINCE_MS = (0, 253_402_300_799_999)
 CURSOR = (1, 2**63 - 1)
+SEED = (0, 2**63 - 1)
+STOP_AFTER = (0, 2**31 - 1)
 TEXT_MOST = 200
 MILLISECONDS = " (milliseconds)"
 
@@ -40,12 +42,6 @@ def whole_number(name: str, text: str, bounds: tuple[int, int], unit: str = "") 
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and low <= int(text) <= high):
         raise BadRequest(f"{name} must be an integer from {low} to {high}{unit}; got {abbreviated(text)}")
     return int(text)
-
-
-def _flag(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise wrong("follow", text, "true or false")
-    return text == "true"
 
 
 def _state(text: str) -> JobState:
@@ -93,6 +89,17 @@ def number(name: str, about: str, bounds: tuple[int, int], unit: str = "", **mor
     return Parameter(lambda text: whole_number(name, text, bounds, unit), about, schema)
 
 
+def flag(name: str, about: str) -> Parameter:
+    """Returns a parameter that is true or false."""
+
+    def read(typed: str) -> bool:
+        if typed not in ("true", "false"):
+            raise wrong(name, typed, "true or false")
+        return typed == "true"
+
+    return Parameter(read, about, {"type": "boolean", "default": False})
+
+
 def text(name: str, about: str) -> Parameter:
     """Returns a parameter of 1 to TEXT_MOST characters."""
 
@@ -115,6 +122,7 @@ _UNTIL = "Only jobs submitted at or before this time."
 _ERROR = "Only jobs that did not complete, and whose error or reason has this text; case does not matter."
 _WORKER = "Only jobs that this worker ran last."
 _NODE = "Only jobs whose last worker was on the node of this id."
+_STOP = "Stop the handler after so many reports of progress and chunks; 0: do not."
 _STATES = {"type": "string", "enum": sorted(JobState)}
 _ID = {"type": "string", "pattern": "^([0-9]{1,9}-(-1|[0-9]{1,9}))?$", "examples": ["1-0"]}
 
@@ -131,10 +139,14 @@ PageSize = Annotated[
     int, number("limit", "How many records a page may hold.", PAGE_SIZE, default=DEFAULT_PAGE_SIZE)
 ]
 Cursor = Annotated[int | None, number("cursor", "The `cursor` of the page before.", CURSOR)]
-Follow = Annotated[
-    bool, Parameter(_flag, "Lines as they are printed, as events.", {"type": "boolean", "default": False})
-]
+Follow = Annotated[bool, flag("follow", "Lines as they are printed, as events.")]
 LastEvent = Annotated[
     str | None, Header(alias="Last-Event-ID"), Parameter(str, "The last event that was seen.", _ID)
 ]
+ReplayNode = Annotated[str, text("node", "The id or the name of the node that runs it.")]
+FromStart = Annotated[
+    bool, Query(alias="fromStart"), flag("fromStart", "Begin anew, not from the job's last save.")
+]
+StopAfter = Annotated[int, Query(alias="stopAfter"), number("stopAfter", _STOP, STOP_AFTER, default=0)]
+Seed = Annotated[int | None, number("seed", "Put into an input that has no seed.", SEED)]
 FileName = Annotated[str, Parameter(str, "What the file is called.", {"type": "string", "default": "file"})]

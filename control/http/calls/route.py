@@ -111,7 +111,7 @@ class OperationRoute(APIRoute):
         except ControlError as error:
             return self.shaped(error_answer(error))
         except RequestValidationError as error:
-            return self.shaped(error_answer(BadRequest(str(error.errors()[0]["ctx"]["error"]))))
+            return self.shaped(error_answer(BadRequest(_sentence(error.errors()[0]))))
         except asyncio.CancelledError:
             # The server cancels what is still held when it stops. The caller is asked to try again, and the
             # request's task ends with that.
@@ -123,7 +123,7 @@ class OperationRoute(APIRoute):
         """Finds the caller and the endpoint, and counts the call. Raises ControlError."""
         call.caller = await call.plane.callers.find(call.header(b"authorization"))
         call.endpoint = call.plane.endpoints.find(call.caller.account, call.path_params["endpoint_id"])
-        if not call.caller.access.may(write=self.writes, endpoint=call.endpoint.id):
+        if not call.caller.access.may(write=self.writes, endpoint=call.endpoint.rights):
             raise may_not(call, write=self.writes)
         if (rates := call.shared.rates) is not None:  # an alias counts as the endpoint that it stands for
             now_ms = call.settings.now_ns() // 1_000_000
@@ -132,9 +132,15 @@ class OperationRoute(APIRoute):
 
     def _while_valid(self, call: Call) -> AbstractAsyncContextManager[None]:
         def may(caller: Caller) -> bool:
-            return caller.access.may(write=self.writes, endpoint=call.endpoint.id)
+            return caller.access.may(write=self.writes, endpoint=call.endpoint.rights)
 
         return while_valid(call.plane.callers, call.header(b"authorization"), may)
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    """Returns what a parameter's own check said, or that the parameter is missing."""
+    found = error.get("ctx", {}).get("error")
+    return f"{error['loc'][-1]} is required" if found is None else str(found)
 
 
 class Writing(OperationRoute):

@@ -155,6 +155,8 @@ def _answers(*examples: dict[str, Any]) -> Any:
 Live = Literal["IN_PROGRESS", "IN_QUEUE"]
 Ended = Literal["CANCELLED", "COMPLETED", "FAILED", "TIMED_OUT"]
 Retries = Annotated[int, Field(ge=1, description="Attempts after the first.")]
+ReplayOf = Annotated[str, Field(description="The job that this one is a replay of.")]
+ReplayedOn = Annotated[str, Field(description="The node of the replay.")]
 Reason = Annotated[
     str, Field(description="Why it waits, why its result is not uploaded yet, or why it ended so.")
 ]
@@ -197,6 +199,13 @@ class Accepted(TypedDict):
     status: Literal["IN_QUEUE"]
 
 
+@_answers({"id": JOB, "endpoint": "k2v8w0q4m1x7z3", "status": "IN_QUEUE"})
+class Replayed(TypedDict):
+    id: str
+    endpoint: Annotated[str, Field(description="The endpoint made for it, at which its record is read.")]
+    status: Literal["IN_QUEUE"]
+
+
 class _Running(TypedDict):
     id: str
     status: Live
@@ -207,6 +216,8 @@ class _Running(TypedDict):
     retries: NotRequired[Retries]
     position: NotRequired[Annotated[int, Field(ge=1, description=_POSITION)]]
     expectedStartAt: NotRequired[Annotated[Epoch, Field(description=_EXPECTED)]]
+    replayOf: NotRequired[ReplayOf]
+    replayedOn: NotRequired[ReplayedOn]
 
 
 class _Over(TypedDict):
@@ -219,6 +230,8 @@ class _Over(TypedDict):
     reason: NotRequired[Reason]
     logs: NotRequired[list[str]]
     retries: NotRequired[Retries]
+    replayOf: NotRequired[ReplayOf]
+    replayedOn: NotRequired[ReplayedOn]
 
 
 _RUNNING = {"id": JOB, "status": "IN_PROGRESS", "delayTime": 120, "workerId": WORKER}

@@ -116,7 +116,8 @@ def _facts(devices: str, facts: str) -> NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Seller:
-    """An endpoint as bills see it. `by_output`: callers pay for what its jobs made, and not for time."""
+    """An endpoint as bills see it. `by_output`: callers pay for what its jobs made, and not for time. So
+    nobody pays for a replay, whose version has no prices."""
 
     account: str
     by_output: bool
@@ -126,7 +127,7 @@ class Seller:
 
 
 _SELLER = """
-SELECT e.account, e.hosted, e.template, v.run FROM endpoints e LEFT JOIN endpoint_versions v
+SELECT e.account, e.hosted, e.template, v.run, e.asked FROM endpoints e LEFT JOIN endpoint_versions v
 ON v.endpoint = e.id AND v.version = COALESCE(CAST(:version AS BIGINT), e.version) WHERE e.id = :endpoint
 """
 
@@ -136,9 +137,9 @@ def seller(conn: Conn, endpoint: str, version: int | None = None) -> Seller | No
     row = conn.run(_SELLER, {"endpoint": endpoint, "version": version}).fetchone()
     if row is None:
         return None
-    account, hosted, template, sealed = row
+    account, hosted, template, sealed, asked = row
     image, share = ("", 1.0) if sealed is None else _image_and_share(conn.secrets, bytes(sealed))
-    return Seller(account, bool(hosted), template, image, share)
+    return Seller(account, bool(hosted) or "replay" in json.loads(asked), template, image, share)
 
 
 @lru_cache(1024)

@@ -37,8 +37,10 @@ class Encryption:
         self._stamp = None if file is None else _stamp(file)
         self._take(_parsed(keys, origin))
 
-    def _take(self, keys: tuple[bytes, ...]) -> None:
-        made = [_fernet(key, self.origin) for key in keys]
+    def _take(self, keys: tuple[bytes, ...], before: tuple[bytes, ...] = ()) -> None:
+        """Seals with the first of the keys from now on. Those of `before` still open: another thread may have
+        read a value just before it was sealed anew, and the old key dropped."""
+        made = [_fernet(key, self.origin) for key in dict.fromkeys((*keys, *before))]
         self._all = MultiFernet(made)
         self._first = made[0]
         self.keys = keys
@@ -79,14 +81,14 @@ class Encryption:
         rotation: what is in the database would not be opened any more."""
         if self._file is None or (stamp := _stamp(self._file)) in (None, self._stamp):
             return
-        self._stamp = stamp
         try:
             keys = _parsed(_read(self._file), self.origin)
             if self.keys[0] not in keys:
                 raise SecretKeyError(f"{self.origin} was replaced by other keys")
-            self._take(keys)
+            self._take(keys, self.keys)
         except (SecretKeyError, OSError) as error:
             log.warning("%s; the keys of before stay in use", error)
+        self._stamp = stamp  # only now: until then, other threads look for themselves
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -127,6 +127,41 @@ def case_of(conn: Conn, endpoint: str, job: str) -> StoredCase | None:
     )
 
 
+_COMPLETED = """
+SELECT j.attempt, j.worker, w.node, w.version, i.body, i.ref_key, i.ref_size, i.ref_sha256,
+       j.execution_timeout_ms, p.value
+FROM jobs j LEFT JOIN inputs i ON i.seq = j.seq LEFT JOIN progress p ON p.seq = j.seq
+LEFT JOIN given_workers w ON w.worker = j.worker
+WHERE j.id = :job AND j.endpoint = :endpoint AND j.state = 'COMPLETED'
+"""
+
+
+def case_of_completed(conn: Conn, endpoint: str, job: str) -> StoredCase | None:
+    """Returns what is known of a completed job as a case, for which nothing is kept: what ran it, where, and
+    its input. None where it has not completed."""
+    row = conn.run(_COMPLETED, {"job": job, "endpoint": endpoint}).fetchone()
+    if row is None:
+        return None
+    attempt, worker, node, version, body, *rest = row
+    _, name, facts = (None, "", dict[str, Any]()) if node is None else _ran_on(conn, node, worker)
+    return StoredCase(
+        attempt=attempt,
+        worker=worker or "",
+        node=name,
+        version=version,
+        run=None if version is None else read_version(conn, endpoint, version),
+        facts=facts,
+        noted=b"",
+        input=body,
+        input_ref=ref_of(*rest[:3]),
+        timeout_ms=rest[3],
+        progress=rest[4],
+        saved_upto=None,
+        saved=None,
+        saved_ref=None,
+    )
+
+
 # ---- dropped ------------------------------------------------------------------------------------
 
 _DROP = "DELETE FROM cases WHERE seq = :seq RETURNING ref_key"

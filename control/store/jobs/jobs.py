@@ -20,7 +20,7 @@ from stoker.control.rules.types import Claimed, JobView, NewJob, Slot, Submitted
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.idempotency import first_use
 from stoker.control.store.jobs.reads import NO_REF, ref_columns, ref_of, view
-from stoker.control.store.jobs.saves import saved_for
+from stoker.control.store.jobs.saves import give_save, saved_for
 
 # ---- submit and claim ---------------------------------------------------------------------------
 
@@ -35,6 +35,8 @@ def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> Submit
         if known is not None:
             return Submitted(_first(conn, new, *known, now), repeated=True)
     seq = _insert(conn, new)
+    if new.saved is not None:
+        give_save(conn, seq, new.saved)
     claimed = claim(conn, slots, now, known={seq: new}) if slots else ()
     mine = next((one for one in claimed if one.job == new.id), None)
     accepted = JobView(

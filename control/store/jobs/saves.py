@@ -143,6 +143,21 @@ def has_progressed(conn: Conn, job: str) -> bool:
     return conn.run(_PROGRESSED, {"job": job}).fetchone() is not None
 
 
+_GIVEN_SAVE = """
+UPDATE jobs SET attempt = 1, refused = 1 WHERE seq = :seq
+"""
+
+
+def give_save(conn: Conn, seq: int, saved: Saved) -> None:
+    """Stores a save of another job for a new one, which goes on from it on any program and device: as if
+    attempt 1 had been made elsewhere. The chunks that it covers are not there."""
+    digest = hashlib.sha256(saved.state).hexdigest() if saved.ref is None else saved.ref.sha256
+    where = NO_REF if saved.ref is None else ref_columns(saved.ref)
+    values = {"seq": seq, "attempt": 1, "n": 0, "upto": saved.upto, "stream": 1, "progressed": 1}
+    conn.run(_PUT, {**values, "made_by": _ANYWHERE, "sha256": digest, "state": saved.state, **where})
+    conn.run(_GIVEN_SAVE, {"seq": seq})
+
+
 # ---- given to the next attempt ------------------------------------------------------------------
 
 _LAST = """
@@ -165,7 +180,7 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
         conn.run(_BEGIN_ANEW, {"seq": seq, "why": None})
         return None
     here = maker(conn, slot.worker, slot.node)
-    if not (here.goes_on(made_by) and slot.saves):
+    if not ((made_by == _ANYWHERE or here.goes_on(made_by)) and slot.saves):
         drop_save(conn, seq)
         was = made_by.partition("\n")[0]
         why = f"the job begins anew: its save was made by {was}, and worker {slot.worker} is {here.shown}"
@@ -178,6 +193,9 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
     release(conn, job, [key for (key,) in conn.run(_VOID, values).fetchall()])
     return Saved(upto, state, ref_of(*ref))
 
+
+_ANYWHERE = "given"
+"""Stands for the maker of a save that was given to a replay, on whatever that runs."""
 
 _GONE = "gone"
 """Stands for the maker of a save that cannot be had any more: the reason of its job says why."""

@@ -63,6 +63,7 @@ def receiver_of(url: str) -> str:
 # ---- delivery -----------------------------------------------------------------------------------
 
 _ACCOUNTS = "SELECT id FROM accounts"
+_ANY_DUE = "SELECT 1 FROM webhooks WHERE account = :account AND next_at <= :now LIMIT 1"
 _ROW = """
 SELECT id, job, account, url, receiver, state, tries, created_at, retries, worker, delay_ms, execution_ms,
        error, reason, input, input_key, input_size, input_sha256,
@@ -96,6 +97,8 @@ def _oldest(
 ) -> tuple[float, str] | None:
     """Returns when the account's oldest due delivery is due, and its id: without the row, which may hold 2
     MB."""
+    if conn.run(_ANY_DUE, {"account": account, "now": now}).fetchone() is None:
+        return None
     which = [webhooks.c.account == account, webhooks.c.next_at <= now]
     columns = (webhooks.c.api_key, webhooks.c.endpoint, webhooks.c.receiver)
     by_size = [[group for group in left_out if len(group) == size] for size in (1, 2, 3)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import bindparam, exists, select, update
+from sqlalchemy import select, update
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.queueing.order import HEAD_START_S, IN_LINE, RETRY, place_again
@@ -30,12 +30,10 @@ from stoker.wire.messages import AttemptKey
 
 # ---- losing a node ------------------------------------------------------------------------------
 
-_SILENT = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
-    nodes.c.seen_at < bindparam("before"),
-    (nodes.c.alive == 1)
-    | exists().where(jobs.c.node == nodes.c.id, jobs.c.state == JobState.IN_PROGRESS.value),
-)
-"""Run in every pass of the sweeper, so it is built once."""
+_SILENT = """
+SELECT id, session, seen_at FROM nodes WHERE seen_at < :before
+AND (alive = 1 OR EXISTS (SELECT 1 FROM jobs WHERE jobs.node = nodes.id AND jobs.state = 'IN_PROGRESS'))
+"""
 
 
 def lost_nodes(
@@ -45,7 +43,7 @@ def lost_nodes(
     each with the session that was open, and what changed. `ahead`: the jobs that lay ahead of a worker."""
     lost: dict[str, int] = {}
     changed: list[Changed] = []
-    for node, session, seen_at in conn.execute(_SILENT, {"before": silent_before}).all():
+    for node, session, seen_at in conn.run(_SILENT, {"before": silent_before}).fetchall():
         if _end_session(conn, node, session):
             lost[node] = session
             changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s", ahead)

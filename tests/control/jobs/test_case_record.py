@@ -92,6 +92,7 @@ def test_a_password_of_any_scheme_is_left_out() -> None:
 
 
 def test_each_missing_case_has_its_reason() -> None:
-    assert "is COMPLETED" in why_no_case(view(JobState.COMPLETED), keeps=True)
+    assert "is CANCELLED" in why_no_case(view(JobState.CANCELLED), keeps=True)
+    assert "set its keepCases to true" in why_no_case(view(JobState.COMPLETED), keeps=False)
     assert "set its keepCases to true" in why_no_case(view(), keeps=False)
     assert "failed before its endpoint kept cases" in why_no_case(view(), keeps=True)

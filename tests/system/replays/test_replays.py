@@ -23,9 +23,9 @@ def failed(stack: Stack, **job_input: object) -> str:
     return job
 
 
-def case(stack: Stack, job: str, key: str = "") -> httpx2.Response:
+def case(stack: Stack, job: str, key: str = "", endpoint: str = "faults") -> httpx2.Response:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return stack.http.get(f"/faults/case/{job}", headers=headers)
+    return stack.http.get(f"/{endpoint}/case/{job}", headers=headers)
 
 
 def new_key(stack: Stack, **access: object) -> str:

@@ -12,18 +12,20 @@ from pathlib import Path
 import pytest
 
 from stoker.worker import File, FileRefused, Job, OutputError
-from stoker.worker.errors import JobOver
+from stoker.worker.errors import Cancelled, JobOver
 from stoker.worker.frames import HEADER_MAX, Frame, FrameError
-from stoker.worker.job.attempt import Attempt
+from stoker.worker.job.attempt import STOPPED, Attempt
 from stoker.worker.serving import async_loop, sync_loop
 
 
 class Recorder:
     """A link that keeps what is sent. `cancel_at` cancels the attempt with its first frame of that kind."""
 
-    def __init__(self, cancel_at: str = "", scratch: str = "/nowhere/j.1") -> None:
+    def __init__(self, cancel_at: str = "", scratch: str = "/nowhere/j.1", stop_after: int = 0) -> None:
         self.sent: list[Frame] = []
-        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": scratch}, b"{}"), self)
+        more = {"more": {"stop_after": stop_after}} if stop_after else {}
+        fields = {"job": "j", "attempt": 1, "scratch": scratch, **more}
+        self.attempt = Attempt(Frame("run", fields, b"{}"), self)
         self._cancel_at = cancel_at
 
     def send(self, frame: Frame) -> None:
@@ -168,3 +170,29 @@ def test_a_folder_that_cannot_be_made_is_no_fault_of_the_handlers(tmp_path: Path
         "the job's scratch folder cannot be made: No such file or directory"
     )
     assert link.sent[0].fields["retryable"] is True
+
+
+@pytest.mark.parametrize("kinds", ["pp", "cc", "pc", "cp"])
+def test_an_attempt_is_stopped_at_the_report_that_was_named(kinds: str) -> None:
+    link = Recorder(stop_after=2)
+    say = {"p": lambda: link.attempt.progress(1), "c": lambda: link.attempt.emit(1)}
+    say[kinds[0]]()
+    with pytest.raises(Cancelled, match=STOPPED):
+        say[kinds[1]]()
+    assert len(link.sent) == 2
+    link.attempt.failed(Cancelled(STOPPED))
+    assert STOPPED in link.sent[-1].fields["error"]
+
+
+def test_a_generator_is_stopped_and_closed_at_the_chunk_that_was_named() -> None:
+    link, closed = Recorder(stop_after=2), []
+
+    def handler(job: Job) -> Iterator[int]:
+        try:
+            yield from range(5)
+        finally:
+            closed.append(job.id)
+
+    sync_loop.run_attempt(handler, link.attempt, aggregate=False)
+    assert link.kinds == ["chunk", "chunk", "failed"]
+    assert closed == ["j"]

@@ -12,6 +12,7 @@ import pytest
 from stoker import worker
 from stoker.worker import File, HandlerError, Job
 from stoker.worker.frames import SAVE_INLINE_MAX, SAVE_MAX, Frame, waits_for_took
+from stoker.worker.job import attempt, saves
 from stoker.worker.testing import LocalJob
 
 
@@ -190,3 +191,23 @@ def test_what_else_fails_beside_a_yield_is_a_failure() -> None:
     job = LocalJob(handler)
     job.ask_to_yield()
     assert (job.run().yielded, "on purpose" in str(job.error)) == (False, True)
+
+
+def test_a_save_covers_no_chunk_that_would_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of chunks over 64 MiB, which are smaller here."""
+    monkeypatch.setattr(attempt, "BODY_MAX", 100)
+    monkeypatch.setattr(saves, "BODY_MAX", 100)
+
+    def handler(job: Job) -> None:
+        job.emit("small")
+        job.save(b"1")
+        job.emit("x" * 200)
+        job.save(b"2", upto=1)
+        job.save(b"3")
+
+    found = LocalJob(handler).run()
+    assert [save.upto for save in found.saves] == [1, 1]
+    assert found.error == (
+        "a save cannot cover chunk 1, which has 202 bytes: only chunks of up to 100 bytes come back in the"
+        " next attempt (`job.kept`); emit several smaller ones"
+    )

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from stoker.agent.jobs.attempts.save_pace import BURST_BYTES, BYTES_PER_S
 from stoker.outbound.errors import ObjectDamaged, ObjectMissing, ObjectStoreRefused
 from stoker.wire.messages import Chunk, Outcome, Ref, Save, Saved
 from stoker.worker.job.saves import packed, unpacked
@@ -122,5 +123,38 @@ def test_a_control_that_takes_no_saves_is_sent_none(play, a_worker, a_job):
         await host.control.assign(a_job("j1", script(**SAVES, save_bytes=100_000)))
         assert (await host.control.outcome("j1")).end == "completed"
         assert told(host) == [("chunk", n) for n in range(4)]
+
+    play(story)
+
+
+MANY = {"chunks": list(range(200)), "saves": 1, "save_bytes": 20_000, "run_s": 2}
+
+
+def test_of_saves_that_come_too_fast_the_newest_are_reported(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", script(**MANY, error="no")))
+        outcome = await host.control.outcome("j1")
+        saves = host.control.about(Save, "j1")
+        size = sum(len(save.state) for save in saves)
+        assert size <= BURST_BYTES + (outcome.execution_ms / 1000 + 1) * BYTES_PER_S
+        assert len(host.control.about(Chunk, "j1")) == 200
+        assert [save.upto for save in saves] == sorted({save.upto for save in saves})
+        assert saves[-1].upto == 200, "the last one comes with the end"
+        assert told(host)[-1] == ("save", 200)
+
+    play(story)
+
+
+def test_a_save_that_waits_is_reported_in_its_time_and_by_a_worker_that_dies(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", script(**{**MANY, "run_s": 1})))
+        await host.control.until(lambda: len(host.control.about(Chunk, "j1")) == 150)
+        before = host.control.about(Save, "j1")[-1].upto
+        assert before < 140
+        host.spawner.processes[0].exit(-9)
+        assert (await host.control.outcome("j1")).end == "lost"
+        assert host.control.about(Save, "j1")[-1].upto >= 149
 
     play(story)

@@ -19,6 +19,7 @@ from stoker.control.rules.access import ALL, NOBODY, Access, Caller
 from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.replay_rules import Wish
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.submissions import Once, Submission
 from stoker.control.rules.types import (
@@ -84,6 +85,7 @@ class FakePlane:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     advanced: list[Cursor] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
+    wishes: list[Wish] = field(default_factory=list)
     kept: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
     ttls: list[int | None] = field(default_factory=list)
@@ -128,7 +130,7 @@ class FakePlane:
     def commands(self) -> FakePlane:
         return self
 
-    queries = details = callers = uploaded_files = cluster = commands
+    queries = details = callers = uploaded_files = cluster = replays = commands
 
     async def find(self, authorization: str | None) -> Caller:
         self._may_raise()
@@ -265,6 +267,11 @@ class FakePlane:
             "worker": "w1",
             "node": {"name": "n1"},
         }
+
+    async def start(self, endpoint: Endpoint, job: str, wish: Wish) -> JobView:
+        self._find(endpoint, job)
+        self.wishes.append(wish)
+        return self.add(endpoint="a-replay")
 
     def ready_workers(self, endpoint: str) -> int:
         return self.workers

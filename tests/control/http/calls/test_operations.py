@@ -12,6 +12,7 @@ from stoker.control.errors import Unavailable
 from stoker.control.http.calls.app import make_app
 from stoker.control.rules.attempts import Attempt, JobAttempts
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.replay_rules import Wish
 from stoker.control.rules.streams import AttemptLog
 from stoker.control.rules.types import EndpointHealth, JobView, Listing
 from tests.control.http.calls.asgi_caller import Caller
@@ -371,7 +372,7 @@ async def test_the_document_lists_every_answer(http: httpx2.AsyncClient) -> None
         for operation in (
             "run", "runsync", "status/{job_id}", "status-sync/{job_id}", "stream/{job_id}",
             "cancel/{job_id}", "retry/{job_id}", "purge-queue", "requests", "logs/{job_id}", "files",
-            "health", "case/{job_id}", "attempts/{job_id}", "input/{job_id}",
+            "health", "case/{job_id}", "attempts/{job_id}", "input/{job_id}", "replay/{job_id}",
         )
     }  # fmt: skip
     for methods in paths.values():
@@ -419,3 +420,19 @@ async def test_a_failure_below_the_routes_is_answered_in_our_shape(
     assert (response.status_code, response.headers["content-type"]) == (500, "application/json")
     assert response.json()["error"].startswith("something went wrong here; the log has it as error ")
     assert len(caplog.records) == 1
+
+
+async def test_a_replay_is_started_as_it_was_asked_for(plane: FakePlane, http: httpx2.AsyncClient) -> None:
+    job = plane.add(state=JobState.FAILED).id
+    answer = await http.post(f"/v2/echo/replay/{job}?node=gpu-1&fromStart=true&stopAfter=3&seed=7")
+    assert answer.status_code == 200, answer.text
+    assert plane.wishes == [Wish("gpu-1", from_start=True, stop_after=3, seed=7)]
+    assert answer.json() == {"id": list(plane.jobs)[-1], "endpoint": "a-replay", "status": "IN_QUEUE"}
+    for query, named in (
+        ("", "node"),
+        ("?node=a&stopAfter=-1", "stopAfter"),
+        ("?node=a&fromStart=1", "fromStart"),
+    ):
+        answer = await http.post(f"/v2/echo/replay/{job}{query}")
+        assert answer.status_code == 400
+        assert named in answer.json()["error"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx2
 import pytest
 
 from stoker.control.rules.access import Access
 from stoker.control.rules.job_states import JobState
-from tests.control.http.calls.fake_plane import FakePlane
+from tests.control.http.calls.fake_plane import FakePlane, endpoint
 
 READS = [("GET", "status/{job}"), ("GET", "stream/{job}"), ("GET", "health"), ("GET", "requests")]
 READS += [
@@ -71,3 +73,38 @@ async def test_a_case_needs_a_right_of_its_own(
     assert answer.status_code == status, answer.text
     if status == 403:
         assert "may not read the cases of failed jobs at endpoint echo" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("access", "status"),
+    [
+        (Access("all"), 200),
+        (Access("restricted", "none", {"echo": "write"}, cases=True), 200),
+        (Access("restricted", "none", {"echo": "read"}, cases=True), 401),
+        (CALLS, 403),
+        (READ_ONLY, 401),
+    ],
+)
+async def test_a_replay_needs_the_right_to_cases_and_to_submit(
+    plane: FakePlane, http: httpx2.AsyncClient, access: Access, status: int
+) -> None:
+    plane.access["sk-weak"] = access
+    job = plane.add(state=JobState.FAILED).id
+    headers = {"Authorization": "Bearer sk-weak"}
+    answer = await http.post(f"/v2/echo/replay/{job}?node=n1", headers=headers)
+    assert answer.status_code == status, answer.text
+    assert len(plane.wishes) == (status == 200)
+
+
+async def test_a_replay_is_called_by_the_keys_of_its_jobs_endpoint(
+    plane: FakePlane, http: httpx2.AsyncClient
+) -> None:
+    requested = {"replay": {"job": "j", "endpoint": "echo", "node": "n1", "stop_after": 0}}
+    plane.endpoints.put(replace(endpoint("a-replay"), requested=requested))
+    job = plane.add(endpoint="a-replay").id
+    headers = {"Authorization": "Bearer sk-weak"}
+    plane.access["sk-weak"] = LOOKS
+    answer = await http.get(f"/v2/a-replay/status/{job}", headers=headers)
+    assert (answer.json()["replayOf"], answer.json()["replayedOn"]) == ("j", "n1")
+    plane.access["sk-weak"] = Access("restricted", "none", {"a-replay": "write"})
+    assert (await http.get(f"/v2/a-replay/status/{job}", headers=headers)).status_code == 401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,7 @@ from sqlalchemy import LargeBinary, select
 from stoker.control import store
 from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import EndpointVersion
-from stoker.control.store.database import rotation
+from stoker.control.store.database import rotation, secrets
 from stoker.control.store.database.rotation import SEALED, count_stale, reseal
 from stoker.control.store.database.secrets import (
     FILE,
@@ -70,7 +71,7 @@ def test_a_key_file_that_is_replaced_is_read_again(tmp_path: Path, caplog: pytes
     replace_key_file(tmp_path / FILE, [KEYS[0]])
     assert Encryption(KEYS[0]).open(running.seal(b"y")) == b"y"
     with pytest.raises(SecretKeyError, match="written with another key"):
-        running.open(before)
+        load_secrets(tmp_path, {}).open(before)
 
 
 def test_a_variable_may_name_several_keys(tmp_path: Path) -> None:
@@ -191,3 +192,41 @@ def test_a_value_that_control_changed_meanwhile_stays(bench: Any) -> None:
     bench.do(lambda conn: store.put_secret(conn, "default", "hub", "new", 2.0))
     assert bench.do(lambda conn: rotation._reseal(conn, batch.column, *batch.values[0])) == 0
     assert bench.do(store.read_secrets) == {"default": {"hub": "new"}}
+
+
+def test_a_value_is_opened_while_another_thread_reads_the_new_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rotation may have sealed the value anew by then."""
+    running = load_secrets(tmp_path, {})
+    replace_key_file(tmp_path / FILE, [KEYS[0], *running.keys])
+    anew = Encryption(KEYS[0]).seal(b"x")
+    reads, begun, goes_on = secrets._read, threading.Event(), threading.Event()
+
+    def slow(path: Path) -> bytes:
+        monkeypatch.setattr(secrets, "_read", reads)  # the first to read is slow
+        begun.set()
+        assert goes_on.wait(60)
+        return reads(path)
+
+    monkeypatch.setattr(secrets, "_read", slow)
+    first = threading.Thread(target=running.seal, args=(b"y",))
+    first.start()
+    assert begun.wait(60)
+    try:
+        assert running.open(anew) == b"x"
+    finally:
+        goes_on.set()
+        first.join()
+    assert running.open(anew) == b"x"
+
+
+def test_what_was_read_before_its_key_was_dropped_is_opened(tmp_path: Path) -> None:
+    running = load_secrets(tmp_path, {})
+    before = running.seal(b"x")
+    replace_key_file(tmp_path / FILE, [KEYS[0], *running.keys])
+    running.seal(b"y")
+    replace_key_file(tmp_path / FILE, [KEYS[0]])
+    assert running.open(before) == b"x"
+    assert running.keys == (KEYS[0],)
+    assert Encryption(KEYS[0]).open(running.seal(b"z")) == b"z"

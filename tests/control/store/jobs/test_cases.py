@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stoker.control import store
+from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.types import EndpointVersion
 from stoker.wire.messages import Ref, Save
 from tests.control.store.conftest import Bench
@@ -100,3 +101,19 @@ def test_a_retry_begins_anew_and_drops_the_case(bench: Bench) -> None:
     assert ref(claimed).key in bench.due_orphans()
     (again,) = bench.claim(13.0, bench.slot())
     assert again.saved is None
+
+
+def test_of_a_completed_job_the_case_is_what_its_rows_say(bench: Bench) -> None:
+    ran = bench.put_endpoint(keep_cases=True, run=EndpointVersion("caption.py:handler")).version
+    made = {"w1": ("n1", AssignedWorker("echo", ran, 1, ()))}
+    bench.do(lambda conn: store.give_workers(conn, made))
+    claimed = bench.running(10.0)
+    assert store.case_of_completed(bench.store.writer, "echo", claimed.job) is None
+    bench.report(11.0, bench.done(claimed))
+    assert case_of(bench, claimed.job) is None
+    found = store.case_of_completed(bench.store.writer, "echo", claimed.job)
+    assert found is not None
+    assert (found.attempt, found.worker, found.input, found.version) == (1, "w1", b'{"x":1}', ran)
+    assert found.run is not None
+    assert found.run.handler == "caption.py:handler"
+    assert bench.rows("SELECT count(*) FROM cases") == [(0,)]

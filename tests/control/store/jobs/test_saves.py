@@ -221,10 +221,10 @@ def test_only_the_node_that_holds_the_attempt_may_save_and_read_the_save(bench: 
 
 def test_a_save_is_not_bound_to_the_number_of_the_version(bench: Bench) -> None:
     """A change of prices or needs makes a version that runs the same; one of the handler does not."""
-    run = EndpointVersion("handlers/long.py:handler", env={"PIPELINE": "one"})
+    run = EndpointVersion("handlers/long.py:handler", env={"STOKER_PROFILE": "exact"})
     versions = [
         bench.put_endpoint("long", run=one).version
-        for one in (run, replace(run, start_timeout_s=7.0), replace(run, env={"PIPELINE": "other"}))
+        for one in (run, replace(run, start_timeout_s=7.0), replace(run, env={"STOKER_PROFILE": "fast"}))
     ]
     assert versions == [1, 2, 3]
     for version in versions:
@@ -237,6 +237,31 @@ def test_a_save_is_not_bound_to_the_number_of_the_version(bench: Bench) -> None:
     bench.report(110.0, bench.lost(second))
     (third,) = bench.claim(200.0, bench.slot(worker="w3", endpoint="long"))
     assert third.saved is None
+    ((reason,),) = bench.rows("SELECT reason FROM jobs")
+    assert reason == (
+        "the job begins anew: its save was made by version 1 on GPU-1, and worker w3 is version 3 on GPU-1"
+    )
+
+
+@pytest.mark.parametrize(("device", "name"), [("GPU-2", "H200"), ("GPU-3", "L4")])
+def test_a_save_is_good_for_another_device_of_its_kind_alone(bench: Bench, device: str, name: str) -> None:
+    known = [{"uuid": uuid, "name": kind} for uuid, kind in (("GPU-1", "H200"), (device, name))]
+    bench.do(lambda conn: conn.run("UPDATE nodes SET devices = :known", {"known": json.dumps(known)}))
+    bench.put_endpoint("echo", run=EndpointVersion("long.py:handler", env={"STOKER_PROFILE": "fast"}))
+    for worker, uuid in (("w1", "GPU-1"), ("w2", device)):
+        made = {worker: ("n1", AssignedWorker("echo", 1, 1, (uuid,)))}
+        bench.do(lambda conn, made=made: store.give_workers(conn, made))
+    first = bench.running(10.0)
+    bench.report(11.0, save(first, 0, 0, b"one"), bench.lost(first))
+    (second,) = bench.claim(100.0, bench.slot(worker="w2"))
+    assert second.saved == (Saved(0, b"one") if name == "H200" else None)
+    view = bench.view(101.0, first.job)
+    assert view is not None
+    assert view.reason == (
+        None
+        if name == "H200"
+        else "the job begins anew: its save was made by version 1 on H200, and worker w2 is version 1 on L4"
+    )
 
 
 def test_a_save_of_an_earlier_release_is_good_for_its_version(bench: Bench) -> None:

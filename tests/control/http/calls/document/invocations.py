@@ -21,8 +21,9 @@ OPERATIONS = [
     "GET /v2/{endpoint_id}/attempts/{job_id}",
     "GET /v2/{endpoint_id}/input/{job_id}",
     "GET /v2/{endpoint_id}/case/{job_id}",
+    "POST /v2/{endpoint_id}/replay/{job_id}",
     "POST /v2/{endpoint_id}/files",
     "GET /v2/{endpoint_id}/health",
 ]
-WITH_PARAMETERS = [one for one in OPERATIONS if re.search("/(run|status|stream|requests)", one)]
+WITH_PARAMETERS = [one for one in OPERATIONS if re.search("/(run|status|stream|requests|replay)", one)]
 """The others can be asked wrongly by their path only."""

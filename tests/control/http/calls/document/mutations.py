@@ -36,12 +36,27 @@ RAW = [b"NaN", b"Infinity", b"1e999", b'"\\ud800"', b"[" * 300 + b"]" * 300, b'{
 JOBS = [*(f"job-{state}" for state in JobState), "job-none"]
 OPERATIONS = (
     "run", "runsync", "status", "status-sync", "stream", "cancel", "retry", "purge-queue", "requests", "logs",
-    "files", "health", "case", "attempts", "input",
+    "files", "health", "case", "attempts", "input", "replay",
 )  # fmt: skip
-TAKE_JOB = ("status", "status-sync", "stream", "cancel", "retry", "logs", "case", "attempts", "input")
+TAKE_JOB = (
+    "status", "status-sync", "stream", "cancel", "retry", "logs", "case", "attempts", "input", "replay",
+)  # fmt: skip
 ENDPOINTS = ("echo", "other-echo", "sized", "text-to-image", "nobody")
 NUMBERS = ["0", "1", "-1", "1000", "300000", "604800000", "99999999999999999999", "1e3", "١", "", " 1", "1_0"]
-QUERIES = ["wait", "ttl", "status", "since", "limit", "cursor", "until", "worker", "error", "unknown"]
+QUERIES = [
+    "wait",
+    "ttl",
+    "status",
+    "since",
+    "limit",
+    "cursor",
+    "until",
+    "worker",
+    "error",
+    "node",
+    "stopAfter",
+    "unknown",
+]
 CHARACTERS = "/?%&=#;.. \\\x00\u00e9~"
 
 

@@ -1,0 +1,38 @@
+"""The pace at which the small saves of an attempt are reported: each at once within a bound, then the newest.
+Pure.
+
+    save ──┬─ bytes are left ──────────────────────────────────> reported
+           └─ none ──> waits, in place of the one before it ──> reported when bytes are left, or at the end
+
+A save takes its size, LEAST_BYTES at least, of BURST_BYTES, which come back at BYTES_PER_S. Nothing is lost
+with a save that a newer one replaces: the newer covers as much. Large saves need no pace, since their handler
+waits for the upload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BYTES_PER_S = 32 * 1024
+BURST_BYTES = 512 * 1024
+LEAST_BYTES = 4 * 1024
+"""A save of no bytes is a row to change, too."""
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class SavePace:
+    """The bytes that were left at a time, in seconds."""
+
+    left: float = BURST_BYTES
+    at: float = 0.0
+
+    def offered(self, size: int, now: float) -> tuple[SavePace, float | None]:
+        """Returns the pace after this offer, and when the save is to be offered again; None: it is reported
+        now."""
+        cost = max(size, LEAST_BYTES)
+        left = min(self.left + max(now - self.at, 0.0) * BYTES_PER_S, BURST_BYTES)
+        if left + _ROUNDING >= cost:
+            return SavePace(max(left - cost, 0.0), now), None
+        return SavePace(left, now), now + (cost - left) / BYTES_PER_S

@@ -1,0 +1,166 @@
+"""Replays on a node: where they go, what they go on from, what they cost, and when their endpoint goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from stoker.control.errors import Conflict, NotFound
+from stoker.control.rules.limits import REPLAY_LIFE_S
+from stoker.control.rules.replay_rules import Wish
+from stoker.control.rules.types import EndpointVersion, JobView
+from stoker.wire.messages import Chunk, Outcome, Price, Progress, Save, Usage
+from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.scripted_agent import ScriptedAgent
+
+KEEPS = endpoint(
+    workers_min=1,
+    keep_cases=True,
+    max_attempts=1,
+    run=EndpointVersion("/h/echo.py:handler", env={"A": "b"}, prices=(Price("pixel", 5),)),
+)
+
+
+async def a_failed_job(made: World, agent: ScriptedAgent, *, save: bytes = b"") -> str:
+    job = await made.plane.commands.submit(made.echo, one(), sync=False)
+    assign = await agent.assigned()
+    about = assign.job, assign.attempt
+    reports: list[Any] = [Chunk(*about, 0, b'"a"'), Progress(*about, b'{"seed":9}')]
+    if save:
+        reports.append(Save(*about, 0, 1, save))
+    reports.append(Outcome(*about, assign.worker, "failed", error="ValueError: no", case=b"{}"))
+    await agent.report(*reports)
+    await made.plane.queries.wait(made.echo, job.id, 10.0)
+    return job.id
+
+
+async def started(made: World, job: str, **wish: Any) -> JobView:
+    return await made.plane.replays.start(made.echo, job, Wish(**{"node": "node-2", **wish}))
+
+
+@story
+async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job = await a_failed_job(made, agent, save=b"state")
+        other = made.agent("node-2")
+        await other.connect(tasks)
+        view = await started(made, job, stop_after=3, seed=7)
+        await other.ready_workers()
+        (spec,) = other.specs.values()
+        assert (spec.endpoint, spec.env) == (view.endpoint, {"A": "b"})
+        assign = await other.assigned()
+        assert (assign.job, assign.stop_after, assign.keeps_case, assign.prices) == (view.id, 3, True, ())
+        assert json.loads(assign.input or b"") == {"x": 1, "seed": 7}
+        assert assign.saved is not None
+        assert (assign.saved.upto, assign.saved.state) == (1, b"state")
+        replay = made.plane.endpoints.by_id[view.endpoint]
+        assert replay.replay is not None
+        assert replay.replay.job == job
+
+        times = int(made.now() * 1000) - 9_000, int(made.now() * 1000)
+        await other.report(
+            Usage(spec.worker, "boot-1", 0, "worker", "running", *times, view.endpoint, 1, spec.devices),
+            Outcome(assign.job, assign.attempt, assign.worker, "failed", error="ValueError: no", case=b"{}"),
+        )
+        ended = await made.plane.queries.wait(replay, view.id, 10.0)
+        assert (ended.state, ended.retries) == ("FAILED", 0)
+        assert made.store.writer.raw.execute("SELECT SUM(nano_usd) FROM bills").fetchone()[0] in (None, 0)
+        assert (await made.plane.queries.case(replay, view.id))["saved"]["upto"] == 1
+
+
+@story
+async def test_from_the_start_there_is_no_save() -> None:
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job = await a_failed_job(made, agent, save=b"state")
+        other = made.agent("node-2")
+        await other.connect(tasks)
+        await started(made, job, from_start=True)
+        await other.ready_workers()
+        assign = await other.assigned()
+        assert (assign.saved, assign.attempt, assign.stop_after) == (None, 1, 0)
+
+
+@story
+async def test_a_large_save_goes_through_the_object_store_and_leaves_nothing_there() -> None:
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job = await a_failed_job(made, agent, save=b"s" * 50_000)
+        other = made.agent("node-2")
+        await other.connect(tasks)
+        view = await started(made, job)
+        await other.ready_workers()
+        assign = await other.assigned()
+        assert assign.saved is not None
+        assert assign.saved.ref is not None
+        assert await made.artifacts.get(assign.saved.ref) == b"s" * 50_000
+        await made.plane.commands.cancel(made.plane.endpoints.by_id[view.endpoint], view.id)
+        await asyncio.sleep(700.0)
+        assert not [key for _, key in made.artifacts.blobs if key.startswith(f"{view.endpoint}/")]
+
+
+@story
+async def test_it_is_refused_with_a_sentence_and_nothing_is_left() -> None:
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job = await a_failed_job(made, agent)
+        with pytest.raises(NotFound, match="no node has the id or the name 'node-2'; the nodes are node-1"):
+            await started(made, job)
+        await made.plane.management.nodes.drain("default", "node-1", drained=True)
+        with pytest.raises(Conflict, match="node node-1 is drained: `stoker node resume`"):
+            await started(made, job, node="node-1")
+        with pytest.raises(NotFound, match="no job"):
+            await started(made, "no-such-job")
+        ok = await made.plane.commands.submit(made.echo, one(), sync=False)
+        with pytest.raises(NotFound, match="is IN_QUEUE: there are cases of jobs that"):
+            await started(made, ok.id)
+        assert list(made.plane.endpoints.by_id) == ["echo"]
+
+
+@story
+async def test_a_node_that_lacks_what_the_job_needs_is_named() -> None:
+    run = EndpointVersion("", image="example/handler:1")
+    async with world(endpoint(workers_min=1, keep_cases=True, max_attempts=1)) as (made, tasks):
+        agent = made.agent()
+        await agent.connect(tasks, facts={"containers": "none: there is no socket"})
+        await agent.ready_workers()
+        job = await a_failed_job(made, agent)
+        await made.plane.management.endpoints.add(endpoint("other", run=run))
+        other = "SELECT run FROM endpoint_versions WHERE endpoint = 'other'"
+        await made.commits.commit(
+            lambda conn: conn.run(f"UPDATE endpoint_versions SET run = ({other}) WHERE endpoint = 'echo'", {})
+        )
+        with pytest.raises(
+            Conflict, match=r"node node-1 cannot run this job: no capacity: .* no container engine"
+        ):
+            await started(made, job, node="node-1")
+
+
+@story
+async def test_what_cannot_be_submitted_leaves_no_endpoint() -> None:
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job = await a_failed_job(made, agent)
+        made.plane.commands.closed = True
+        with pytest.raises(Exception, match="the service is stopping"):
+            await started(made, job, node="node-1")
+        assert list(made.plane.endpoints.by_id) == ["echo"]
+
+
+@story
+async def test_its_endpoint_goes_an_hour_after_its_last_use() -> None:
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job = await a_failed_job(made, agent)
+        view = await started(made, job, node="node-1")
+        await made.plane.commands.cancel(made.plane.endpoints.by_id[view.endpoint], view.id)
+        made.moved += REPLAY_LIFE_S - 700.0
+        await asyncio.sleep(650.0)
+        assert view.endpoint in made.plane.endpoints.by_id
+        made.moved += 700.0
+        await asyncio.sleep(700.0)
+        assert view.endpoint not in made.plane.endpoints.by_id
