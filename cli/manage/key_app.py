@@ -79,7 +79,9 @@ def create(
     ] = None,
     cases: Annotated[
         bool,
-        typer.Option("--cases", help="The key may read the cases of failed jobs at endpoints that it reads."),
+        typer.Option(
+            "--cases", help="The key may read inputs and the cases of failed jobs at endpoints that it reads."
+        ),
     ] = False,
     jobs_waiting: JobsWaiting = None,
     workers: Workers = None,

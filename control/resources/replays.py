@@ -13,11 +13,7 @@ from random import Random
 from stoker.control.errors import BadRequest, Conflict, NotFound
 from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.details import JobDetails
-from stoker.control.resources.management import ManagedResources
-from stoker.control.resources.nodes import KnownNode
-from stoker.control.rules.access import Caller
-from stoker.control.rules.placement import NoPlacement
-from stoker.control.rules.replay_rules import (
+from stoker.control.jobs.replay_rules import (
     Candidate,
     Wish,
     chosen,
@@ -26,6 +22,10 @@ from stoker.control.rules.replay_rules import (
     unknown,
     with_seed,
 )
+from stoker.control.resources.management import ManagedResources
+from stoker.control.resources.nodes import KnownNode
+from stoker.control.rules.access import Caller
+from stoker.control.rules.placement import NoPlacement
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import Endpoint, JobView, Replay
 from stoker.control.scheduling.places import Places

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stoker.control.errors import Conflict, NotFound
+from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.limits import REPLAY_LIFE_S
-from stoker.control.rules.replay_rules import Wish
 from stoker.control.rules.types import EndpointVersion, JobView
 from stoker.wire.messages import Chunk, Outcome, Price, Progress, Save, Usage
 from tests.control.plane_world import World, endpoint, one, story, world

@@ -71,7 +71,6 @@ def test_a_job_that_failed_shows_its_input_and_is_tried_again(visitor: Visitor, 
 
 def test_the_log_of_a_running_job_is_followed_until_it_is_cancelled(visitor: Visitor, stack: Stack) -> None:
     job = stack.run("prints", {"lines": 10_000, "pause": 0.05})
-    stack.in_progress("prints", job)
     visitor.signs_in(stack.key)
     page = visitor.opens(f"/jobs/prints/{job}")
     printed = page.get_by_role("log")
@@ -95,7 +94,7 @@ def test_the_log_of_a_running_job_is_followed_until_it_is_cancelled(visitor: Vis
 def test_a_page_that_is_empty_says_what_to_do_first(
     visitor: Visitor, stack: Stack, path: str, says: str
 ) -> None:
-    visitor.signs_in(made_key(stack, {"scope": "restricted", "management": "read", "endpoints": {}}))
+    visitor.signs_in(made_key(stack, {"scope": "restricted", "endpoints": {}}))
     expect(visitor.opens(path).get_by_text(says)).to_be_visible()
 
 

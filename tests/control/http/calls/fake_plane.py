@@ -15,11 +15,11 @@ from pydantic_core import to_json
 
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
+from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.access import ALL, NOBODY, Access, Caller
 from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.replay_rules import Wish
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
 from stoker.control.rules.submissions import Once, Submission
 from stoker.control.rules.types import (

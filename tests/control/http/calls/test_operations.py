@@ -10,9 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.errors import Unavailable
 from stoker.control.http.calls.app import make_app
+from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.attempts import Attempt, JobAttempts
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.replay_rules import Wish
 from stoker.control.rules.streams import AttemptLog
 from stoker.control.rules.types import EndpointHealth, JobView, Listing
 from tests.control.http.calls.asgi_caller import Caller

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stoker.control import store
 from stoker.control.rules.attempts import MOST_ATTEMPTS, Attempt, JobAttempts
 from stoker.control.rules.nodes.validation import AssignedWorker
+from stoker.control.store.database.snapshots import write_snapshot
 from stoker.wire.messages import AttemptKey, Chunk, Refused, Save, Uploading
 from tests.control.store.conftest import ACCOUNT, Bench, E
 
@@ -177,6 +180,15 @@ def test_attempts_go_with_their_job(bench: Bench, end: str) -> None:
     bench.expire(200_000.0)
     assert bench.rows("SELECT COUNT(*) FROM attempts") == [(0,)]
     assert store.job_attempts(bench.store.writer, ACCOUNT, E, job.job, 13.0) is None
+
+
+def test_a_backup_has_the_attempts_of_its_jobs(bench: Bench, tmp_path: Path) -> None:
+    job = bench.running(10.0)
+    bench.report(12.0, bench.lost(job, "it died"))
+    write_snapshot(bench.store, tmp_path / "snapshot.db")
+    restored = store.open_store(tmp_path / "snapshot.db", secrets=bench.store.secrets)
+    assert store.job_attempts(restored.writer, ACCOUNT, E, job.job, 13.0) == found(bench, job.job)
+    restored.close()
 
 
 def test_a_job_of_another_endpoint_has_none_here(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.rules.replay_rules import (
+from stoker.control.jobs.replay_rules import (
     Candidate,
     Wish,
     chosen,
