@@ -140,6 +140,11 @@ def files_text(value: Any) -> str:
     return "\n".join(map(str, value)) if isinstance(value, list) else ""
 
 
+def with_address(field: Field, typed: str, address: str) -> str:
+    """Returns the text of a field after a file was chosen: its address, below the others of several files."""
+    return f"{typed}\n{address}".strip() if field.kind == "files" else address
+
+
 def _value(field: Field, typed: Any) -> Any:
     if typed is None or (isinstance(typed, str) and not typed.strip()):
         return None

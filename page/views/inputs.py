@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from nicegui import events, ui
 from nicegui.elements.mixins.value_element import ValueElement
 
 from stoker.page.access.connections import Connection
-from stoker.page.content.forms import Field, bounds, files_text, input_of, json_text
+from stoker.page.content.forms import Field, bounds, files_text, input_of, json_text, with_address
 from stoker.page.views.frame import attempt
 from stoker.page.views.style import SMALL
 
@@ -74,25 +74,23 @@ class InputForm:
                 )
             case "file":
                 url = ui.input(f"{field.label}: an address, or choose a file", value=value or "")
-                return self._with_chooser(field, url, lambda _, address: address)
+                return self._with_chooser(field, url)
             case "files":
                 urls = ui.textarea(
                     f"{field.label}: an address a line, or choose files", value=files_text(value)
                 )
                 urls.props("autogrow")
-                return self._with_chooser(field, urls, lambda text, address: f"{text}\n{address}".strip())
+                return self._with_chooser(field, urls)
             case "text":
                 return ui.input(field.label, value=value or "")
 
-    def _with_chooser(
-        self, field: Field, urls: ValueElement[Any], joined: Callable[[str, str], str]
-    ) -> ValueElement[Any]:
+    def _with_chooser(self, field: Field, urls: ValueElement[Any]) -> ValueElement[Any]:
         """Adds a chooser of files below the widget, which gets the address of each file that is chosen."""
 
         async def upload(chosen: events.UploadEventArguments) -> None:
             address = await attempt(lambda: self._upload(chosen), f"{chosen.file.name} is there")
             if address is not None:
-                urls.value = joined(urls.value or "", address)
+                urls.value = with_address(field, urls.value or "", address)
 
         chooser = ui.upload(
             label=f"Choose a file: {field.label}",

@@ -68,6 +68,8 @@ def _at_the_terminal(folder: Path, api: Managed, port: int, newest: str) -> None
         )
         status, said = rp("pod", "list")
         assert (status, made["id"] in said, "box" in said) == (0, True, True), said
+        status, said = rp("logs", made["id"])
+        assert (status, "status=404" in said) == (1, True), said
         status, said = rp("registry", "add", "mine", "--username", "u", "--password", "p")
         assert status == 0, said
         status, said = rp("registry", "list")

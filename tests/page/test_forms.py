@@ -20,6 +20,7 @@ from stoker.page.content.forms import (
     files_text,
     input_of,
     json_text,
+    with_address,
 )
 
 JSON = st.recursive(
@@ -90,6 +91,11 @@ def test_several_files_are_an_address_a_line(urls: list[str]) -> None:
     assert found["images"] == urls
     jsonschema.validate(found, {**IMAGE, "required": ["prompt"]})
     assert "images" not in input_of(fields, {"prompt": "a fox", "images": files_text(None)})
+    by_name, text = {field.name: field for field in fields}, ""
+    for url in urls:
+        text = with_address(by_name["images"], text, url)
+    assert text == files_text(urls)
+    assert with_address(by_name["image"], "https://a.test/0.png", urls[0]) == urls[0]
 
 
 def test_large_seeds_stay_exact() -> None:

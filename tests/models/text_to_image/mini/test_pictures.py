@@ -108,11 +108,11 @@ def read_in_pictures(pipeline: FluxMini, scenes: list[Any]) -> tuple[Any, Any]:
 @pytest.mark.slow
 def test_pictures_show_what_prompts_say_that_it_was_not_trained_on(pipeline: FluxMini) -> None:
     right, wrong = read_in_pictures(pipeline, drawn_prompts.held_out(24))
-    assert right["object"] >= 0.75
-    assert right["colour"] >= 0.95
+    assert right["object"] >= 0.92
+    assert right["colour"] >= 0.98
     assert right["count"] >= 0.9
     assert right["position"] >= 0.95
-    assert right["all of it"] >= 0.7
+    assert right["all of it"] >= 0.9
     assert wrong["object"] <= 0.1
     assert wrong["all of it"] <= 0.05
 
