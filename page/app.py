@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp
 from stoker.page.access.code_flow import Client
 from stoker.page.access.connections import Connection, Connections
 from stoker.page.access.guard import Guard, token_of
+from stoker.page.access.renewing import Renewals
 from stoker.page.access.sessions import Sessions
 from stoker.page.access.signing_in import SigningIn
 from stoker.page.content.film import film
@@ -54,8 +56,13 @@ class Page:
         self._connections = Connections(settings.url, settings.ca_file)
         self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=self._lifespan)
         self._provider = None if settings.client is None else _at(settings.client, clock)
+        self._renewals = None
+        if self._provider is not None:
+            self._renewals = Renewals(self._provider, self._sessions, self._connections, clock)
         SigningIn(
-            self._sessions, self._connections, self._provider, secure=settings.secure, clock=clock
+            *(self._sessions, self._connections, self._provider, self._renewals),
+            secure=settings.secure,
+            clock=clock,
         ).add_to(self._app)
         style.use()
         self._add_pages()
@@ -81,7 +88,11 @@ class Page:
 
     @asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        renewing = None if self._renewals is None else asyncio.create_task(self._renewals.run())
         yield
+        if renewing is not None:
+            renewing.cancel()
+            await asyncio.wait([renewing])
         await self._connections.close()
         if self._provider is not None:
             await self._provider.close()

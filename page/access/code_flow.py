@@ -94,6 +94,16 @@ class BegunSignIns:
         return begun if begun and now < begun.until else None
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The answer to a code or to a refresh token: an ID token and its claims, and the token for the next one,
+    where the provider gives one."""
+
+    id_token: str = field(repr=False)
+    claims: Mapping[str, Any] = field(repr=False)
+    refresh: str | None = field(default=None, repr=False)
+
+
 def provider_of(issuer: str, document: Mapping[str, Any]) -> Provider:
     """Returns the provider that the issuer's own document describes. Raises ProviderFailed."""
     if document.get("issuer") != issuer:
@@ -163,17 +173,43 @@ def exchange_form(client: Client, provider: Provider, begun: Begun, code: str) -
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": begun.back,
-        "client_id": client.id,
         "code_verifier": begun.verifier,
     }
+    return {**form, **_as_client(client, provider)}
+
+
+def next_form(client: Client, provider: Provider, refresh: str) -> dict[str, str]:
+    """Returns the fields that are sent for the ID token after another one."""
+    form = {"grant_type": "refresh_token", "refresh_token": refresh}
+    return {**form, **_as_client(client, provider)}
+
+
+def _as_client(client: Client, provider: Provider) -> dict[str, str]:
+    own = {"client_id": client.id}
     if client.secret is not None and not provider.by_header:
-        form["client_secret"] = client.secret
-    return form
+        own["client_secret"] = client.secret
+    return own
 
 
 def end_of(claims: Mapping[str, Any], begun: Begun, client: Client, now: float) -> float:
     """Returns when an ID token with these claims expires. Raises SignInRefused where it is not one for this
     sign-in."""
+    end = _end_of_ours(claims, client, now)
+    if not _same(begun.nonce, str(claims.get("nonce", ""))):
+        raise _refused(client, "it has another nonce than this sign-in: begin again")
+    return end
+
+
+def end_of_next(claims: Mapping[str, Any], subject: str, client: Client, now: float) -> float:
+    """Returns when the ID token after one of this subject expires. Raises SignInRefused where it is not
+    one."""
+    end = _end_of_ours(claims, client, now)
+    if claims.get("sub") != subject:
+        raise _refused(client, f"it is of {_told(claims.get('sub'))}, and not of {_told(subject)}")
+    return end
+
+
+def _end_of_ours(claims: Mapping[str, Any], client: Client, now: float) -> float:
     audience = claims.get("aud")
     audiences = audience if isinstance(audience, list) else [audience]
     expires = claims.get("exp")
@@ -183,11 +219,13 @@ def end_of(claims: Mapping[str, Any], begun: Begun, client: Client, now: float) 
         why = f"it is for {_told(audience)}, and not for {client.id}"
     elif not isinstance(expires, int | float) or expires + LEEWAY_S <= now:
         why = "it has expired: compare the clocks of both hosts"
-    elif not _same(begun.nonce, str(claims.get("nonce", ""))):
-        why = "it has another nonce than this sign-in: begin again"
     else:
         return float(expires)
-    raise SignInRefused(f"the token of {client.issuer} is refused: {why}")
+    raise _refused(client, why)
+
+
+def _refused(client: Client, why: str) -> SignInRefused:
+    return SignInRefused(f"the token of {client.issuer} is refused: {why}")
 
 
 def _same(kept: str, brought: str) -> bool:

@@ -66,6 +66,13 @@ class Connection:
     """Whether pages are dark; None: as the browser's system is."""
     until: float = math.inf
     """When the key ends, as a provider's token does."""
+    earlier: AsyncClient | None = None
+    """The client with the token before, where that was renewed."""
+
+    async def close(self) -> None:
+        for client in (self.client, self.earlier):
+            if client is not None:
+                await client.close()
 
     async def learn(self) -> None:
         """Reads the rights of the key. Raises Unauthorized where control does not know the key."""
@@ -120,9 +127,19 @@ class Connections:
     def of(self, key: str, until: float = math.inf) -> Connection:
         """Returns the connection with this key, which ends at `until` if it is new here."""
         if digest(key) not in self._by_key:
-            client = AsyncClient(self.url, key, ca_file=self._ca_file, resends=1)
-            self._by_key[digest(key)] = Connection(client, self.url, until=until)
+            self._by_key[digest(key)] = Connection(self._client(key), self.url, until=until)
         return self._by_key[digest(key)]
+
+    async def renew(self, key: str, token: str, until: float) -> None:
+        """Goes on with another token where `key` was the first; calls under way end with the one before."""
+        connection = self._by_key[digest(key)]
+        earlier, connection.earlier = connection.earlier, connection.client
+        connection.client, connection.until = self._client(token), until
+        if earlier is not None:
+            await earlier.close()
+
+    def _client(self, key: str) -> AsyncClient:
+        return AsyncClient(self.url, key, ca_file=self._ca_file, resends=1)
 
     async def drop_ended(self, now: float) -> None:
         """Closes the connections whose keys have ended: each sign-in at a provider makes one. Pages that are
@@ -130,15 +147,15 @@ class Connections:
         for name, connection in list(self._by_key.items()):
             if connection.until + ENDED_S <= now:
                 del self._by_key[name]
-                await connection.client.close()
+                await connection.close()
 
     async def forget(self, key: str) -> None:
         """Closes the connection of a key that control refused."""
         connection = self._by_key.pop(digest(key), None)
         if connection is not None:
-            await connection.client.close()
+            await connection.close()
 
     async def close(self) -> None:
         for connection in self._by_key.values():
-            await connection.client.close()
+            await connection.close()
         self._by_key.clear()

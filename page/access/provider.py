@@ -1,4 +1,4 @@
-"""The connection to the identity provider: its document, and its ID token for a code.
+"""The connection to the identity provider: its document, and its tokens for a code or a refresh token.
 
 Control's guard of outgoing connections is not used: the operator named this address, and a page has no
 callers who could name another. Redirects are not followed, and answers are bounded in time and size.
@@ -22,7 +22,9 @@ from stoker.page.access.code_flow import (
     Provider,
     ProviderFailed,
     SignInRefused,
+    Tokens,
     exchange_form,
+    next_form,
     provider_of,
 )
 
@@ -54,25 +56,36 @@ class IdentityProvider:
             self._found = self._clock(), provider_of(issuer, document)
         return self._found[1]
 
-    async def id_token(self, begun: Begun, code: str) -> tuple[str, Mapping[str, Any]]:
-        """Returns the ID token for this code, and its claims, whose signature is not verified here. Raises
+    async def tokens(self, begun: Begun, code: str) -> Tokens:
+        """Returns the tokens for this code. The signature of the ID token is not verified here. Raises
         ProviderFailed and SignInRefused."""
-        provider, client = await self.addresses(), self.client
-        form, auth = exchange_form(client, provider, begun, code), None
+        provider = await self.addresses()
+        return await self._tokens(provider, exchange_form(self.client, provider, begun, code))
+
+    async def next_tokens(self, refresh: str) -> Tokens:
+        """Returns the tokens for this refresh token, as `tokens` does."""
+        provider = await self.addresses()
+        return await self._tokens(provider, next_form(self.client, provider, refresh))
+
+    async def _tokens(self, provider: Provider, form: Mapping[str, str]) -> Tokens:
+        client, auth = self.client, None
         if client.secret is not None and provider.by_header:
             auth = quote_plus(client.id), quote_plus(client.secret)  # as OAuth 2 has it, RFC 6749, 2.3.1
         status, found = await self._answer("POST", provider.token, data=form, auth=auth)
+        if status >= httpx2.codes.INTERNAL_SERVER_ERROR:
+            raise ProviderFailed(f"{provider.token} answers {status}")
         if status != httpx2.codes.OK:
             told = ": ".join(str(found[name]) for name in ("error", "error_description") if name in found)
             why = told[:TOLD_CHARACTERS] or f"it answers {status}"
             raise SignInRefused(f"{client.issuer} gives no token for this sign-in: {why}")
-        token = found.get("id_token")
+        token, refresh = str(found.get("id_token")), found.get("refresh_token")
         try:
-            return str(token), jwt.decode(str(token), options={"verify_signature": False})
+            claims = jwt.decode(token, options={"verify_signature": False})
         except jwt.PyJWTError:
             raise ProviderFailed(
                 f"{client.issuer} answers without an ID token: the scope must have openid"
             ) from None
+        return Tokens(token, claims, refresh if isinstance(refresh, str) else None)
 
     async def _answer(self, method: str, url: str, **sent: Any) -> tuple[int, Mapping[str, Any]]:
         """Returns the status and the JSON object of an answer."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 SESSION_S = 12 * 3600.0
 LINK_S = 600.0
@@ -20,10 +20,12 @@ SESSIONS_MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A signed-in browser. `until` is on the clock that the caller uses, in seconds."""
+    """A signed-in browser. `until` is on the clock that the caller uses, in seconds, and `most` the latest
+    that it may become."""
 
     key: str = field(repr=False)
     until: float
+    most: float
 
 
 @dataclass(slots=True)
@@ -40,13 +42,13 @@ class Sessions:
         while len(self._open) >= SESSIONS_MOST:
             del self._open[next(iter(self._open))]
         until = min(until, now + SESSION_S)
-        self._open[digest(token)] = Session(key, until)
+        self._open[digest(token)] = Session(key, until, now + SESSION_S)
         return until
 
     def offer_link(self, key: str, token: str, now: float) -> None:
         """Lets whoever has `token` sign in once, with this key."""
         self._expire(now)
-        self._links[digest(token)] = Session(key, now + LINK_S)
+        self._links[digest(token)] = Session(key, now + LINK_S, now + LINK_S)
 
     def redeem(self, token: str, now: float) -> str | None:
         """Returns the key of an unused link and uses the link up, or returns None."""
@@ -58,6 +60,15 @@ class Sessions:
         """Returns the key of the session that `token` names, or None."""
         session = self._open.get(digest(token))
         return session.key if session and now < session.until else None
+
+    def is_open(self, name: str, now: float) -> bool:
+        """Returns whether the session goes on whose token has this digest."""
+        return name in self._open and now < self._open[name].until
+
+    def prolong(self, name: str, until: float) -> None:
+        """Moves the end of the session whose token has this digest: SESSION_S after the sign-in at most."""
+        if (session := self._open.get(name)) is not None:
+            self._open[name] = replace(session, until=min(until, session.most))
 
     def sign_out(self, token: str) -> None:
         self._open.pop(digest(token), None)

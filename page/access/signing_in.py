@@ -4,8 +4,9 @@ The cookie is HttpOnly and SameSite=Lax, and Secure where the page is served ove
 token; the key stays in this process. A link with a one-time token signs in without a key to type.
 
 Where the page is a client of an identity provider, people sign in there: `code_flow` says how. The provider's
-token is a key that ends, and stays here like one. A second cookie, for the paths of signing in alone, binds a
-sign-in to the browser that began it, so that nobody is signed in as somebody else by a foreign link.
+token is a key that ends, or is renewed (`renewing`), and stays here like one. A second cookie, for the paths
+of signing in alone, binds a sign-in to the browser that began it, so that nobody is signed in as somebody
+else by a foreign link.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from stoker.page.access.code_flow import (
     BegunSignIns,
     ProviderFailed,
     SignInFailed,
+    Tokens,
     code_of,
     end_of,
     sign_in_url,
 )
 from stoker.page.access.connections import Connections
 from stoker.page.access.guard import COOKIE, cookie_of, token_of
-from stoker.page.access.sessions import Sessions
+from stoker.page.access.renewing import Renewals
+from stoker.page.access.sessions import SESSION_S, Sessions, digest
 
 if TYPE_CHECKING:
     from stoker.page.access.provider import IdentityProvider
@@ -71,12 +74,13 @@ class SigningIn:
         sessions: Sessions,
         connections: Connections,
         provider: IdentityProvider | None = None,
+        renewals: Renewals | None = None,
         *,
         secure: bool,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._sessions, self._connections, self._provider = sessions, connections, provider
-        self._secure, self._clock = secure, clock
+        self._renewals, self._secure, self._clock = renewals, secure, clock
         self._begun = BegunSignIns()
 
     def add_to(self, app: FastAPI) -> None:
@@ -133,16 +137,18 @@ class SigningIn:
         kept = self._begun.take(cookie_of(request.headers, BEGUN_COOKIE), now)
         try:
             begun, code = code_of(kept, client.issuer, dict(request.query_params))
-            token, claims = await provider.id_token(begun, code)
-            until = end_of(claims, begun, client, now)
+            tokens = await provider.tokens(begun, code)
+            until = end_of(tokens.claims, begun, client, now)
         except SignInFailed as error:
             answer: Response = self._form(f"{error}.", 502 if isinstance(error, ProviderFailed) else 403)
         else:
-            answer = await self._try(token, until, f"the token of {client.issuer}")
+            answer = await self._try(tokens.id_token, until, f"the token of {client.issuer}", tokens)
         answer.delete_cookie(BEGUN_COOKIE, path=PATH)
         return answer
 
-    async def _try(self, key: str, until: float = math.inf, what: str = "this key") -> Response:
+    async def _try(
+        self, key: str, until: float = math.inf, what: str = "this key", tokens: Tokens | None = None
+    ) -> Response:
         await self._connections.drop_ended(self._clock())
         try:
             await self._connections.of(key, until).learn()
@@ -154,8 +160,11 @@ class SigningIn:
             return self._form(f"Control cannot be asked: {error}", 502)
         token, now = secrets.token_urlsafe(32), self._clock()
         until = self._sessions.sign_in(key, token, now, until)
+        renewed = False
+        if tokens is not None and self._renewals is not None:
+            renewed = self._renewals.keep(digest(token), tokens, until)
         answer = RedirectResponse("/", 303)
-        self._set_cookie(answer, COOKIE, token, until - now, "/")
+        self._set_cookie(answer, COOKIE, token, SESSION_S if renewed else until - now, "/")
         return answer
 
     def _set_cookie(self, answer: Response, name: str, token: str, seconds: float, path: str) -> None:

@@ -24,8 +24,10 @@ from stoker.page.access.code_flow import (
     SignInRefused,
     code_of,
     end_of,
+    end_of_next,
     exchange_form,
     is_secured,
+    next_form,
     provider_of,
     sign_in_url,
 )
@@ -61,6 +63,13 @@ def test_a_secret_is_sent_as_the_provider_takes_it() -> None:
     assert (form["code"], form["code_verifier"], form["redirect_uri"]) == ("c", "verifier", BEGUN.back)
     assert "client_secret" not in form, "in the header"
     assert exchange_form(CLIENT, replace(PROVIDER, by_header=False), BEGUN, "c")["client_secret"] == "s3cret"
+    again = next_form(CLIENT, replace(PROVIDER, by_header=False), "r")
+    assert again == {
+        "grant_type": "refresh_token",
+        "refresh_token": "r",
+        "client_id": "page",
+        "client_secret": "s3cret",
+    }
     public = replace(CLIENT, secret=None)
     assert "client_secret" not in exchange_form(public, replace(PROVIDER, by_header=False), BEGUN, "c")
 
@@ -142,6 +151,23 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused(wrong: dict[str, Any], 
     with pytest.raises(SignInRefused, match=why):
         end_of({**CLAIMS, **wrong}, BEGUN, CLIENT, 900.0)
     assert end_of({**CLAIMS, "aud": ["page", "other"], "azp": "page"}, BEGUN, CLIENT, 900.0) == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"sub": "eve"}, "it is of 'eve', and not of 'ada'"),
+        ({"sub": None}, "and not of 'ada'"),
+        ({"iss": "https://another.example"}, "it is of"),
+        ({"aud": "another"}, "and not for page"),
+        ({"exp": 900 - LEEWAY_S}, "has expired"),
+    ],
+)
+def test_the_next_token_is_of_the_same_person(wrong: dict[str, Any], why: str) -> None:
+    claims = {"iss": ISSUER, "aud": "page", "exp": 1000, "sub": "ada"}
+    assert end_of_next(claims, "ada", CLIENT, 900.0) == 1000.0, "without a nonce"
+    with pytest.raises(SignInRefused, match=why):
+        end_of_next({**claims, **wrong}, "ada", CLIENT, 900.0)
 
 
 def test_a_sign_in_comes_back_once_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from stoker.page.access.sessions import LINK_S, SESSION_S, Sessions
+from stoker.page.access.sessions import LINK_S, SESSION_S, Sessions, digest
 
 
 class SessionsAndLinks(RuleBasedStateMachine):
@@ -68,6 +68,10 @@ def test_a_session_ends_with_its_key_and_no_later_than_others() -> None:
     assert sessions.sign_in("token", "early", 0.0, until=60.0) == 60.0
     assert sessions.sign_in("token", "late", 0.0, until=2 * SESSION_S) == SESSION_S
     assert [sessions.key_of("early", at) for at in (59.0, 60.0)] == ["token", None]
+    sessions.prolong(digest("early"), 2 * SESSION_S)
+    assert [sessions.is_open(digest("early"), at) for at in (60.0, SESSION_S)] == [True, False]
+    sessions.prolong(digest("none"), 60.0)
+    assert not sessions.is_open(digest("none"), 0.0)
 
 
 def test_the_oldest_session_ends_where_there_are_too_many(monkeypatch) -> None:  # type: ignore[no-untyped-def]

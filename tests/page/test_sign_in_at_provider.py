@@ -21,6 +21,7 @@ from stoker.page.access.code_flow import BEGUN_S, Client, ProviderFailed
 from stoker.page.access.connections import ENDED_S, Connections
 from stoker.page.access.guard import COOKIE, Guard, token_of
 from stoker.page.access.provider import FRESH_S, IdentityProvider
+from stoker.page.access.renewing import BEFORE_S, Renewals
 from stoker.page.access.sessions import SESSION_S, Sessions
 from stoker.page.access.signing_in import BEGUN_COOKIE, SigningIn
 from tests.control.auth.issuer import Issuer, issuing
@@ -38,6 +39,7 @@ class Door:
     issuer: Issuer
     sessions: Sessions
     connections: Connections
+    renewals: Renewals
     app: Guard
     clock: list[float]
     browsers: list[httpx2.AsyncClient] = field(default_factory=list)
@@ -80,8 +82,10 @@ async def door(request: pytest.FixtureRequest) -> AsyncIterator[Door]:
             def signed_in(token: str) -> bool:
                 return sessions.key_of(token, clock[0]) is not None
 
-            SigningIn(sessions, connections, at, secure=False, clock=lambda: clock[0]).add_to(app)
-            made = Door(issuer, sessions, connections, Guard(app, signed_in, frozenset()), clock)
+            renewals = Renewals(at, sessions, connections, lambda: clock[0])
+            SigningIn(sessions, connections, at, renewals, secure=False, clock=lambda: clock[0]).add_to(app)
+            guard = Guard(app, signed_in, frozenset())
+            made = Door(issuer, sessions, connections, renewals, guard, clock)
             try:
                 yield made
             finally:
@@ -131,6 +135,80 @@ async def test_a_session_ends_with_its_token_and_its_connection_with_it(door: Do
     longest = await door.signs_in(browser)
     assert f"Max-Age={int(SESSION_S)}" in longest.headers["set-cookie"], "no longer than with a key"
     assert len(door.connections._by_key) == 1, "the new one"
+
+
+async def test_a_session_is_renewed_before_its_token_ends(door: Door) -> None:
+    """As often as it takes, with the connection that its open pages have; 12 hours long at most."""
+    door.issuer.refreshes = True
+    began = door.clock[0]
+    door.issuer.claims = {"exp": int(began) + 300}
+    browser = door.browser()
+    answer = await door.signs_in(browser)
+    assert f"Max-Age={int(SESSION_S)}" in answer.headers["set-cookie"], "it may go on as long"
+    key = door.sessions.key_of(browser.cookies[COOKIE], began)
+    assert key is not None
+    connection, first = door.connections.of(key), door.connections.of(key).client
+    await door.renewals.look()
+    assert connection.client is first, "not before it is due"
+    for minutes in range(5, 25, 5):
+        door.clock[0] = began + 60.0 * minutes - BEFORE_S
+        door.issuer.claims = {"exp": int(began) + 60 * minutes + 300}
+        await door.renewals.look()
+    assert connection.client is not first
+    assert (await browser.get("/")).json()["id"] == "oidc:ada"
+    assert door.connections.of(key) is connection
+    door.issuer.claims = {"exp": int(began + 2 * SESSION_S)}
+    door.clock[0] = began + 1500 - BEFORE_S
+    await door.renewals.look()
+    door.clock[0] = began + SESSION_S - 1
+    assert (await browser.get("/")).status_code == 200
+    door.clock[0] += 2
+    assert (await browser.get("/")).headers["location"] == "/sign-in"
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [({"sub": "eve"}, "it is of 'eve', and not of 'ada'"), ({"aud": "other"}, "and not for page")],
+)
+async def test_a_token_of_somebody_else_renews_nothing(
+    door: Door, claims: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.issuer.refreshes, door.issuer.claims = True, {"exp": int(door.clock[0]) + 300}
+    browser = door.browser()
+    await door.signs_in(browser)
+    door.clock[0] += 300 - BEFORE_S
+    door.issuer.claims = {"exp": int(door.clock[0]) + 300, **claims}
+    for _ in range(2):
+        await door.renewals.look()
+    assert [why in message for message in caplog.messages] == [True], "once"
+    door.clock[0] += BEFORE_S + 1
+    assert (await browser.get("/")).headers["location"] == "/sign-in"
+
+
+async def test_a_provider_that_is_down_is_asked_again_until_the_token_ends(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.issuer.refreshes, door.issuer.claims = True, {"exp": int(door.clock[0]) + 300}
+    browser = door.browser()
+    await door.signs_in(browser)
+    door.clock[0] += 300 - BEFORE_S
+    door.issuer.down = True
+    await door.renewals.look()
+    assert "is not renewed yet: " in caplog.text
+    door.issuer.down = False
+    door.issuer.claims = {"exp": int(door.clock[0]) + 300}
+    await door.renewals.look()
+    door.clock[0] += BEFORE_S + 1
+    assert (await browser.get("/")).status_code == 200
+
+
+async def test_who_has_signed_out_is_not_renewed(door: Door) -> None:
+    door.issuer.refreshes = True
+    browser = door.browser()
+    await door.signs_in(browser)
+    await browser.post("/sign-out")
+    await door.renewals.look()
+    assert door.renewals._kept == {}
 
 
 async def test_signing_out_ends_the_session(door: Door) -> None:

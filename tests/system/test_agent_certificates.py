@@ -4,10 +4,13 @@ fingerprint, jobs while certificates are renewed, callers without one, and the e
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,6 +25,7 @@ from tests.system.stack import START_S, Stack, queue_endpoint, until
 
 pytestmark = pytest.mark.slow
 
+COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 ENDPOINTS = (
     queue_endpoint("echo", "outputs/echo.py"),
     queue_endpoint("waits", "recording/first_attempt_waits.py"),
@@ -97,6 +101,32 @@ def test_a_node_lives_by_its_certificate(tmp_path: Path, capsys: pytest.CaptureF
         stack.agent.wait()
         assert "its credential was revoked" in stack.log("agent")
         assert "this node's credential is not known, or was revoked" in stack.end_of_log("agent")
+    finally:
+        stack.stop()
+
+
+def test_the_platform_of_compose_lets_its_node_in_by_the_file_of_its_authority(tmp_path: Path) -> None:
+    """With what its service `certificates` makes, its settings, and the agent's option; the chart's agents
+    have the same one."""
+    service = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    _, program, _, _, *names = service["certificates"]["entrypoint"]
+    (tmp_path / "data").mkdir()
+    command = [sys.executable, COMPOSE / Path(program).name, tmp_path / "data", tmp_path, *names]
+    subprocess.run(command, check=True, capture_output=True)
+    settings = (COMPOSE / "stoker.toml").read_text()
+    stack = Stack(tmp_path, "behind_proxy = true", *ENDPOINTS, TLS, settings)
+    agent = service["agent"]["command"]
+    stack.agent_options += ["--tls-ca", str(tmp_path / Path(agent[agent.index("--tls-ca") + 1]).name)]
+    try:
+        stack.start()
+        assert "PRIVATE KEY" in (tmp_path / "agent" / CERTIFICATE).read_text()
+        assert not (tmp_path / "agent" / AUTHORITIES).exists(), "the file is the operator's"
+        assert stack.runsync("echo", {"n": 1})["output"] == {"n": 1}
+        credential = (tmp_path / "agent" / "node_credential").read_text().strip()
+        key, certificate = newcomer()
+        ca = (tmp_path / "ca.pem").read_bytes()
+        with pytest.raises(CertificateRefused, match="showed none of its own"):
+            asyncio.run(connect(stack.facts["grpc"], credential, ca=ca, cert=certificate, key=key))
     finally:
         stack.stop()
 

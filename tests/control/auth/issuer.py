@@ -7,6 +7,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import secrets
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,7 +39,12 @@ class Issuer:
         self.by_header = True
         self.claims: dict[str, Any] = {}
         """The claims of the next tokens for codes, where they are not as they should be."""
+        self.refreshes = False
+        """Whether it gives refresh tokens, each of which is good once."""
+        self.renewed = 0
+        """How often it gave a token for one of them."""
         self._codes: dict[str, dict[str, str]] = {}
+        self._refresh: dict[str, dict[str, str]] = {}
 
     def document(self, path: str) -> dict[str, Any] | None:
         self.asked.append(path)
@@ -65,7 +71,25 @@ class Issuer:
         return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
 
     def exchanged(self, form: dict[str, str], header: str | None) -> tuple[int, dict[str, Any]]:
-        """The answer to a code: once, to the client that it was for, with the verifier."""
+        """The answer to a code or a refresh token: once, to the client that it was for."""
+        by_refresh = form["grant_type"] == "refresh_token"
+        asked = self._refreshed(form) if by_refresh else self._asked(form)
+        if asked is None:
+            return 400, {"error": "invalid_grant", "error_description": "this code is not for you"}
+        pair = ":".join(quote_plus(one) for one in (asked["client_id"], self.secret or ""))
+        basic = base64.b64encode(pair.encode()).decode()
+        expected = (f"Basic {basic}", None) if self.by_header else (None, self.secret)
+        if self.secret is not None and (header, form.get("client_secret")) != expected:
+            return 401, {"error": "invalid_client"}
+        nonce = None if by_refresh else asked["nonce"]
+        claims = {"aud": asked["client_id"], "nonce": nonce, **self.claims}
+        found = {"access_token": "opaque", "token_type": "Bearer", "id_token": self.token(**claims)}
+        if self.refreshes:
+            found["refresh_token"] = f"refresh-{secrets.token_hex(8)}"
+            self._refresh[found["refresh_token"]] = asked
+        return 200, found
+
+    def _asked(self, form: dict[str, str]) -> dict[str, str] | None:
         asked = self._codes.pop(form.get("code", ""), None)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest())
         if (
@@ -73,14 +97,13 @@ class Issuer:
             or asked["code_challenge"] != challenge.decode().rstrip("=")
             or any(form[name] != asked[name] for name in ("redirect_uri", "client_id"))
         ):
-            return 400, {"error": "invalid_grant", "error_description": "this code is not for you"}
-        pair = ":".join(quote_plus(one) for one in (asked["client_id"], self.secret or ""))
-        basic = base64.b64encode(pair.encode()).decode()
-        expected = (f"Basic {basic}", None) if self.by_header else (None, self.secret)
-        if self.secret is not None and (header, form.get("client_secret")) != expected:
-            return 401, {"error": "invalid_client"}
-        claims = {"aud": asked["client_id"], "nonce": asked["nonce"], **self.claims}
-        return 200, {"access_token": "opaque", "token_type": "Bearer", "id_token": self.token(**claims)}
+            return None
+        return asked
+
+    def _refreshed(self, form: dict[str, str]) -> dict[str, str] | None:
+        asked = self._refresh.pop(form["refresh_token"], None)
+        self.renewed += asked is not None
+        return asked if asked is not None and asked["client_id"] == form["client_id"] else None
 
     def token(self, kid: str = "k1", algorithm: str = "RS256", key: Any = None, **claims: Any) -> str:
         """A good token, but for what is given; a claim that is None is left out."""
