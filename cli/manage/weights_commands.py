@@ -190,17 +190,6 @@ def _cell(column: str, value: str | bool | int | None) -> str:
     return value if isinstance(value, str) else "yes" if value else "no"
 
 
-def prepare(wanted: Mapping[str, Path | None], folder: Path) -> None:
-    """Builds weights that Stoker builds itself, and verifies the others: only `fetch` downloads them.
-    `wanted`: entries by name, each with its lock file unless that is this installation's."""
-    for name, lock_file in wanted.items():
-        entry = read_lock(lock_file).entry(name)
-        if entry.is_built:
-            fetch(entry, folder_of(entry, folder))
-        else:
-            verify(entry, folder_of(entry, folder))
-
-
 def verify_all(names: Sequence[str], folder: Path, console: Console, lock_file: Path | None = None) -> None:
     """Raises WeightsRefused with the files that differ. Without names, verifies what is on this machine."""
     entries = _entries(names, lock_file)

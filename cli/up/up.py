@@ -29,12 +29,12 @@ from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.daemons.options import AgentOptions, ControlOptions
 from stoker.cli.daemons.start import command
 from stoker.cli.data_folder import DataFolder, load_or_create_token, locked
-from stoker.cli.manage import weights_commands
 from stoker.cli.processes.readiness import announce
 from stoker.cli.processes.stopping import on_signals
 from stoker.cli.up.children import AllFacts, Children, Launch
 from stoker.cli.up.crash_loops import CrashLoops
 from stoker.cli.up.page import PAGE, PageChild
+from stoker.cli.up.weights import prepare
 from stoker.client import dotenv
 from stoker.client.pasted import secret
 from stoker.control.config.config import load_config
@@ -117,7 +117,7 @@ async def run_up(options: UpOptions, console: Console) -> int:
     folder = DataFolder.make(options.data_dir)
     with locked(folder.lock, f"another `stoker up` is running on {folder.root}"):
         tokens = find_tokens(folder, os.environ, Path.cwd())
-        weights_commands.prepare(needed_weights(options.hosted, os.environ), weights_folder())
+        prepare(needed_weights(options.hosted, os.environ), weights_folder())
         async with AsyncExitStack() as stack:
             store = s3_settings.from_config(config) or s3_settings.from_environment(os.environ)
             if store is None:

@@ -19,7 +19,7 @@ WITHOUT = {
     "stoker.cli.main": f"{RICH} {HEAVY} httpx2 grpc pydantic email stoker.agent stoker.models",
     "stoker.cli.daemons.__main__": f"{RICH} {HEAVY} typer httpx2 grpc pydantic email",
     "stoker.cli.jobs.commands": f"{RICH} {HEAVY} grpc pydantic stoker.control stoker.agent",
-    "stoker.cli.up.up": f"{HEAVY} typer grpc stoker.agent.node stoker.control.store",
+    "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
     AGENT: f"{RICH} {HEAVY} typer pydantic docker",
     CONTROL: f"{RICH} typer torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
@@ -37,7 +37,7 @@ PACKAGES = {
     "stoker.cli.daemons.__main__": "",
     "stoker.cli.main": "annotated_doc shellingham typer",
     "stoker.cli.jobs.commands": f"annotated_doc shellingham typer {HTTP}",
-    "stoker.cli.up.up": f"{MODELS} {HTTP} msgspec orjson rich",
+    "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
     AGENT: f"{SESSIONS} {HTTP} pynvml",
     CONTROL: f"{SESSIONS} {HTTP} {MODELS} botocore certifi click cryptography dateutil fastapi httptools"
     " jmespath opentelemetry orjson prometheus_client pyrate_limiter python_multipart six sqlalchemy"

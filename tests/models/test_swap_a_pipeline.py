@@ -20,7 +20,7 @@ import pytest
 
 from stoker.cli.control.hosted import declared_endpoints, needed_weights
 from stoker.cli.main import main
-from stoker.cli.manage import weights_commands
+from stoker.cli.up.weights import prepare
 from stoker.control.config.config import load_config
 from stoker.control.errors import BadRequest
 from stoker.control.rules.inputs.checking import check_input
@@ -157,7 +157,7 @@ def test_the_package_adds_a_pipeline_with_an_input_of_its_own(
     check_input(endpoint.run.schema, SMALL | {"paper": "on grey paper"})
     needed = needed_weights(arguments[-1:], variables)
     assert needed == {"our-sdxl": folder / "site" / "our_pipelines" / "our.lock"}
-    weights_commands.prepare(needed, folder / "weights")
+    prepare(needed, folder / "weights")
     ((_, arguments),) = commands("model")
     stoker(arguments)
     monkeypatch.setenv("STOKER_PIPELINE", endpoint.run.env["STOKER_PIPELINE"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cli.main import main
-from stoker.cli.manage.weights_commands import prepare
+from stoker.cli.up.weights import prepare
 from stoker.models.weights import WeightsError, lock_path, read_lock
 
 
