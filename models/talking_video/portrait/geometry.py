@@ -26,10 +26,10 @@ from stoker.models.talking_video.portrait.slits import Slit, eye_as_seen, mouth_
 @dataclass(frozen=True, slots=True)
 class Measures:
     """Distances in pixels: of the upper lip to the nose, of the lower lip to the chin; the heights of both
-    lips; the width of the face."""
+    lips; the width of the face. `eyes`: those that can blink."""
 
     mouth: Slit
-    eyes: tuple[Slit, Slit]
+    eyes: tuple[Slit, ...]
     to_nose: float
     to_chin: float
     lips: tuple[float, float]
@@ -45,23 +45,26 @@ class Measures:
 
 
 def measured(face: Face, pixels: NDArray[np.uint8]) -> Measures:
-    """Returns the measures of a face. `pixels` (H, W, 3): the image of the face."""
+    """Returns the measures of a face in its image (H, W, 3). Of a face that is assumed, only eyes that the
+    image shows can blink."""
     points = face.points
     mouth = mouth_as_seen(slit(points, UPPER_LIP, LOWER_LIP), pixels)
-    eyes = (slit(points, *EYES[0]), slit(points, *EYES[1]))
     heights = mouth.reference.of(points[[NOSE_BASE, LIP_TOP, LIP_BOTTOM, CHIN]])[:, 1]
     upper, lower = (
         float(mouth.upper.over(np.zeros(1, np.float32))[0]),
         float(mouth.lower.over(np.zeros(1, np.float32))[0]),
     )
-    brows = [
-        max(float(-eye.reference.of(points[[brow]])[0, 1]), 0.1 * mouth.width)
-        for eye, brow in zip(eyes, BROWS, strict=True)
-    ]
+    eyes = []
+    for edges, brow in zip(EYES, BROWS, strict=True):
+        eye = slit(points, *edges)
+        to_brow = max(float(-eye.reference.of(points[[brow]])[0, 1]), 0.1 * mouth.width)
+        seen = eye_as_seen(eye, pixels, to_brow)
+        if not face.assumed or (seen is not eye and seen.marked):
+            eyes.append(seen)
     least = 0.1 * mouth.width
     return Measures(
         mouth,
-        (eye_as_seen(eyes[0], pixels, brows[0]), eye_as_seen(eyes[1], pixels, brows[1])),
+        tuple(eyes),
         to_nose=max(upper - float(heights[0]), 2 * least),
         to_chin=max(float(heights[3]) - lower, 4 * least),
         lips=(max(upper - float(heights[1]), least), max(float(heights[2]) - lower, least)),

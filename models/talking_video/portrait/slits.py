@@ -36,9 +36,13 @@ FLAT, SKIN = 0.5, 24.0
 """How much the skin differs at most, of 255, if it is drawn in one colour, and how much lips and eyes differ
 from it at least."""
 
-DARK, DEEP, FULL = 0.6, 0.25, 0.6
-"""The open mouth of a drawing has at most this part of the skin's brightness, is at least so high, in its own
-width, and fills at least this part of the rectangle around it."""
+DARK, DEEP = 0.6, 0.25
+"""The open mouth of a drawing has at most this part of the skin's brightness, and is at least so high, in its
+own width."""
+
+FULL: Final = 0.6
+"""The least part of the rectangle around it that the open mouth or the eye of a drawing fills; an ellipse
+fills more."""
 
 SHUT, EDGE, BLUR = 0.35, 0.05, 2.0
 """Where its lips meet, in its height from above; how wide its edge is at most, in its width and, more, in
@@ -252,8 +256,8 @@ def _lying(mouth: Slit, across: Numbers, heights: Numbers, thick: float, ends: t
 
 
 def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit:
-    """Returns the eye of a drawing whose skin has one colour as the ellipse that is not skin; that of a photo
-    as the mesh sees it."""
+    """Returns the eye of a drawing whose skin has one colour as the ellipse that is not skin; that of a
+    photo, and one that fills no ellipse, as the mesh sees it."""
     wide = eye.width
     at = np.linspace(-0.8, 0.8, 97, dtype=np.float32) * wide
     rows = at[at > -min(0.5 * wide, 0.75 * to_brow)]
@@ -271,7 +275,8 @@ def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit:
     top, bottom = _reach(other[:, np.abs(at - right).argmin()], rows, down)
     left, right = _reach(other[np.abs(rows - (top + bottom) / 2).argmin()], at, right)
     top, bottom = _reach(other[:, np.abs(at - (left + right) / 2).argmin()], rows, (top + bottom) / 2)
-    if not (0.1 * wide < right - left < 1.5 * wide and 0.05 * wide < bottom - top < 0.9 * wide):
+    sized = 0.1 * wide < right - left < 1.5 * wide and 0.05 * wide < bottom - top < 0.9 * wide
+    if not sized or other[(rows > top) & (rows < bottom)][:, (at > left) & (at < right)].mean() < FULL:
         return eye
     return _ellipse(eye, (left + right) / 2, (top + bottom) / 2, (right - left) / 2, (bottom - top) / 2)
 

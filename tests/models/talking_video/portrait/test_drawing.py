@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 from stoker.models.talking_video.portrait.drawing import Portrait, Pose
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.talking_video.portrait.geometry import measured
+from stoker.models.talking_video.portrait.landmarks import assumed_face
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,29 @@ def test_closing_the_eyes_changes_them_only(portrait: Portrait, drawing: NDArray
     rows, columns = np.nonzero(changed(drawn(portrait, Pose(closed=1)), drawing))
     assert 240 < rows.min() < rows.max() < 295
     assert 220 < columns.min() < columns.max() < 420
+
+
+@pytest.mark.parametrize("kind", ["meadow", "noise", "outline", "eyes"])
+def test_of_an_assumed_face_only_eyes_that_are_there_close(kind: str) -> None:
+    """Those of `outline` are elsewhere than the assumed ones, which lie on the circle."""
+    ink, image = (40, 30, 20), Image.new("RGB", (640, 640), (255, 210, 40))
+    pen, half = ImageDraw.Draw(image), {"outline": 144, "eyes": 80}.get(kind)
+    if half is not None:
+        pen.ellipse((80, 80, 560, 560), outline=ink, width=14)
+        pen.line((320 - half, 400, 320 + half, 400), fill=ink, width=8)
+        for x in (240, 400):
+            pen.ellipse((x - 16, 224, x + 16, 256), fill=ink)
+    pixels = np.asarray(image)
+    if kind == "noise":
+        pixels = np.random.default_rng(1).integers(90, 160, pixels.shape, np.uint8)
+    blinking = Portrait(pixels, measured(assumed_face(pixels), pixels))
+    rows, columns = np.nonzero(changed(drawn(blinking, Pose(closed=1.0)), pixels))
+    if kind != "eyes":
+        assert len(rows) == 0
+        return
+    assert rows.min() > 200
+    assert rows.max() < 280
+    assert {int(column) // 320 for column in columns} == {0, 1}
 
 
 def test_closed_lids_cover_the_eyes_of_a_drawing(portrait: Portrait) -> None:
