@@ -36,9 +36,7 @@ class ApiError(ClientError):
 
     def __init__(self, message: str, status: int, body: Any = None, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.status = status
-        self.body = body
-        self.retry_after = retry_after
+        self.status, self.body, self.retry_after = status, body, retry_after
 
 
 class BadRequest(ApiError):

@@ -52,9 +52,7 @@ class FakeObjects:
         self.calls: list[str] = []
         """All calls, refused or not: "put key", "get key", "try bucket"."""
         self._failures: deque[OutboundError] = deque()
-        self._read = read
-        self._signer = signer
-        self.delay = delay
+        self._read, self._signer, self.delay = read, signer, delay
 
     def fail(self, times: int, error: OutboundError | None = None) -> None:
         """Makes the next `times` calls raise `error`, or ObjectStoreDown."""

@@ -94,9 +94,7 @@ class DuplexStream(Generic[In, Out]):
     what its errors mean, and why the other side ended."""
 
     def __init__(self, decoder: Decoder[In], read: Read, write: Write, limit: int = QUEUE_MAX_BYTES) -> None:
-        self._decoder = decoder
-        self._read = read
-        self._write = write
+        self._decoder, self._read, self._write = decoder, read, write
         self._inbox = ByteQueue(limit)
         self._outbox = ByteQueue(limit)
         self._reason: str | None = None

@@ -12,11 +12,16 @@ connect agent and control in memory (`testing.memory_stream`). All kinds pass th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, TunnelPieces
 
+HELLO_S = 10.0
+"""How long control waits for the first message of a stream."""
+
+T = TypeVar("T")
 In_co = TypeVar("In_co", covariant=True)
 Out_contra = TypeVar("Out_contra", contravariant=True)
 
@@ -36,6 +41,17 @@ class Stream(Protocol[In_co, Out_contra]):
     async def send(self, message: Out_contra) -> None: ...
 
     def end(self, reason: str = "ended") -> None: ...
+
+
+async def first_message(stream: Stream[T, Any]) -> T | None:
+    """Returns the first message. Ends the stream and returns None if no message comes within HELLO_S. Raises
+    StreamEnded."""
+    try:
+        async with asyncio.timeout(HELLO_S):
+            return await stream.receive()
+    except TimeoutError:
+        stream.end(f"no Hello within {HELLO_S:.0f} s")
+        return None
 
 
 AgentStream = Stream[FromControl, FromAgent]

@@ -129,9 +129,7 @@ class LocalJob:
         self._given = saved
         self._registration = register(handler)
         self._device = device or Device()
-        self._on_progress = on_progress
-        self._on_chunk = on_chunk
-        self._on_case = on_case
+        self._on_progress, self._on_chunk, self._on_case = on_progress, on_chunk, on_case
         self._network = network
         self._found = {url: os.fspath(path) for url, path in (files or {}).items()}
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None

@@ -38,11 +38,8 @@ class ReclaimWatch:
         every_s: float = EVERY_S,
     ) -> None:
         self._cloud: Cloud = CLOUDS[cloud]
-        self._node = node
-        self._ask = ask
-        self._leave = leave
-        self._wall = wall
-        self._every_s = every_s
+        self._node, self._ask, self._leave = node, ask, leave
+        self._wall, self._every_s = wall, every_s
         self._said = ""
 
     async def run(self) -> None:

@@ -82,9 +82,7 @@ class Session:
     announced that it stops."""
 
     def __init__(self, node: Node, stream: AgentStream, answer_s: float) -> None:
-        self._node = node
-        self._stream = stream
-        self._answer_s = answer_s
+        self._node, self._stream, self._answer_s = node, stream, answer_s
         self._beat: Beat | None = None
         self._revision = 0
         self._speaker = StreamHello("", 0)

@@ -79,7 +79,7 @@ class WeightsStore:
             name = mark.name[1 : -len(MARK)]
             with contextlib.suppress(OSError, ValueError):  # removed meanwhile, or not written by an agent
                 size, used_at = int(mark.read_text() or 0), mark.stat().st_mtime
-                here = sum(map(_bytes_below, (self.folder / name, self.part(name))))
+                here = sum(map(bytes_below, (self.folder / name, self.part(name))))
                 found[name] = Kept(size, here, used_at, self._is_busy(mark))
         return found
 
@@ -297,7 +297,8 @@ def _is_link(path: Path) -> bool:
     return path.is_symlink() and os.readlink(path).startswith(f"{path.name}{AT}")
 
 
-def _bytes_below(folder: Path) -> int:
+def bytes_below(folder: Path) -> int:
+    """Returns the bytes of all regular files below a folder."""
     return sum(max(size, 0) for size in files_below(folder, metadata=True).values())
 
 

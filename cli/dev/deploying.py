@@ -15,7 +15,7 @@ import typer
 
 from stoker.cli.access import open_client
 from stoker.cli.consoles import plain_console
-from stoker.cli.dev.project import AppEndpoint, Project, checked, load, named
+from stoker.cli.dev.project import AppEndpoint, checked, load, named
 from stoker.cli.errors import CliError
 from stoker.cli.tables import show
 from stoker.client import Client, ClientError, Unreachable
@@ -35,7 +35,8 @@ def deploy(url: str, data_dir: Path, names: tuple[str, ...]) -> None:
     """Deploys these endpoints of the app in the current folder, or all. Raises CliError, at first for
     problems: then nothing is deployed."""
     project = checked(Path.cwd())
-    _check_problems(project)
+    if project.problems:  # half an app is not deployed
+        raise CliError("nothing is deployed: " + "\n".join(map(str, project.problems)))
     rows, failed = [], []
     with open_client(url, data_dir) as stoker:
         for served in named(project, names):
@@ -65,12 +66,6 @@ def undeploy(url: str, data_dir: Path, names: tuple[str, ...], *, sure: bool) ->
             if templates[one["templateId"]]["name"] == name:
                 stoker.manage.templates.delete(one["templateId"])
             plain_console(stderr=True).print(f"{name} ({one['id']}) is deleted", soft_wrap=True)
-
-
-def _check_problems(project: Project) -> None:
-    """Raises CliError if the app has problems: half an app is not deployed."""
-    if project.problems:
-        raise CliError("nothing is deployed: " + "\n".join(map(str, project.problems)))
 
 
 def _deployed(stoker: Client, served: AppEndpoint, url: str) -> tuple[str, ...]:

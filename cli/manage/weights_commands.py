@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from stoker.agent.host.storage.removal import remove_tree
 from stoker.agent.weights.sources import Hub, Mirror
-from stoker.agent.weights.store import WeightsStore, files_below
+from stoker.agent.weights.store import WeightsStore, bytes_below
 from stoker.cli import tables
 from stoker.cli.agent.weights import SharedDigests
 from stoker.cli.errors import CliError
@@ -136,7 +136,7 @@ def remove(names: Sequence[str], folder: Path, console: Console) -> None:
         found = _folders_of(name, folder)
         if not found:
             raise CliError(f"there are no weights {name!r} in {folder}")
-        freed = sum(sum(map(_bytes_of, (folder / one, store.part(one)))) for one in found)
+        freed = sum(sum(map(bytes_below, (folder / one, store.part(one)))) for one in found)
         for one in found:
             if store.is_own(one):
                 if not store.remove(one):
@@ -157,10 +157,6 @@ def _folders_of(name: str, folder: Path) -> list[str]:
         found = []
     kept = [path.name for path in folder.glob("*@*")] + [path.name[1:-5] for path in folder.glob(".*@*.part")]
     return found + sorted({one for one in kept if one.rpartition("@")[0] == name})
-
-
-def _bytes_of(folder: Path) -> int:
-    return sum(max(size, 0) for size in files_below(folder, metadata=True).values())
 
 
 def show(folder: Path, lock_file: Path | None = None, *, as_json: bool) -> None:

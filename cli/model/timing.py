@@ -165,12 +165,9 @@ def _record(
         "steps": steps,
         "cold_start_s": dict(handler.cold_start_s),
         "stages_s": dict(stages),
-        "peak_memory_bytes": handler.memory.most_bytes or _peak_bytes(),
+        "peak_memory_bytes": handler.memory.most_bytes
+        or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _print(record: Mapping[str, Any], console: Console, *, as_json: bool) -> None:

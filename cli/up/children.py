@@ -50,9 +50,7 @@ class Children:
         on_report: Callable[[Mapping[str, Any]], None] = lambda report: None,
     ) -> None:
         self._state = sv.supervise(*names)
-        self._launch = launch
-        self._print_line = print_line
-        self._all_ready = all_ready
+        self._launch, self._print_line, self._all_ready = launch, print_line, all_ready
         self._on_report = on_report
         self._facts: dict[str, Facts] = {}
         self._running: dict[str, _Running] = {}

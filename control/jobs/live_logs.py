@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from stoker.control.rules.nodes.validation import InvalidReport, printed
 from stoker.control.rules.streams import LogLine, numbered
 from stoker.wire.messages import AttemptKey, LogLines, LogWanted, StreamHello
-from stoker.wire.streams import ControlLogs, StreamEnded
+from stoker.wire.streams import ControlLogs, StreamEnded, first_message
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,6 @@ RING_LINES = 2000
 RING_CHARACTERS = 512 * 1024
 LINGER_S = 10.0
 """How long what a reader missed is kept after its connection broke."""
-
-HELLO_S = 10.0
 
 
 class Ring:
@@ -128,11 +126,9 @@ class LiveLogs:
 
     async def serve(self, stream: ControlLogs, peer: str, token: str) -> None:
         """Serves one stream of one node, from its Hello to its end."""
-        try:
-            async with asyncio.timeout(HELLO_S):
-                hello = (await stream.receive()).hello
-        except TimeoutError:
-            return stream.end(f"no Hello within {HELLO_S:.0f} s")
+        if (message := await first_message(stream)) is None:
+            return
+        hello = message.hello
         refusal: str | None = "the first message must say who speaks"
         if hello is not None:
             refusal = await self._accept(hello, token)

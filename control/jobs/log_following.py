@@ -79,7 +79,7 @@ async def follow_logs(
                 yield LogEvent("end", view.attempt, position.n, view=view)
                 return
             node = node_of(view.worker) if view.worker is not None else None
-            if node is not None and view.attempt > max(read_along, _newest(stored)):
+            if node is not None and view.attempt > max(read_along, *(log.attempt for log in stored), 0):
                 read_along = view.attempt
                 ring = stack.enter_context(live.reading(AttemptKey(job, view.attempt), node, printed))
                 for event in position.begin(view.attempt):
@@ -88,10 +88,6 @@ async def follow_logs(
                 yield event
             if stops():
                 return
-
-
-def _newest(stored: tuple[AttemptLog, ...]) -> int:
-    return max((log.attempt for log in stored), default=0)
 
 
 def _ended(position: LogPosition, log: AttemptLog, ring: Ring | None) -> Iterator[LogEvent]:

@@ -32,9 +32,7 @@ class UploadedFiles:
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
-        self._commits = commits
-        self._artifacts = artifacts
-        self._clock = clock
+        self._commits, self._artifacts, self._clock = commits, artifacts, clock
         self._rng = rng
         self._quota = FileCounts(FILE_LIFE_S)
 

@@ -105,11 +105,8 @@ class JobChanges:
         count: Callable[[Changed], None],
         traces: Traces | None = None,
     ) -> None:
-        self._traces = traces
-        self._waiters = waiters
-        self._dispatch = dispatch
-        self._cancel = cancel
-        self._count = count
+        self._traces, self._waiters, self._dispatch = traces, waiters, dispatch
+        self._cancel, self._count = cancel, count
         self.webhook_due = asyncio.Event()
 
     def take_back(self, claimed: Iterable[Claimed]) -> None:

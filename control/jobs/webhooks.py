@@ -72,11 +72,8 @@ class Webhooks:
     ) -> None:
         """Begins with no delivery under way. `count` is called with the result of each try. `spool`: the
         folder for large bodies; None: the system's for temporary files."""
-        self._commits = commits
-        self._queries = queries
-        self._post = post
-        self._clock = clock
-        self._count = count
+        self._commits, self._queries, self._post = commits, queries, post
+        self._clock, self._count = clock, count
         self._under_way: dict[str, Waiter] = {}
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._spool = spool

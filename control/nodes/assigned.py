@@ -41,9 +41,7 @@ class AssignedToNode:
         attempts: Mapping[AttemptKey, AssignedAttempt],
     ) -> None:
         self.attempts = dict(attempts)
-        self._node = node
-        self._cluster = cluster
-        self._desired = desired
+        self._node, self._cluster, self._desired = node, cluster, desired
         self._ended: dict[AttemptKey, None] = {}
         self._logged: set[str] = set()
 

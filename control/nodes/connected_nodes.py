@@ -58,11 +58,10 @@ from stoker.wire.messages import (
     Welcome,
     accepts_protocol,
 )
-from stoker.wire.streams import ControlStream, StreamEnded
+from stoker.wire.streams import ControlStream, StreamEnded, first_message
 
 log = logging.getLogger(__name__)
 
-HELLO_S = 10.0
 RETRY_S = 1.0
 GOODBYE_S = 2.0
 CLOSING_S = 5.0
@@ -151,11 +150,7 @@ class ConnectedNodes:
             log.error("the end of node %s's session could not be stored: %s", session.node, error)
 
     async def _open(self, stream: ControlStream, peer: str, token: str) -> NodeSession | None:
-        try:
-            async with asyncio.timeout(HELLO_S):
-                message = await stream.receive()
-        except TimeoutError:
-            stream.end(f"no Hello within {HELLO_S:.0f} s")
+        if (message := await first_message(stream)) is None:
             return None
         hello = message.hello
         refusal: str | None = "the first message must be Hello"

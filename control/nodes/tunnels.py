@@ -6,7 +6,6 @@ open ──the stream breaks, or a newer one came──> its connections are res
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -15,12 +14,10 @@ from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.outbound.wait_rule import TUNNELS
 from stoker.outbound.waits import Waits
 from stoker.wire.messages import StreamHello
-from stoker.wire.streams import StreamEnded, TunnelStream
+from stoker.wire.streams import StreamEnded, TunnelStream, first_message
 from stoker.wire.tunnel.tunnel import Tunnel
 
 log = logging.getLogger(__name__)
-
-HELLO_S = 10.0
 
 
 class Tunnels:
@@ -33,9 +30,7 @@ class Tunnels:
         cluster: ClusterState,
         look: Callable[[str], None],
     ) -> None:
-        self._accept = accept
-        self._cluster = cluster
-        self._look = look
+        self._accept, self._cluster, self._look = accept, cluster, look
         self._tunnels: dict[str, tuple[TunnelStream, Tunnel]] = {}
         self._waits: dict[str, Waits] = {}
 
@@ -55,11 +50,9 @@ class Tunnels:
 
     async def serve(self, stream: TunnelStream, peer: str, token: str) -> None:
         """Serves one stream of one node, from its Hello to its end."""
-        try:
-            async with asyncio.timeout(HELLO_S):
-                hello = (await stream.receive()).hello
-        except TimeoutError:
-            return stream.end(f"no Hello within {HELLO_S:.0f} s")
+        if (message := await first_message(stream)) is None:
+            return
+        hello = message.hello
         refusal: str | None = "the first message must say who speaks"
         if hello is not None:
             refusal = await self._accept(hello, token) or self._unwanted(hello.node)

@@ -29,9 +29,7 @@ BATCH = 500
 
 class Billing:
     def __init__(self, commits: Commits, prices: PriceList, clock: Callable[[], float]) -> None:
-        self._commits = commits
-        self._prices = prices
-        self._clock = clock
+        self._commits, self._prices, self._clock = commits, prices, clock
 
     async def read(self, query: BillQuery, size: BucketSize) -> list[BillRecord]:
         """Returns the bills, summed up in the reading thread, because a million rows would block the loop.

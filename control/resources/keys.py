@@ -28,9 +28,7 @@ class Keys:
     def __init__(
         self, commits: Commits, callers: Callers, endpoints: Endpoints, clock: Callable[[], float]
     ) -> None:
-        self._commits = commits
-        self._callers = callers
-        self._endpoints = endpoints
+        self._commits, self._callers, self._endpoints = commits, callers, endpoints
         self._clock = clock
 
     async def create(

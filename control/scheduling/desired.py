@@ -34,11 +34,8 @@ class DesiredWorkers:
         source_of: Callable[[WorkerSpec], Source | None],
         clock: Callable[[], float],
     ) -> None:
-        self._cluster = cluster
-        self._pods_of = pods_of
-        self._volumes_of = volumes_of
-        self._send = send
-        self._source_of = source_of
+        self._cluster, self._pods_of, self._volumes_of = cluster, pods_of, volumes_of
+        self._send, self._source_of = send, source_of
         self._revision = int(clock() * 1000)  # above those of an earlier process
         self._to_give: Assignments = {}
         self._giving: Assignments = {}

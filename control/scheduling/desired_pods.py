@@ -35,9 +35,7 @@ class DesiredPods:
         fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret],
         declared: Mapping[str, RegistryAuth],
     ) -> None:
-        self._cluster = cluster
-        self._fill = fill
-        self._declared = declared
+        self._cluster, self._fill, self._declared = cluster, fill, declared
         self._wanted: dict[str, WantedPod] = {}
 
     def put(self, wanted: WantedPod) -> None:

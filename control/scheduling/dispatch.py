@@ -34,11 +34,8 @@ class Dispatch:
         assign: Callable[[Claimed], None],
         clock: Callable[[], float],
     ) -> None:
-        self._cluster = cluster
-        self._commits = commits
-        self._endpoints = endpoints
-        self._assign = assign
-        self._clock = clock
+        self._cluster, self._commits, self._endpoints = cluster, commits, endpoints
+        self._assign, self._clock = assign, clock
         self.backlog: dict[str, int] = {}
         """Endpoints of which a job may be waiting, and how often that was noted."""
         self._due: set[str] = set()

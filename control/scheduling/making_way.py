@@ -36,9 +36,7 @@ class MakingWay:
         ask: Callable[[AttemptKey, str], bool],
         clock: Callable[[], float],
     ) -> None:
-        self._cluster = cluster
-        self._commits = commits
-        self._ask = ask
+        self._cluster, self._commits, self._ask = cluster, commits, ask
         self._clock = clock
         self._asked: dict[AttemptKey, float] = {}
 

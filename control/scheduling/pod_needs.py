@@ -48,7 +48,7 @@ def spec(
         image=body.image,
         restarts=pod.restarts,
         registry=wanted.login or login,
-        env=_with_key(env, pod.api_key),
+        env={"RUNPOD_API_KEY": pod.api_key, **env} if pod.api_key else env,  # unless its owner has set one
         entrypoint=body.entrypoint,
         command=body.command,
         devices=pod.devices,
@@ -60,8 +60,3 @@ def spec(
         volume_bytes=None if body.volume_gb is None else body.volume_gb * GB,
         hidden=(*hidden, pod.api_key) if pod.api_key else hidden,
     )
-
-
-def _with_key(env: Mapping[str, str], key: str) -> Mapping[str, str]:
-    """Adds the pod's API key, unless its owner has set one."""
-    return {"RUNPOD_API_KEY": key, **env} if key else env

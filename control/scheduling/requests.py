@@ -22,9 +22,7 @@ class Requests:
     worker."""
 
     def __init__(self, cluster: ClusterState, clock: Callable[[], float], wake: Callable[[], None]) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._wake = wake
+        self._cluster, self._clock, self._wake = cluster, clock, wake
         self._waiting: defaultdict[str, dict[asyncio.Event, float]] = defaultdict(dict)
         self._since = clock()
         self._last_at: dict[str, float] = {}

@@ -65,9 +65,7 @@ class WorkerScaling:
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
-        self._cluster = cluster
-        self._endpoints = endpoints
-        self.desired = desired
+        self._cluster, self._endpoints, self.desired = cluster, endpoints, desired
         self._fill = fill
         self.places = Places(cluster, volume_rooms, clock)
         self._clock = clock

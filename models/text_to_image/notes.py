@@ -14,17 +14,14 @@ def noted(entry: PipelineEntry, ignored: list[str], of_pipeline: Mapping[str, An
     inputs that the pipeline takes no notice of; `of_pipeline`: its own fields, and sentences of its own as
     `notes`."""
     fields = {**of_pipeline, **({"no_effect": ignored} if ignored else {})}
+    instead = fields.get("drawn_instead") or {}
     sentences = [
-        *_instead(fields.get("drawn_instead") or {}),
+        *_listed("Drawn instead", [f'{found} for "{word}"' for word, found in instead.items()]),
         *_listed("Not drawn", fields.get("not_drawn") or []),
         *fields.pop("notes", []),
         *_listed(f"Without effect with {entry.name}", ignored),
     ]
     return {**fields, **({"notes": sentences} if sentences else {})}
-
-
-def _instead(words: Mapping[str, str]) -> list[str]:
-    return _listed("Drawn instead", [f'{found} for "{word}"' for word, found in words.items()])
 
 
 def _listed(what: str, names: list[str]) -> list[str]:

@@ -74,12 +74,9 @@ class LocalS3:
         self._configured_port = port
         self._bucket = bucket
         self._bucket_folder = BucketFolder(self._folder / bucket)
-        self._start_timeout_s = start_timeout_s
-        self._stop_timeout_s = stop_timeout_s
-        self._port_patience_s = port_patience_s
-        self._restarts = restarts
-        self._reserve_bytes = reserve_bytes
-        self._look_s = look_s
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._port_patience_s, self._restarts = port_patience_s, restarts
+        self._reserve_bytes, self._look_s = reserve_bytes, look_s
         self._process: asyncio.subprocess.Process | None = None
         self._watching: list[asyncio.Task[None]] = []
         self._last_lines: deque[str] = deque(maxlen=20)

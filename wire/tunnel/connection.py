@@ -32,11 +32,8 @@ class Connection(asyncio.Transport):
         forget: Callable[[int], None],
     ) -> None:
         super().__init__({"peername": None})
-        self._multiplexer = multiplexer
-        self._number = number
-        self._protocol = protocol
-        self._wake = wake
-        self._forget = forget
+        self._multiplexer, self._number, self._protocol = multiplexer, number, protocol
+        self._wake, self._forget = wake, forget
         self._received = bytearray()
         self._ending = False
         self._reading = True

@@ -39,9 +39,7 @@ class AsyncLoop:
     """The `Link` of its attempts."""
 
     def __init__(self, channel: Channel, call: Call, slots: Slots, *, aggregate: bool) -> None:
-        self._channel = channel
-        self._call = call
-        self._slots = slots
+        self._channel, self._call, self._slots = channel, call, slots
         self._context = copy_context()
         self._process = ProcessState()
         self._aggregate = aggregate

@@ -40,9 +40,7 @@ class SyncLoop:
     ) -> None:
         self._permissions = permissions
         self._retires = False
-        self._channel = channel
-        self._call = call
-        self._aggregate = aggregate
+        self._channel, self._call, self._aggregate = channel, call, aggregate
         self._process = ProcessState()
         self._inbox: deque[Frame] = deque()
         self._current: Attempt | None = None

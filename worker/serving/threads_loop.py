@@ -30,9 +30,7 @@ class ThreadsLoop:
     """The `Link` of its attempts."""
 
     def __init__(self, channel: Channel, call: Call, slots: Slots, *, aggregate: bool) -> None:
-        self._channel = channel
-        self._call = call
-        self._slots = slots
+        self._channel, self._call, self._slots = channel, call, slots
         self._aggregate = aggregate
         self._context = copy_context()
         self._process = ProcessState()

@@ -74,8 +74,8 @@ def require_fork_safe(name: str, before: dict[int, str]) -> None:
         if before.get(fd) != target:
             what = "the device " if _is_device(fd) else ""
             raise UnsafeToFork(f"importing {name} leaves {what}{target} open")
-    if mapped := _mapped_device():
-        raise UnsafeToFork(f"importing {name} leaves the device {mapped} mapped")
+    if device := next((path for path in sorted(mapped()) if path.startswith(DEVICES)), None):
+        raise UnsafeToFork(f"importing {name} leaves the device {device} mapped")
     if _cuda_is_on():
         raise UnsafeToFork(f"importing {name} initialises CUDA, which does not survive a fork")
 
@@ -107,10 +107,6 @@ def mapped() -> set[str]:
     """Returns the files that this process has mapped, and the kernel's names of its other mappings."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         return {line.split(maxsplit=5)[-1].strip() for line in file}
-
-
-def _mapped_device() -> str | None:
-    return next((path for path in sorted(mapped()) if path.startswith(DEVICES)), None)
 
 
 def _close_nvml() -> None:

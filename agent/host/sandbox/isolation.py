@@ -26,7 +26,7 @@ SandboxPlan, which the worker's first program applies to itself (`stoker.worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -216,18 +216,13 @@ def _wrapper(
     if memory_bytes is not None and host.sizes_tmpfs:
         made += ["--size", str(memory_bytes)]
     made += ["--tmpfs", "/dev/shm"]
-    for path in _hidden_by_tmp(paths.readable):
+    for path in sorted({one for one in paths.readable if one.startswith("/tmp/")}):  # hidden by its own /tmp
         made += ["--ro-bind", path, path]
     for path in paths.writable:
         made += ["--bind", path, path]
     if mount is not None:
         made += ["--bind", mount.source, mount.target]
     return (*made, "--remount-ro", "/", "--chdir", paths.folder, "--")
-
-
-def _hidden_by_tmp(paths: Sequence[str]) -> list[str]:
-    """Returns the paths in /tmp, which the worker's own /tmp hides. Others are visible through the root."""
-    return sorted({path for path in paths if path.startswith("/tmp/")})
 
 
 # -- the node's record

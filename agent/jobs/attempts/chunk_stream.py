@@ -60,9 +60,7 @@ class StreamContext:
 
 class ChunkStream:
     def __init__(self, key: AttemptKey, grant: Grant, context: StreamContext) -> None:
-        self._key = key
-        self._grant = grant
-        self._context = context
+        self._key, self._grant, self._context = key, grant, context
         self._state = chunks.ChunkQueue()
         self._pieces: deque[Piece] = deque()  # those that wait, in the machine's order
         self._untaken: dict[int, Piece] = {}  # by their place, which is their number to the machine

@@ -35,9 +35,7 @@ class MemoryAfterStop:
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
         on_message: Callable[[Worker, JobEnd], None],
     ) -> None:
-        self._attempts = attempts
-        self._memory = memory
-        self._spawn = spawn
+        self._attempts, self._memory, self._spawn = attempts, memory, spawn
         self._on_message = on_message
 
     def must_be_measured(self, attempt: RunningAttempt) -> bool:

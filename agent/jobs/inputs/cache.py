@@ -61,9 +61,7 @@ class InputCache:
     ) -> None:
         self._folder = folder
         self._store = InputStore(folder, most_bytes, clock)
-        self._guard = guard
-        self._clock = clock
-        self._reserve = reserve
+        self._guard, self._clock, self._reserve = guard, clock, reserve
         self._transfers: dict[
             tuple[Waiter, str], Transfer
         ] = {}  # by caller and URL: none waits in another's queue

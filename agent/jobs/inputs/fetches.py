@@ -48,11 +48,8 @@ class Fetches:
         private: bool,
         own: Grant | None = None,
     ) -> None:
-        self._key = key
-        self._inputs = inputs
-        self._spawn = spawn
-        self._send = send
-        self._private = private
+        self._key, self._inputs, self._spawn = key, inputs, spawn
+        self._send, self._private = send, private
         self._own = None if own is None else f"{own.public_endpoint}/{own.bucket}/"
         self._whose = NOBODY if own is None else Waiter(own.account, own.key, own.endpoint)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -48,12 +48,8 @@ class KeptPages:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         send: Callable[[Frame], None],
     ) -> None:
-        self._key = key
-        self._upto = upto
-        self._requests = requests
-        self._objects = objects
-        self._grant = grant
-        self._spawn = spawn
+        self._key, self._upto, self._requests = key, upto, requests
+        self._objects, self._grant, self._spawn = objects, grant, spawn
         self._send = send
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -42,9 +42,7 @@ class _File:
 
 class SignedObjects:
     def __init__(self, signer: Signer, calls: Calls, part: int = PART) -> None:
-        self._signer = signer
-        self._calls = calls
-        self._part = part
+        self._signer, self._calls, self._part = signer, calls, part
         self._requests = SignedRequests()
 
     async def put_file(

@@ -51,9 +51,7 @@ class RecycleWatch:
         self._name = spec.worker
         self._devices = devices
         self._shared = spec.share < 1.0
-        self._pid = pid
-        self._measure = measure
-        self._spawn = spawn
+        self._pid, self._measure, self._spawn = pid, measure, spawn
         self._retire = retire
         self._record = recycle_policy.ProcessRecord()
         self._alarm = Alarm(self._begin)

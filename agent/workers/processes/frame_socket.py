@@ -55,9 +55,7 @@ class FrameSocket:
         on_broken: Callable[[str], None],
     ) -> None:
         sock.setblocking(False)
-        self._socket = sock
-        self._loop = loop
-        self._on_frame = on_frame
+        self._socket, self._loop, self._on_frame = sock, loop, on_frame
         self._on_broken = on_broken
         self._reader = FrameReader()
         self._outgoing: deque[_Outgoing] = deque()

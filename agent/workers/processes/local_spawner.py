@@ -78,9 +78,7 @@ class LocalSpawner:
         writable: Sequence[Path] = (),
     ) -> None:
         self._folder = folder.absolute()
-        self._python = python
-        self._module = module
-        self._cgroups = cgroups
+        self._python, self._module, self._cgroups = python, module, cgroups
         self.users = users or WorkerUsers()
         self._shared: dict[str, str] = {}
         apart = self.users.other or (host or Host()).wraps

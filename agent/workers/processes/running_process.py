@@ -70,9 +70,7 @@ class LocalProcess:
         others: Collection[int] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._child = child
-        self._watcher = watcher
-        self.tail = tail
+        self._child, self._watcher, self.tail = child, watcher, tail
         self._bounds = bounds
         self._family = ProcessFamily(worker, child.pid, bounds.uid, others)
         self._killed: str | None = None  # why we killed it

@@ -79,9 +79,7 @@ class ProtocolSpawner:
     arrive."""
 
     def __init__(self, programs: ProgramSpawner, server: JobServer, late_s: float = 0.0) -> None:
-        self._programs = programs
-        self._server = server
-        self._late_s = late_s
+        self._programs, self._server, self._late_s = programs, server, late_s
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ProtocolProcess:
         if not spec.command and not spec.image:
@@ -135,9 +133,7 @@ class ProtocolProcess(ProgramProcess):
         self.worker = spec.worker
         self.last_ping: float | None = None
         self._loop = asyncio.get_running_loop()
-        self._watcher = watcher
-        self._on_gone = on_gone
-        self._late_s = late_s
+        self._watcher, self._on_gone, self._late_s = watcher, on_gone, late_s
         self._state = ProtocolState(slots=spec.concurrency)
         self._alarm = Alarm(self._on_alarm)
         self._requests = count(1)

@@ -84,9 +84,7 @@ class ZygoteSupervisor:
         local: LocalSpawner,
         log_once: Callable[[WorkerSpec, str], None],
     ) -> None:
-        self._set = wanted
-        self._local = local
-        self._log_once = log_once
+        self._set, self._local, self._log_once = wanted, local, log_once
         self._state = zygote_machine.ZygoteState()
         self._alarm = Alarm(lambda at: self._step(zygote_machine.Tick(at)))
         self._patience = Alarm(lambda at: self._step(zygote_machine.Silent(at)))

@@ -58,9 +58,7 @@ class Front:
     def __init__(
         self, app: FastAPI, operations: APIRouter, domain: str = "", traces: Traces | None = None
     ) -> None:
-        self._traces = traces
-        self.app = app
-        self._operations = operations
+        self._traces, self.app, self._operations = traces, app, operations
         self._domain = domain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -44,9 +44,7 @@ class Exchange:
     ) -> None:
         self._connection = connection
         self._http = connection.http
-        self._receive = receive
-        self._send = send
-        self._scope = scope
+        self._receive, self._send, self._scope = receive, send, scope
         self._prefix = prefix
         self._over: Exception | None = None
         self._received = False

@@ -79,11 +79,8 @@ class Gateway:
     ) -> None:
         self.requests = plane.requests
         self.connections = Connections(reaching.open)
-        self._reaching = reaching
-        self._plane = plane
-        self._rng = rng
-        self._otherwise = otherwise
-        self._domain = domain
+        self._reaching, self._plane, self._rng = reaching, plane, rng
+        self._otherwise, self._domain = otherwise, domain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = self.target(scope["raw_path"], dict(scope["headers"])) if scope["type"] == "http" else None

@@ -66,9 +66,7 @@ class Reaching:
     def __init__(
         self, cluster: ClusterState, tunnels: Tunnels, clock: Callable[[], float], dial: Dial = dial
     ) -> None:
-        self._cluster = cluster
-        self._tunnels = tunnels
-        self._clock = clock
+        self._cluster, self._tunnels, self._clock = cluster, tunnels, clock
         self._dial = dial
 
     def can(self, worker: str) -> bool:

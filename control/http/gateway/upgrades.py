@@ -79,9 +79,7 @@ class _Caller:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self._gateway = gateway
-        self._proxies = proxies
-        self._reader = reader
+        self._gateway, self._proxies, self._reader = gateway, proxies, reader
         self._writer = writer
         self._begun = False
         find_vanished(writer.get_extra_info("socket"))

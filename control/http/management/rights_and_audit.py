@@ -45,9 +45,7 @@ class Audited:
     """The check of rights, and the audit of changes. `refused` renders what it refuses."""
 
     def __init__(self, plane: Plane, inside: ASGIApp, refused: Callable[[ControlError], Response]) -> None:
-        self._plane = plane
-        self._inside = inside
-        self._refused = refused
+        self._plane, self._inside, self._refused = plane, inside, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -93,11 +91,8 @@ class _Line:
 
     def __init__(self, audit: Audit, method: str, path: str, send: Send, *, written: bool) -> None:
         self.caller: Caller | None = None
-        self._written = written
-        self._audit = audit
-        self._method = method
-        self._path = path
-        self._send = send
+        self._written, self._audit, self._method = written, audit, method
+        self._path, self._send = path, send
         self._number: int | None = None
         self._start: Message | None = None
 

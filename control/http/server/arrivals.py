@@ -36,9 +36,7 @@ class Arrivals:
         self, listener: socket.socket, make: Make, shares: ConnectionShares, tls: ssl.SSLContext | None
     ) -> None:
         listener.setblocking(False)
-        self._listener = listener
-        self._make = make
-        self._shares = shares
+        self._listener, self._make, self._shares = listener, make, shares
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._handshakes: set[asyncio.Task[None]] = set()

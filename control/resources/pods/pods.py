@@ -207,7 +207,10 @@ class ManagedPods:
                     f"pod {pod.id} cannot start: node {pod.node}, which has it, is not connected"
                 )
         if devices:
-            rooms = [replace(one, devices=_among(one, devices)) for one in rooms]
+            rooms = [
+                replace(one, devices=tuple(each for each in one.devices if each.uuid in devices))
+                for one in rooms
+            ]
         return fitting(
             pod.body.image, self._named.volumes.desired.rooms(pod.account, pod.body.network_volume, rooms)
         )
@@ -241,10 +244,6 @@ class ManagedPods:
         return replace(
             view(pod, self._cluster.nodes.get(pod.node)), nano_usd=self._billing.pod_hour(pod) or None
         )
-
-
-def _among(room: NodeRoom, devices: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(device for device in room.devices if device.uuid in devices)
 
 
 def _put(conn: Conn, fresh: Pod, after: Pod | ActionRefused) -> WantedPod:

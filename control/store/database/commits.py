@@ -132,9 +132,7 @@ class _Lane(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.waiting: SimpleQueue[_Work | None] = SimpleQueue()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._conn = conn
-        self._batch = batch
-        self._deliver = deliver
+        self._conn, self._batch, self._deliver = conn, batch, deliver
 
     def run(self) -> None:
         ending = False

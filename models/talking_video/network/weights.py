@@ -46,7 +46,7 @@ def our_names(keys: Iterable[str]) -> dict[str, str]:
     from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
 
     names = {key: _plain(key) for key in keys}
-    if not _is_original(names.values()):
+    if not any(part in name for name in names.values() for part in _ORIGINAL):
         return names
     for key, plain in names.items():
         if not is_audio_key(plain):
@@ -75,10 +75,6 @@ def check_whole(part: str, missing: Iterable[str]) -> None:
     Parameters for training only do not count."""
     if absent := set(missing) - TRAINING:
         raise WrongWeights(f"{part}: weights do not fit: {_some('missing', absent)}")
-
-
-def _is_original(keys: Iterable[str]) -> bool:
-    return any(part in key for key in keys for part in _ORIGINAL)
 
 
 def kept_in_float32(key: str) -> bool:
