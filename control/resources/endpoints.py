@@ -325,6 +325,8 @@ class ManagedEndpoints:
             raise BadRequest(
                 f"endpoint {endpoint} is declared in the configuration file, and only the file can {verb} it"
             )
+        if found.replay is not None and verb != "delete":
+            raise BadRequest(f"endpoint {endpoint} was made for a replay: it can only be deleted")
         return found
 
     def _check(self, account: str, requested: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker.control.errors import Conflict, NotFound
+from stoker.control.errors import BadRequest, Conflict, NotFound
 from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.limits import REPLAY_LIFE_S
 from stoker.control.rules.types import EndpointVersion, JobView
@@ -157,6 +157,8 @@ async def test_its_endpoint_goes_an_hour_after_its_last_use() -> None:
         agent = await made.working_agent(tasks)
         job = await a_failed_job(made, agent)
         view = await started(made, job, node="node-1")
+        with pytest.raises(BadRequest, match="was made for a replay: it can only be deleted"):
+            await made.plane.management.endpoints.update("default", view.endpoint, {"workersMax": 2})
         await made.plane.commands.cancel(made.plane.endpoints.by_id[view.endpoint], view.id)
         made.moved += REPLAY_LIFE_S - 700.0
         await asyncio.sleep(650.0)
