@@ -57,8 +57,8 @@ from stoker.agent.workers.lifecycle.recycling import Measure, nothing_measured
 from stoker.agent.workers.lifecycle.worker import Worker
 from stoker.agent.workers.lifecycle.worker_context import WorkerContext
 from stoker.agent.workers.lifecycle.workers import Workers
+from stoker.wire.ids import short_id
 from stoker.wire.messages import PROTOCOL, DirectGateway, GatewayAddress, Hello, PodSpec, Usage, WorkerState
-from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from stoker.control.jobs.uploaded_files import UploadedFiles
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.jobs.webhooks import Post, Webhooks
 from stoker.control.jobs.worker_logs import WorkerLogs
-from stoker.control.metrics.events import Events
+from stoker.control.metrics.counters import Counters
 from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.answers import Answers
 from stoker.control.nodes.assigned import Assigner
@@ -116,17 +116,17 @@ class Plane:
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)
         dispatch.on_look = requests.look
-        self.events = events = Events(__version__, clock)
-        dispatch.on_claim = events.claimed
+        self.counters = counters = Counters(__version__, clock)
+        dispatch.on_claim = counters.claimed
         scheduling = Scheduling(endpoints, cluster, scaling, dispatch, requests)
-        self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, events.changed, traces)
-        self.scrapes = Scrapes(events, commits, endpoints, cluster, clock)
+        self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, counters.changed, traces)
+        self.scrapes = Scrapes(counters, commits, endpoints, cluster, clock)
         self.yields = yields = Yields(cluster, sessions)
         self.management = management = ManagedResources(
             context, scheduling, sessions, yields, changes, self.callers, state
         )
         seen, measured = management.pods.seen, management.volumes.measured
-        reports = NodeReports(context, scheduling, waiters, changes, events, seen, measured)
+        reports = NodeReports(context, scheduling, waiters, changes, counters, seen, measured)
         answers = Answers(commits, Signing(commits, artifacts), sources, certificates)
         self.nodes = ConnectedNodes(context, scheduling, sessions, changes, reports, answers, yields, state)
         self.live_logs = live_logs = LiveLogs(self.nodes.speaks)
@@ -137,7 +137,7 @@ class Plane:
         self.details = JobDetails(commits, artifacts, cluster, clock)
         self.worker_logs = WorkerLogs(cluster, live_logs, lambda: waiters.closed)
         self.webhooks = Webhooks(
-            commits, queries, post, changes.webhook_due, clock, events.webhook, settings.spool
+            commits, queries, post, changes.webhook_due, clock, counters.webhook, settings.spool
         )
         self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
         self.commands = JobCommands(context, scheduling, artifacts, waiters, changes, queries)

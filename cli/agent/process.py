@@ -74,8 +74,8 @@ from stoker.cli.errors import CliError
 from stoker.cli.processes.readiness import announce, send_line
 from stoker.cli.processes.stopping import on_first_signal
 from stoker.models.weights import LOCK, weights_folder
+from stoker.wire.ids import short_id
 from stoker.wire.messages import Device, WorkerSpec, WorkerState
-from stoker.wire.names import short_id
 
 log = logging.getLogger(__name__)
 

@@ -407,7 +407,7 @@ async def _running(running: Coroutine[Any, Any, None], name: str, stop: asyncio.
 
 async def _watched(store: Store, plane: Plane) -> None:
     """Measures the loop's lag, and watches the database: raises StoreError."""
-    lag = asyncio.create_task(plane.events.watch_lag(), name="lag of the loop")
+    lag = asyncio.create_task(plane.counters.watch_lag(), name="lag of the loop")
     try:
         await _watch_database(store)
     finally:

@@ -52,8 +52,9 @@ from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
 from stoker.control.store.jobs.idempotency import seen
 from stoker.control.store.jobs.quota_uses import Kind, use
-from stoker.wire import names
+from stoker.wire.ids import job_id
 from stoker.wire.messages import Ref, Saved
+from stoker.wire.object_keys import attempt_prefix, input_key, save_key
 
 SPILL_BYTES = 1024 * 1024
 """A payload over this is stored as an object: a row that holds 1 MB costs 6 ms to change."""
@@ -247,15 +248,15 @@ class JobCommands:
             raise BadRequest(why)
         if submission.webhook or submission.s3:
             refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
-        now, job = self._clock(), names.job_id(self._rng, sync=sync)
+        now, job = self._clock(), job_id(self._rng, sync=sync)
         data, ref = submission.input, None
         if endpoint.run.schema is not None:
             data = self._checked(endpoint, endpoint.run.schema, data, job)
         if len(data) > SPILL_BYTES:
-            ref = await self._spill(names.input_key(endpoint.id, job), data, now)
+            ref = await self._spill(input_key(endpoint.id, job), data, now)
         saved = submission.saved
         if saved is not None and len(saved.state) > SAVE_INLINE_BYTES:
-            key = names.save_key(names.attempt_prefix(endpoint.id, job, 1), 0)
+            key = save_key(attempt_prefix(endpoint.id, job, 1), 0)
             saved = Saved(saved.upto, ref=await self._spill(key, saved.state, now))
         return NewJob(
             id=job,

@@ -21,7 +21,8 @@ from stoker.control.rules.limits import FILE_LIFE_S
 from stoker.control.rules.quotas import MOST_BYTES, FileCounts
 from stoker.control.rules.types import Endpoint, UploadedFile
 from stoker.control.store.database.commits import Commits
-from stoker.wire import names
+from stoker.wire.ids import short_id
+from stoker.wire.object_keys import uploaded_key
 
 
 class UploadedFiles:
@@ -61,7 +62,7 @@ class UploadedFiles:
             raise _too_many(whose, most, wait_s)
 
     async def _kept(self, endpoint: Endpoint, name: str, file: BinaryIO, media_type: str) -> UploadedFile:
-        key = names.uploaded_key(endpoint.id, names.short_id(self._rng), name)
+        key = uploaded_key(endpoint.id, short_id(self._rng), name)
         until = self._clock() + FILE_LIFE_S
         await self._commits.commit(lambda conn: store.note_orphans(conn, [key], until))
         ref = await self._artifacts.put_file(key, file, media_type)

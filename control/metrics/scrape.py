@@ -11,8 +11,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from stoker.control import store
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import Unavailable
-from stoker.control.metrics.events import Events
-from stoker.control.metrics.measures import Measures, Snapshot
+from stoker.control.metrics.counters import Counters
+from stoker.control.metrics.gauges import Gauges, Snapshot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.store.database.commits import Commits
 
@@ -24,13 +24,13 @@ class Scrapes:
 
     def __init__(
         self,
-        events: Events,
+        counters: Counters,
         commits: Commits,
         endpoints: Endpoints,
         cluster: ClusterState,
         clock: Callable[[], float],
     ) -> None:
-        self._events, self._commits, self._endpoints = events, commits, endpoints
+        self._counters, self._commits, self._endpoints = counters, commits, endpoints
         self._cluster, self._clock = cluster, clock
         self.certificates: Callable[[], Mapping[str, float]] = dict
         """When the certificates of control end, by their names, in seconds since the epoch."""
@@ -42,7 +42,7 @@ class Scrapes:
         read_s = time.monotonic() - begun
         write_s = await self._write_s()
         there = sorted(self._endpoints.by_id)
-        self._events.forget(there)
+        self._counters.forget(there)
         cluster = self._cluster
         snapshot = Snapshot(
             now=self._clock(),
@@ -57,8 +57,8 @@ class Scrapes:
             node_certificates=node_certificates(cluster.nodes.values()),
         )
         now = CollectorRegistry()
-        now.register(Measures(snapshot))
-        return generate_latest(self._events.registry) + generate_latest(now)
+        now.register(Gauges(snapshot))
+        return generate_latest(self._counters.registry) + generate_latest(now)
 
     async def _write_s(self) -> float | None:
         """Returns how long a commit waits; None where it fails, which must not hide all other metrics."""

@@ -16,8 +16,8 @@ from stoker.control.rules.submissions import S3Config
 from stoker.control.rules.types import Claimed
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired_pods import DesiredState
-from stoker.wire import names
 from stoker.wire.messages import Assign, AttemptKey, Grant, HeldAttempt, Outcome, Refused, Report
+from stoker.wire.object_keys import attempt_prefix
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Assigner:
         if traceparent and self._traces is not None:
             traceparent = self._traces.handed_on(claimed)
         endpoint = self._endpoints.by_id.get(claimed.endpoint)
-        prefix = names.attempt_prefix(claimed.endpoint, claimed.job, claimed.attempt)
+        prefix = attempt_prefix(claimed.endpoint, claimed.job, claimed.attempt)
         assign = Assign(
             job=claimed.job,
             attempt=claimed.attempt,

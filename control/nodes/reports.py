@@ -15,7 +15,7 @@ from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
-from stoker.control.metrics.events import Events
+from stoker.control.metrics.counters import Counters
 from stoker.control.nodes.session import NodeSession
 from stoker.control.rules.nodes import validation
 from stoker.control.rules.nodes.hello import check_facts, sampled
@@ -58,7 +58,7 @@ class _Committed:
 
 class NodeReports:
     """The committer of nodes' reports. `pods_seen` and `volume_used` take what nodes report of pods and
-    volumes, `events` counts."""
+    volumes, `counters` counts."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class NodeReports:
         scheduling: Scheduling,
         waiters: JobWaiters,
         changes: JobChanges,
-        events: Events,
+        counters: Counters,
         pods_seen: Callable[[Sequence[WantedPod]], None],
         volume_used: Callable[[VolumeUsed], None],
     ) -> None:
         self._settings, self._commits, self._clock = context.settings, context.commits, context.clock
         self._cluster, self._dispatch = scheduling.cluster, scheduling.dispatch
         self._scaling, self._waiters, self._changes = scheduling.scaling, waiters, changes
-        self._events, self.pods_seen, self._volume_used = events, pods_seen, volume_used
+        self._counters, self.pods_seen, self._volume_used = counters, pods_seen, volume_used
 
     async def receive(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
         if session.draining:
@@ -203,9 +203,9 @@ class NodeReports:
             session.cancel(Cancel(key.job, key.attempt, "a newer attempt has begun, or the job has ended"))
 
     def _count(self, session: NodeSession, reported: ReportsApplied) -> None:
-        self._events.billed(reported.costs)
+        self._counters.billed(reported.costs)
         for key in reported.delayed:
-            self._events.upload_failed(session.assigned.attempts[key].own_bucket)
+            self._counters.upload_failed(session.assigned.attempts[key].own_bucket)
 
     async def _commit_one_by_one(self, session: NodeSession, reports: Sequence[Report]) -> None:
         for report in reports:
@@ -271,7 +271,7 @@ class NodeReports:
             if state.state != worker.state:
                 worker.idle_since = self._clock()
             if state.state == "ready" and worker.state == "starting":
-                self._events.started(worker.endpoint, state.cold_start)
+                self._counters.started(worker.endpoint, state.cold_start)
             worker.state, worker.reason = state.state, state.reason
             worker.was_ready = worker.was_ready or state.state == "ready"
             if state.state == "stopping" and worker.spec is not None:

@@ -33,7 +33,7 @@ from stoker.control.rules.types import Endpoint, EndpointVersion, Template
 from stoker.control.scheduling.avoidance import Avoided
 from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
-from stoker.wire.names import short_id
+from stoker.wire.ids import short_id
 
 CANCEL_BATCH = 1_000
 """How many jobs one transaction cancels, so that other calls are not delayed."""

@@ -12,8 +12,8 @@ from stoker.control import store
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.store import DEFAULT_ACCOUNT, Conn
 from stoker.control.store.database.commits import Commits
+from stoker.wire.ids import short_id
 from stoker.wire.messages import RegistryAuth
-from stoker.wire.names import short_id
 
 
 class Registries:

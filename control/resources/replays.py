@@ -29,8 +29,8 @@ from stoker.control.rules.placement import NoPlacement
 from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import Endpoint, JobView, Replay
 from stoker.control.scheduling.places import Places
+from stoker.wire.ids import short_id
 from stoker.wire.messages import Saved
-from stoker.wire.names import short_id
 
 
 class Replays:

@@ -15,7 +15,7 @@ from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.named import Named
 from stoker.control.rules.types import Endpoint, Template
 from stoker.control.store import Conn
-from stoker.wire.names import short_id
+from stoker.wire.ids import short_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from stoker.control.rules.volumes import Volume, grown
 from stoker.control.scheduling.desired_pods import DesiredVolumes
 from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
+from stoker.wire.ids import short_id
 from stoker.wire.messages import VolumeUsed
-from stoker.wire.names import short_id
 
 
 class Volumes:

@@ -13,7 +13,7 @@ import re
 
 from stoker.control.rules.types import UploadRight
 from stoker.wire.messages import WANTED_MOST, SignAsk, Wanted
-from stoker.wire.names import attempt_prefix
+from stoker.wire.object_keys import attempt_prefix
 
 OBJECT_MOST = 5 << 40
 REQUEST_MOST = 5 << 30

@@ -26,7 +26,7 @@ from stoker.control.scheduling.desired import DesiredWorkers, spec_of
 from stoker.control.scheduling.placed import PlacedWorker, serves, stale, waits_for
 from stoker.control.scheduling.places import Places, VolumeRooms
 from stoker.control.scheduling.rollout import RolloutWorker
-from stoker.wire.names import short_id
+from stoker.wire.ids import short_id
 
 log = logging.getLogger(__name__)
 

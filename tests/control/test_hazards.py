@@ -16,7 +16,7 @@ from stoker.control.rules.submissions import Submission
 from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_key, revoke_key
 from stoker.wire.messages import Assign, Chunk, Outcome, Save, WorkerState, accepts_protocol
-from stoker.wire.names import attempt_prefix
+from stoker.wire.object_keys import attempt_prefix
 from tests.control.plane_world import endpoint, one, story, world
 from tests.control.scripted_agent import ScriptedAgent
 

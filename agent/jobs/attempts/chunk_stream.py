@@ -21,7 +21,7 @@ from stoker.agent.jobs.attempts import events as ev
 from stoker.agent.jobs.uploads.payloads import HandedFile
 from stoker.outbound.errors import OutboundError
 from stoker.wire.messages import AttemptKey, Chunk, Grant, Ref, Save
-from stoker.wire.names import chunk_key, save_key
+from stoker.wire.object_keys import chunk_key, save_key
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from stoker.agent.jobs.uploads import outputs
 from stoker.agent.jobs.uploads.payloads import OUTPUT_MAX, Payload
 from stoker.agent.worker_frames import BrokenProtocol, Done
 from stoker.agent.workers.lifecycle.worker import Worker
-from stoker.wire import names
 from stoker.wire.messages import Assign, AttemptKey, Grant, Outcome, Price, Span
+from stoker.wire.object_keys import attempt_prefix
 from stoker.worker.frames import Frame
 
 DEVICE_MS = "device_ms"
@@ -113,7 +113,7 @@ class RunningAttempt:
             "endpointUrl": own.endpoint_url,
         }
         assign = self.assign
-        attempts = names.attempt_prefix(self.worker.spec.endpoint, assign.job, assign.attempt)
+        attempts = attempt_prefix(self.worker.spec.endpoint, assign.job, assign.attempt)
         if own.region:
             bucket["region"] = own.region
         if folder := own.prefix.removesuffix(attempts).strip("/"):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from stoker.agent.interfaces import Objects
 from stoker.agent.jobs.uploads import outputs
 from stoker.outbound.errors import OutboundError
-from stoker.wire import names
 from stoker.wire.messages import Artifact, Grant, Ref
+from stoker.wire.object_keys import artifact_key, output_key
 from stoker.wire.records import record
 
 OUTPUT_MAX = 1_000_000
@@ -65,20 +65,20 @@ async def deliver(payload: Payload, grant: Grant, objects: Objects, files_grant:
     An output that is a file is uploaded unchanged.
     """
     if payload.output_file is not None:
-        key = names.output_key(grant.prefix)
+        key = output_key(grant.prefix)
         stored = await objects.put_file(grant, key, payload.output_file.fd, "application/json", "output.json")
         payload.output_ref, payload.cost_usd = Ref(stored.key, stored.size, stored.sha256), None
         return
     own = files_grant or grant
     for n, file in sorted(payload.files.items()):
         if n not in payload.uploaded:
-            key = names.artifact_key(own.prefix, n, file.name)
+            key = artifact_key(own.prefix, n, file.name)
             payload.uploaded[n] = await objects.put_file(own, key, file.fd, file.media_type, file.name)
     keys = [artifact.key for artifact in payload.uploaded.values()]
     urls = dict(zip(payload.uploaded, await objects.urls(own, keys) if keys else [], strict=True))
     output = outputs.finished(payload.output, urls, payload.cost_usd)
     if output is not None and len(output) > OUTPUT_MAX:
-        key = names.output_key(grant.prefix)
+        key = output_key(grant.prefix)
         payload.output_ref = await objects.put_bytes(grant, key, output, "application/json")
         output = None
     payload.output, payload.cost_usd = output, None

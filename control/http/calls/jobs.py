@@ -53,7 +53,7 @@ from stoker.control.rules.limits import DEFAULT_PAGE_SIZE, FILE_BYTES, MIB, RUN_
 from stoker.control.rules.submissions import Submission, parse_submission
 from stoker.control.rules.types import Listing
 from stoker.control.traces.traceparent import kept_traceparent
-from stoker.wire import names
+from stoker.wire.ids import job_id
 
 PREFIX = "/v2/{endpoint_id}"
 Operation: TypeAlias = Callable[..., Awaitable[Response]]
@@ -114,7 +114,7 @@ async def _submission(call: Call, limit: int, *, sync: bool) -> Submission:
         submission = await call.shared.reader.read(parse_submission, body)
     except BadRequest as error:
         if call.endpoint.hosted:
-            raise InvalidInput(str(error), names.job_id(call.settings.rng, sync=sync)) from None
+            raise InvalidInput(str(error), job_id(call.settings.rng, sync=sync)) from None
         raise
     if submission.ignored:
         call.note_ignored(submission.ignored)

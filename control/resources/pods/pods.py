@@ -32,7 +32,7 @@ from stoker.control.scheduling.pod_needs import needs
 from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
 from stoker.control.store.resources import keys
-from stoker.wire.names import short_id
+from stoker.wire.ids import short_id
 
 
 class ManagedPods:

@@ -15,22 +15,12 @@ as: a place that lies ahead is not reached before its time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from stoker.control.rules.queueing.priorities import Priority
+from stoker.control.rules.queueing.priorities import HEAD_START_S, Priority
 
 RETRY, IN_LINE, LAST = 0, 1, 3
 """The lanes. Tables of schema version 12 and earlier may hold 2 and 3, for jobs of low priority."""
-
-STEP_S = 3_600.0
-"""By how much a class stands before the next."""
-
-
-HEAD_START_S: Mapping[Priority, float] = MappingProxyType(
-    {Priority.LOW: STEP_S, Priority.NORMAL: 2 * STEP_S, Priority.URGENT: 3 * STEP_S}
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
-"""The classes of jobs. Pure."""
+"""The classes of jobs, and the head start of each in the queue. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class Priority(StrEnum):
@@ -12,6 +14,13 @@ class Priority(StrEnum):
     NORMAL = "normal"
     LOW = "low"
 
+
+STEP_S = 3_600.0
+"""By how much a class stands before the next."""
+
+HEAD_START_S: Mapping[Priority, float] = MappingProxyType(
+    {Priority.LOW: STEP_S, Priority.NORMAL: 2 * STEP_S, Priority.URGENT: 3 * STEP_S}
+)
 
 _BEST_FIRST = tuple(Priority)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from stoker.control.rules.job_states import PURGED, JobState
 from stoker.control.rules.queueing.deadlines import missed
-from stoker.control.rules.queueing.order import HEAD_START_S, IN_LINE, RETRY
-from stoker.control.rules.queueing.priorities import Priority
+from stoker.control.rules.queueing.order import IN_LINE, RETRY
+from stoker.control.rules.queueing.priorities import HEAD_START_S, Priority
 from stoker.control.rules.types import Changed, JobView
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard

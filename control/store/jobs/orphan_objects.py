@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn
-from stoker.wire.names import attempt_prefix
+from stoker.wire.object_keys import attempt_prefix
 
 
 def prefixes(endpoint: str, job: str, attempts: Iterable[int]) -> tuple[str, ...]:

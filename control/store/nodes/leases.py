@@ -24,7 +24,7 @@ from stoker.control.store.jobs.attempts import resume_attempt
 from stoker.control.store.nodes.requeue import put_back
 from stoker.control.store.tables.nodes import nodes
 from stoker.wire.messages import AttemptKey, Device, Hello
-from stoker.wire.names import attempt_prefix
+from stoker.wire.object_keys import attempt_prefix
 
 # ---- sessions -----------------------------------------------------------------------------------
 

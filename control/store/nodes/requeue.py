@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import select, update
 
 from stoker.control.rules.job_states import JobState
-from stoker.control.rules.queueing.order import HEAD_START_S, IN_LINE, RETRY, place_again
-from stoker.control.rules.queueing.priorities import Priority
+from stoker.control.rules.queueing.order import IN_LINE, RETRY, place_again
+from stoker.control.rules.queueing.priorities import HEAD_START_S, Priority
 from stoker.control.rules.retries import Counts, after_drop, after_loss, after_no_sending
 from stoker.control.rules.types import Changed
 from stoker.control.store.database.opening import Conn

@@ -13,8 +13,8 @@ from stoker.control.errors import NotFound, Unavailable
 from stoker.control.rules.access import NOBODY
 from stoker.control.rules.submissions import Submission
 from stoker.control.store import expired_artifacts
-from stoker.wire import names
 from stoker.wire.messages import Artifact, Assign, Outcome, Ref
+from stoker.wire.object_keys import artifact_key, output_key
 from tests.control.plane_world import World, endpoint, one, story, world
 
 DAY = 86_400.0
@@ -28,7 +28,7 @@ def kept(w: World) -> list[str]:
 async def uploads(w: World, assign: Assign, name: str = "out.png") -> Artifact:
     """What an agent would have done with a file."""
     assert assign.grant is not None
-    ref = await w.artifacts.put_bytes(names.artifact_key(assign.grant.prefix, 0, name), b"picture")
+    ref = await w.artifacts.put_bytes(artifact_key(assign.grant.prefix, 0, name), b"picture")
     return Artifact(ref.key, ref.size, ref.sha256, "image/png")
 
 
@@ -91,7 +91,7 @@ async def test_spilled_payloads_go_with_their_record() -> None:
         job = await w.plane.commands.submit(w.echo, big, sync=False)
         assign = await agent.assigned()
         assert assign.grant is not None
-        output = await w.artifacts.put_bytes(names.output_key(assign.grant.prefix), b'{"large":true}')
+        output = await w.artifacts.put_bytes(output_key(assign.grant.prefix), b'{"large":true}')
         await agent.report(completed(assign, output_ref=output))
         view = await w.plane.queries.wait(w.echo, job.id, 10)
         assert view.output == b'{"large":true}'

@@ -53,16 +53,16 @@ async def scraped() -> str:
     async with world() as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks, devices=[GPU], samples=[SAMPLE])
-        events = w.plane.events
-        events.claimed("echo")
-        events.started("echo", [StartStage("setup", 1)])
-        events.webhook(True)
-        events.upload_failed(own_bucket=False)
-        events.billed([Cost("endpoint", "echo", 1)])
-        events._lag.observe(0.1)
-        for labelled in (events._ended, events._again):
+        counters = w.plane.counters
+        counters.claimed("echo")
+        counters.started("echo", [StartStage("setup", 1)])
+        counters.webhook(True)
+        counters.upload_failed(own_bucket=False)
+        counters.billed([Cost("endpoint", "echo", 1)])
+        counters._lag.observe(0.1)
+        for labelled in (counters._ended, counters._again):
             labelled.labels("echo", "x").inc()
-        for timed in (events._delay, events._execution):
+        for timed in (counters._delay, counters._execution):
             timed.labels("echo").observe(1)
         return (await w.plane.scrapes.text() + metrics_of(AGENT)).decode()
 

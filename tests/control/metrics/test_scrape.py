@@ -140,9 +140,9 @@ async def test_a_database_that_takes_no_commit_hides_nothing_else() -> None:
 @story
 async def test_an_endpoint_that_is_deleted_takes_its_series_along() -> None:
     async with world(endpoint(), endpoint("other")) as (w, _):
-        w.plane.events.claimed("echo")
-        w.plane.events.claimed("gone")
-        w.plane.events.billed([Cost("endpoint", "gone", 1), Cost("pod", "p1", 2), Cost("pod", "p2", 3)])
+        w.plane.counters.claimed("echo")
+        w.plane.counters.claimed("gone")
+        w.plane.counters.billed([Cost("endpoint", "gone", 1), Cost("pod", "p1", 2), Cost("pod", "p2", 3)])
         found = await scraped(w)
         assert ("stoker_jobs_claimed_total", "echo") in found
         assert ("stoker_jobs_claimed_total", "gone") not in found

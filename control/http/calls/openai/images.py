@@ -36,7 +36,7 @@ from stoker.control.http.openai import answers, image_events, images
 from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.rules.types import JobView
 from stoker.wire.messages import Ref
-from stoker.wire.names import attempt_prefix
+from stoker.wire.object_keys import attempt_prefix
 
 KINDS = {images.ROUTE: image_events.GENERATION, images.EDITS: image_events.EDIT}
 IMAGE_BYTES = 64 * 1024 * 1024

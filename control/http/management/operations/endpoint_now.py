@@ -121,7 +121,7 @@ async def get_endpoint_statistics(
     age = await plane.queries.queue_age(endpoint)
     workers = managed.endpoints.workers(endpoint)
     cost = managed.billing.workers_hour(workers, endpoint)
-    return _statistics(plane.events.recent.of(endpoint.id), age, cost, workers)
+    return _statistics(plane.counters.recent.of(endpoint.id), age, cost, workers)
 
 
 def _statistics(

@@ -33,7 +33,7 @@ from stoker.control.rules.types import (
 )
 from stoker.control.traces.traces import Traces
 from stoker.testing.memory_artifacts import MemoryArtifacts
-from stoker.wire import names
+from stoker.wire.ids import job_id
 
 KEY = "sk-right"
 ACCOUNT = "default"
@@ -108,7 +108,7 @@ class FakePlane:
     def add(self, **fields: object) -> JobView:
         """A stored job; `id` is drawn where it is not given."""
         known = {"endpoint": "echo", "state": JobState.IN_QUEUE, "created_at": 0.0}
-        drawn = {"id": names.job_id(self.rng, sync=False)}
+        drawn = {"id": job_id(self.rng, sync=False)}
         view = JobView(**(drawn | known | fields))  # type: ignore[arg-type]
         self.jobs[view.id] = view
         return view
@@ -145,7 +145,7 @@ class FakePlane:
     async def submit(
         self, endpoint: Endpoint, submission: Submission, *, sync: bool, caller: Caller = NOBODY
     ) -> JobView:
-        job = names.job_id(self.rng, sync=sync)
+        job = job_id(self.rng, sync=sync)
         if endpoint.run.schema is not None:
             try:
                 value = json.loads(submission.input)

@@ -9,13 +9,12 @@ from stoker.control.rules.access import Caller
 from stoker.control.rules.queueing.order import (
     IN_LINE,
     RETRY,
-    STEP_S,
     Place,
     place,
     place_again,
     place_yielded,
 )
-from stoker.control.rules.queueing.priorities import Priority, outranks, priority_of
+from stoker.control.rules.queueing.priorities import STEP_S, Priority, outranks, priority_of
 
 classes = st.sampled_from(Priority)
 times = st.integers(0, 10**6).map(float)

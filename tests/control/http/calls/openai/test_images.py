@@ -23,7 +23,7 @@ from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
 from stoker.models.registry import PIPELINES
 from stoker.models.text_to_image.declaration import SCHEMA, looking_at_images, schema_for
-from stoker.wire.names import attempt_prefix
+from stoker.wire.object_keys import attempt_prefix
 from tests.control.http.calls.asgi_caller import Caller
 from tests.control.http.calls.fake_plane import FakePlane, endpoint
 

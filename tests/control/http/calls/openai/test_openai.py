@@ -25,7 +25,7 @@ from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import parse_submission
 from stoker.control.rules.types import JobView
-from stoker.wire.names import attempt_prefix
+from stoker.wire.object_keys import attempt_prefix
 from tests.control.http.calls.asgi_caller import Caller
 from tests.control.http.calls.fake_plane import FakePlane
 

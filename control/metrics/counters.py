@@ -24,7 +24,7 @@ LAGS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 LAG_EVERY_S = 1.0
 
 
-class Events:
+class Counters:
     """The counters. `registry` holds them all. `recent`: the jobs that ended last."""
 
     def __init__(self, version: str, clock: Callable[[], float]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoker.control.metrics.measures import Measures, Snapshot, cause_of, state_of
+from stoker.control.metrics.gauges import Gauges, Snapshot, cause_of, state_of
 from stoker.control.metrics.scrape import node_certificates
 from stoker.control.rules.types import QueueSample
 from stoker.control.scheduling.cluster_state import NodeState
@@ -63,7 +63,7 @@ SAMPLES = st.builds(
 def parsed(snapshot: Snapshot) -> dict[str, Samples]:
     """The values of each gauge, by its labels in the order of their names."""
     registry = CollectorRegistry()
-    registry.register(Measures(snapshot))
+    registry.register(Gauges(snapshot))
     text = generate_latest(registry).decode()
     assert SECRET not in text
     families = text_string_to_metric_families(text)

@@ -1,4 +1,4 @@
-"""Measures what is now: queues, workers, nodes and their devices. Pure: a snapshot goes in, gauges come
+"""Gauges of what is now: queues, workers, nodes and their devices. Pure: a snapshot goes in, gauges come
 out."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Snapshot:
     node_certificates: Mapping[str, float] = field(default_factory=dict)
 
 
-class Measures:
+class Gauges:
     """Implements a collector of prometheus_client over one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -1,28 +1,11 @@
-"""Draws ids and builds object keys.
-
-Ids are opaque to every reader. Callers pass their own `Random`, so that a simulation draws the same ids
-again.
-"""
+"""Builds the keys of objects in the object store: the files, chunks and saves of an attempt, large inputs and
+outputs, and what callers upload."""
 
 from __future__ import annotations
 
 import re
-import uuid
-from random import Random
 
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def job_id(rng: Random, *, sync: bool) -> str:
-    """Returns a new id: `<uuid4>-u1` for `/run`, `sync-<uuid4>-u1` for `/runsync`."""
-    drawn = uuid.UUID(int=rng.getrandbits(128), version=4)
-    return f"sync-{drawn}-u1" if sync else f"{drawn}-u1"
-
-
-def short_id(rng: Random) -> str:
-    """Returns fourteen lower-case letters and digits, for workers, nodes, boots and keys."""
-    return "".join(rng.choice(_ALPHABET) for _ in range(14))
 
 
 def attempt_prefix(endpoint: str, job: str, attempt: int) -> str:
