@@ -48,7 +48,7 @@ class StoreInUse(StoreError):
 
 
 class Database(Protocol):
-    """Where the tables are."""
+    """The place of the tables."""
 
     name: str
     """As sentences call it."""
