@@ -29,7 +29,10 @@ PARTS = (
     "testing",
     "training",
 )
-REFUSED = {"What", "How", "Whether", "Of", "One", "Those", "Its", "By", "As", "At", "In", "To"}
+REFUSED = {
+    *("What", "How", "Whether", "Why", "Who", "Which", "When", "Where"),
+    *("One", "Those", "Its", "It", "This", "Of", "By", "As", "At", "In", "To"),
+}
 """First words of a clause, after which a reader still asks: of what?"""
 VERB = re.compile(r"[A-Z][a-z]*s\b")
 IS_NO = re.compile(

@@ -28,7 +28,7 @@ class CallerLeft(Exception):
 
 
 class Sender(Protocol):
-    """Who sends a body."""
+    """The sender of a body."""
 
     @property
     def receive(self) -> Receive: ...

@@ -113,14 +113,14 @@ class Plane:
             cluster, endpoints, desired, secrets.fill, volumes.rooms, clock, rng
         )
         assigner = Assigner(context, artifacts, endpoints, cluster, sessions.by_node, unsent.note, waiters)
-        self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
+        self.dispatch = dispatch = Dispatch(context, cluster, endpoints, assigner.assign)
         self.requests = requests = Requests(cluster, clock, scaling.wake.set)
         dispatch.on_look = requests.look
         self.counters = counters = Counters(__version__, clock)
         dispatch.on_claim = counters.claimed
         scheduling = Scheduling(endpoints, cluster, scaling, dispatch, requests)
         self._changes = changes = JobChanges(waiters, dispatch, sessions.cancel, counters.changed, traces)
-        self.scrapes = Scrapes(counters, commits, endpoints, cluster, clock)
+        self.scrapes = Scrapes(context, scheduling, counters)
         self.yields = yields = Yields(cluster, sessions)
         self.management = management = ManagedResources(
             context, scheduling, sessions, yields, changes, self.callers, state
@@ -131,15 +131,13 @@ class Plane:
         self.nodes = ConnectedNodes(context, scheduling, sessions, changes, reports, answers, yields, state)
         self.live_logs = live_logs = LiveLogs(self.nodes.speaks)
         self.tunnels = Tunnels(self.nodes.speaks, cluster, requests.look)
-        making_way, streams = MakingWay(cluster, commits, yields.ask, clock), (live_logs, self.tunnels)
+        making_way, streams = MakingWay(context, cluster, yields.ask), (live_logs, self.tunnels)
         self.sweeper = Sweeper(context, scheduling, artifacts, sessions, changes, making_way, streams)
         self.queries = queries = JobQueries(context, scheduling, artifacts, waiters, live_logs)
         self.details = JobDetails(commits, artifacts, cluster, clock)
         self.worker_logs = WorkerLogs(cluster, live_logs, lambda: waiters.closed)
-        self.webhooks = Webhooks(
-            commits, queries, post, changes.webhook_due, clock, counters.webhook, settings.spool
-        )
-        self.uploaded_files = UploadedFiles(commits, artifacts, clock, rng)
+        self.webhooks = Webhooks(context, queries, post, changes.webhook_due, counters.webhook)
+        self.uploaded_files = UploadedFiles(context, artifacts)
         self.commands = JobCommands(context, scheduling, artifacts, waiters, changes, queries)
         self.replays = Replays(management, scaling.places, self.details, self.commands, rng)
 
@@ -203,8 +201,8 @@ class Plane:
         self._waiters.close()
 
     def close(self) -> None:
-        """This process ends: no new jobs, no claims, no held polls. Requests to http workers go on, and reads
-        are answered until the end."""
+        """Begins the end of this process: no new jobs, no claims, no held polls. Requests to http workers go
+        on, and reads are answered until the end."""
         self.commands.closed = self.queries.closed = self.dispatch.closed = True
         self.end_waits()
 

@@ -150,7 +150,7 @@ class DuplexStream(Generic[In, Out]):
 
     @property
     def reason(self) -> str | None:
-        """Why the stream ended; None while it has not."""
+        """The reason why the stream ended; None while it has not."""
         return self._reason
 
     def lost(self, reason: str) -> None:

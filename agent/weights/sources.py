@@ -1,4 +1,4 @@
-"""Where the files of an entry of weights are read: the hub, or a mirror in its place. Pure.
+"""The places of the files of an entry of weights: the hub, or a mirror instead of the hub. Pure.
 
     huggingface:OWNER/NAME at COMMIT ──> ENDPOINT/OWNER/NAME/resolve/COMMIT/PATH, with a token if given
     any, with a mirror               ──> MIRROR/ENTRY/PATH, in a folder, at a URL, or in a bucket

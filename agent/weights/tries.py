@@ -1,4 +1,4 @@
-"""When weights are tried again after a failure, and what is said of them meanwhile. Pure.
+"""The tries of weights: when the next follows a failure, and what is said of the weights meanwhile. Pure.
 
 A failure that may pass (a broken connection, a full disk) is tried again after 1, 2, 4 … 60 s, and after 1 s
 where something had arrived. One that somebody must act on (a wrong digest, 401, 404) after 1, 2 … 10 minutes.

@@ -1,4 +1,4 @@
-"""Where `stoker weights` reads: the hub of HF_ENDPOINT with HF_TOKEN, or a mirror in its place.
+"""The places that `stoker weights` reads: the hub of HF_ENDPOINT with HF_TOKEN, or a mirror instead.
 
 A mirror is a folder, or `s3://bucket/prefix` in the object store of `[s3]` in the configuration or of
 STOKER_S3_* in the environment. It contains `<model>/<path>`.

@@ -1,4 +1,4 @@
-"""Which way of drawing pictures a terminal has, read from the environment. Pure.
+"""The way of drawing pictures that a terminal has, read from the environment. Pure.
 
     not a terminal, dumb, NO_COLOR       none
     tmux, screen                         blocks: they pass no pictures on, unless they are told to

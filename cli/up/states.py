@@ -28,7 +28,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Relieved:
-    """It runs on while its successor loads. `deadline` is the successor's; None after it was killed."""
+    """The state of a child that runs on while its successor loads. `deadline` is the successor's; None after
+    the successor was killed."""
 
     tries: int
     since: float

@@ -1,1 +1,1 @@
-"""Who calls and how often they may, references to secrets, and the certificate that both ports show."""
+"""Callers and how often they may call, references to secrets, and the certificate that both ports show."""

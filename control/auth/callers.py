@@ -1,4 +1,4 @@
-"""Who calls: API keys are looked up in the store, and what was found is remembered for five seconds.
+"""Callers: API keys are looked up in the store, and what was found is remembered for five seconds.
 
 So a key that is revoked elsewhere opens for five seconds more; one that expires, not a moment more. `forget`
 makes a change of this process count at once. When a key was used last is stored once a minute, beside all

@@ -43,7 +43,7 @@ TOKEN_CHARACTERS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class KnownKeys:
-    """When the issuer's keys were fetched, and when that was tried last; their ids."""
+    """The times at which the issuer's keys were fetched, and at which that was tried last; the keys' ids."""
 
     fetched_at: float = float("-inf")
     tried_at: float = float("-inf")

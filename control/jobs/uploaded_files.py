@@ -8,33 +8,25 @@ file behind.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
-from random import Random
 from typing import BinaryIO
 
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.errors import TooLarge, TooMany
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.rules.access import Caller
 from stoker.control.rules.limits import FILE_LIFE_S
 from stoker.control.rules.quotas import MOST_BYTES, FileCounts
 from stoker.control.rules.types import Endpoint, UploadedFile
-from stoker.control.store.database.commits import Commits
 from stoker.wire.ids import short_id
 from stoker.wire.object_keys import uploaded_key
 
 
 class UploadedFiles:
-    def __init__(
-        self,
-        commits: Commits,
-        artifacts: Artifacts,
-        clock: Callable[[], float],
-        rng: Random,
-    ) -> None:
-        self._commits, self._artifacts, self._clock = commits, artifacts, clock
-        self._rng = rng
+    def __init__(self, context: Context, artifacts: Artifacts) -> None:
+        self._commits, self._clock, self._rng = context.commits, context.clock, context.rng
+        self._artifacts = artifacts
         self._quota = FileCounts(FILE_LIFE_S)
 
     async def keep(

@@ -30,13 +30,13 @@ from typing import BinaryIO
 from standardwebhooks import Webhook
 
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.jobs import records
 from stoker.control.jobs.queries import JobQueries
 from stoker.control.rules.retries import is_delivered
 from stoker.control.rules.types import Delivery
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.outbound.wait_rule import OTHERS, WEBHOOKS, Group, Held, Waiter, take
 
 log = logging.getLogger(__name__)
@@ -62,22 +62,17 @@ class Webhooks:
 
     def __init__(
         self,
-        commits: Commits,
+        context: Context,
         queries: JobQueries,
         post: Post,
         wake: asyncio.Event,
-        clock: Callable[[], float],
         count: Callable[[bool], None],
-        spool: str | None = None,
     ) -> None:
-        """Begins with no delivery under way. `count` is called with the result of each try. `spool`: the
-        folder for large bodies; None: the system's for temporary files."""
-        self._commits, self._queries, self._post = commits, queries, post
-        self._clock, self._count = clock, count
+        """Begins with no delivery under way. `count` is called with the result of each try."""
+        self._commits, self._clock, self._spool = context.commits, context.clock, context.settings.spool
+        self._queries, self._post, self._count, self._wake = queries, post, count, wake
         self._under_way: dict[str, Waiter] = {}
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
-        self._spool = spool
-        self._wake = wake
 
     async def run(self) -> None:
         """Delivers webhooks until cancelled."""

@@ -9,12 +9,12 @@ from datetime import datetime
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from stoker.control import store
-from stoker.control.config.endpoints import Endpoints
+from stoker.control.context import Context
 from stoker.control.errors import Unavailable
 from stoker.control.metrics.counters import Counters
 from stoker.control.metrics.gauges import Gauges, Snapshot
-from stoker.control.scheduling.cluster_state import ClusterState, NodeState
-from stoker.control.store.database.commits import Commits
+from stoker.control.scheduling.cluster_state import NodeState
+from stoker.control.scheduling.scheduling import Scheduling
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -22,16 +22,9 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 class Scrapes:
     """The answers to scrapes of one control process."""
 
-    def __init__(
-        self,
-        counters: Counters,
-        commits: Commits,
-        endpoints: Endpoints,
-        cluster: ClusterState,
-        clock: Callable[[], float],
-    ) -> None:
-        self._counters, self._commits, self._endpoints = counters, commits, endpoints
-        self._cluster, self._clock = cluster, clock
+    def __init__(self, context: Context, scheduling: Scheduling, counters: Counters) -> None:
+        self._commits, self._clock, self._counters = context.commits, context.clock, counters
+        self._endpoints, self._cluster = scheduling.endpoints, scheduling.cluster
         self.certificates: Callable[[], Mapping[str, float]] = dict
         """When the certificates of control end, by their names, in seconds since the epoch."""
 

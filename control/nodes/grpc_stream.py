@@ -233,9 +233,9 @@ async def serve(
     tunnel: HandleTunnel | None = None,
     certified: NodeCertificates | None = None,
 ) -> GrpcServer:
-    """Listens. Without `logs`, no node's logs are followed; without `tunnel`, no node has one. `certified`
-    demands certificates of nodes, where it requires them. Raises NotLoopback, CannotListen and
-    TlsFilesUnusable."""
+    """Listens. Without `logs`, no node's logs are followed; without `tunnel`, no node has a tunnel.
+    `certified` checks the certificates of nodes, where control requires certificates. Raises NotLoopback,
+    CannotListen and TlsFilesUnusable."""
     if tls is None and not is_loopback(host):
         raise NotLoopback(
             f"agents would connect to {host} in the clear: give TLS files, or listen on 127.0.0.1"

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.rules.access import Caller
 from stoker.control.rules.types import AuditLine
 from stoker.control.store import DEFAULT_ACCOUNT, Conn
-from stoker.control.store.database.commits import Commits
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +31,9 @@ ERROR_CHARACTERS = 1_024
 
 
 class Audit:
-    def __init__(self, commits: Commits, clock: Callable[[], float]) -> None:
-        self._commits = commits
-        self._clock = clock
-        self._minute = 0
-        self._unknown_calls = 0
+    def __init__(self, context: Context) -> None:
+        self._commits, self._clock = context.commits, context.clock
+        self._minute = self._unknown_calls = 0
 
     async def begin(self, caller: Caller, method: str, path: str) -> int:
         """Begins a line before a change. If this raises Unavailable, nothing may be changed."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.types import Endpoint
 from stoker.control.store import BillQuery, Conn
-from stoker.control.store.database.commits import Commits
 from stoker.control.store.jobs.quota_uses import forget_gpu_days
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,9 @@ BATCH = 500
 
 
 class Billing:
-    def __init__(self, commits: Commits, prices: PriceList, clock: Callable[[], float]) -> None:
-        self._commits, self._prices, self._clock = commits, prices, clock
+    def __init__(self, context: Context) -> None:
+        self._commits, self._clock = context.commits, context.clock
+        self._prices = context.settings.price_list
 
     async def read(self, query: BillQuery, size: BucketSize) -> list[BillRecord]:
         """Returns the bills, summed up in the reading thread, because a million rows would block the loop.

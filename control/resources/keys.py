@@ -6,30 +6,28 @@ log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from stoker.control.auth.callers import Callers
 from stoker.control.config.endpoints import Endpoints
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.rules.access import Access
 from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota, Use
 from stoker.control.rules.types import KeyRecord
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 from stoker.control.store.jobs.quota_uses import use
 from stoker.control.store.resources import keys
 
 
 class Keys:
-    def __init__(
-        self, commits: Commits, callers: Callers, endpoints: Endpoints, clock: Callable[[], float]
-    ) -> None:
-        self._commits, self._callers, self._endpoints = commits, callers, endpoints
-        self._clock = clock
+    def __init__(self, context: Context, callers: Callers, endpoints: Endpoints) -> None:
+        self._commits, self._clock = context.commits, context.clock
+        self._callers, self._endpoints = callers, endpoints
 
     async def create(
         self,

@@ -47,17 +47,16 @@ class ManagedResources:
         callers: Callers,
         desired: DesiredState,
     ) -> None:
-        commits, clock, settings = context.commits, context.clock, context.settings
-        self._callers, self.cluster, self.clock = callers, scheduling.cluster, clock
+        self._callers, self.cluster, self.clock = callers, scheduling.cluster, context.clock
         self.uncertain = asyncio.Event()
-        self.catalog = Catalog(commits, scheduling.cluster)
-        self.billing = Billing(commits, settings.price_list, clock)
-        self.keys = Keys(commits, callers, scheduling.endpoints, clock)
-        self.audit = Audit(commits, clock)
-        self.webhook_secret = WebhookSecret(commits)
+        self.catalog = Catalog(context.commits, scheduling.cluster)
+        self.billing = Billing(context)
+        self.keys = Keys(context, callers, scheduling.endpoints)
+        self.audit = Audit(context)
+        self.webhook_secret = WebhookSecret(context.commits)
         self.nodes = ManagedNodes(context, scheduling, sessions, yields)
-        self.registries = Registries(commits, settings.registries, clock, context.rng)
-        self.secrets = ManagedSecrets(commits, desired.secrets, scheduling.scaling, clock)
+        self.registries = Registries(context)
+        self.secrets = ManagedSecrets(context, desired.secrets, scheduling.scaling)
         self.volumes = Volumes(context, scheduling, desired.volumes, self.catalog, self.billing)
         named = Named(self.catalog, self.registries, self.secrets, self.volumes)
         self.endpoints = ManagedEndpoints(context, scheduling, changes, named)

@@ -5,13 +5,10 @@ Those of the configuration file have the ids that they have there, and only the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from random import Random
-
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.store import DEFAULT_ACCOUNT, Conn
-from stoker.control.store.database.commits import Commits
 from stoker.wire.ids import short_id
 from stoker.wire.messages import RegistryAuth
 
@@ -19,15 +16,9 @@ from stoker.wire.messages import RegistryAuth
 class Registries:
     """The logins at registries of images. `declared` are the configuration file's, by id."""
 
-    def __init__(
-        self,
-        commits: Commits,
-        declared: Mapping[str, RegistryAuth],
-        clock: Callable[[], float],
-        rng: Random,
-    ) -> None:
-        self._commits, self._clock, self._rng = commits, clock, rng
-        self.declared = declared
+    def __init__(self, context: Context) -> None:
+        self._commits, self._clock, self._rng = context.commits, context.clock, context.rng
+        self.declared = context.settings.registries
 
     async def create(self, account: str, name: str, login: RegistryAuth) -> store.Registry:
         made, now = store.Registry(short_id(self._rng), name), self._clock()

@@ -7,14 +7,14 @@ old one, even when their process restarts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from stoker.control import store
 from stoker.control.auth.secret_references import SecretValues, UnknownSecret, find
+from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
-from stoker.control.store.database.commits import Commits
 
 VALUE_BYTES = 64 * 1024
 
@@ -27,10 +27,9 @@ it where its keys are, and nowhere else."""
 class ManagedSecrets:
     """The secrets as a resource. `load` must be awaited before `fill` is called."""
 
-    def __init__(
-        self, commits: Commits, values: SecretValues, scaling: WorkerScaling, clock: Callable[[], float]
-    ) -> None:
-        self._commits, self._values, self._scaling, self._clock = commits, values, scaling, clock
+    def __init__(self, context: Context, values: SecretValues, scaling: WorkerScaling) -> None:
+        self._commits, self._clock = context.commits, context.clock
+        self._values, self._scaling = values, scaling
 
     async def load(self) -> None:
         """Loads the values; in a commit, so that it is ordered with other changes."""

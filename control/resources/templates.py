@@ -20,7 +20,7 @@ from stoker.wire.ids import short_id
 
 @dataclass(frozen=True, slots=True)
 class TemplateFilter:
-    """Which templates a list includes besides the account's own that no endpoint is made from: `bound`, those
+    """The templates that a list has besides the account's own that no endpoint is made from: `bound`, those
     that endpoints are made from; `public`, those of other accounts."""
 
     bound: bool = False

@@ -48,7 +48,7 @@ class Avoided:
 
     @property
     def sentence(self) -> str:
-        """Why nothing of this version may go there, as the end of a sentence about the node."""
+        """The reason why nothing of this version may go there, as the end of a sentence about the node."""
         return f"is avoided after {self.times} failed {'try' if self.times == 1 else 'tries'}: {self.why}"
 
 

@@ -74,7 +74,7 @@ class NodeState:
 
     @property
     def closed(self) -> str:
-        """Why nothing new may go there, as the end of a sentence about the node; empty while it may."""
+        """The reason why nothing new may go there, as the end of a sentence about the node, or ""."""
         if self.draining:
             return "is about to go"
         return "is drained" if self.drained else disk.full(self.facts)

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from stoker.control import store
 from stoker.control.config.endpoints import Endpoints
+from stoker.control.context import Context
 from stoker.control.rules.queueing.expected import Pace
 from stoker.control.rules.types import Claimed, Slot
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import AttemptKey
 
 OFFER_MAX = 256
@@ -28,14 +28,13 @@ class Dispatch:
 
     def __init__(
         self,
+        context: Context,
         cluster: ClusterState,
-        commits: Commits,
         endpoints: Endpoints,
         assign: Callable[[Claimed], None],
-        clock: Callable[[], float],
     ) -> None:
-        self._cluster, self._commits, self._endpoints = cluster, commits, endpoints
-        self._assign, self._clock = assign, clock
+        self._commits, self._clock = context.commits, context.clock
+        self._cluster, self._endpoints, self._assign = cluster, endpoints, assign
         self.backlog: dict[str, int] = {}
         """Endpoints of which a job may be waiting, and how often that was noted."""
         self._due: set[str] = set()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from stoker.control import store
+from stoker.control.context import Context
 from stoker.control.rules.queueing.yielding import Asked, Running, decide
 from stoker.control.rules.wanted_workers import UNMEASURED_START_S
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import AttemptKey
 
 log = logging.getLogger(__name__)
@@ -30,14 +30,10 @@ class MakingWay:
     whether its agent can pass that on."""
 
     def __init__(
-        self,
-        cluster: ClusterState,
-        commits: Commits,
-        ask: Callable[[AttemptKey, str], bool],
-        clock: Callable[[], float],
+        self, context: Context, cluster: ClusterState, ask: Callable[[AttemptKey, str], bool]
     ) -> None:
-        self._cluster, self._commits, self._ask = cluster, commits, ask
-        self._clock = clock
+        self._commits, self._clock = context.commits, context.clock
+        self._cluster, self._ask = cluster, ask
         self._asked: dict[AttemptKey, float] = {}
 
     async def look(self, endpoints: Iterable[str]) -> None:

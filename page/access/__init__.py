@@ -1,1 +1,1 @@
-"""Who may look: the guard of each request, sessions, signing in, and each session's connection to control."""
+"""The right to look: the guard of requests, sessions, signing in, and sessions' connections to control."""

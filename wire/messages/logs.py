@@ -9,7 +9,7 @@ from stoker.wire.messages.shared import AttemptKey
 
 @dataclass(frozen=True, slots=True)
 class StreamHello:
-    """Who opened a further stream: the node, and the number of its session."""
+    """The opener of a further stream: the node, and the number of its session."""
 
     node: str
     session: int

@@ -142,7 +142,7 @@ class Multiplexer:
                 self._first.append(Piece(connection, "reset"))
 
     def took(self, connection: int, count: int) -> None:
-        """This end's reader took this many bytes."""
+        """Notes that the reader of this end took this many bytes."""
         known = self._connections.get(connection)
         if known is None:
             return

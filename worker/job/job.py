@@ -35,7 +35,7 @@ class Job:
 
     @property
     def scratch(self) -> Path:
-        """This attempt's own folder, made when it is first used."""
+        """The attempt's own folder, made when it is first used."""
         return Path(self._attempt.scratch)
 
     @property

@@ -42,8 +42,8 @@ class CpuDevice:
 
 
 def host_memory(proc: Path = PROC) -> tuple[int | None, int | None]:
-    """Returns the bytes of the host's memory, and how many of them are in use: all that no program could
-    have."""
+    """Returns the bytes of the host's memory, and how many of them are in use: those that no program could be
+    given."""
     pairs = [line.split() for line in _lines(proc / "meminfo")]
     memory = {pair[0].rstrip(":"): int(pair[1]) * 1024 for pair in pairs if len(pair) == 3}
     total, available = memory.get("MemTotal"), memory.get("MemAvailable")

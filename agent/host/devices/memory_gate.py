@@ -53,7 +53,7 @@ class MemoryGate:
 
     @property
     def problem(self) -> str:
-        """Why the device is withheld; "" if it is not."""
+        """The reason why the device is withheld; "" if it is not."""
         if not self.late:
             return ""
         if self.used_bytes is None or self.baseline is None:

@@ -100,8 +100,8 @@ def durable(body: ReportBody) -> bool:
 
 
 def reloaded(bodies: Sequence[ReportBody], at: float) -> Outbox:
-    """Returns the outbox of a new boot: what an earlier one left on disk gets new numbers, but may have been
-    sent."""
+    """Returns the outbox of a new boot. The reports that an earlier boot left on disk get new numbers; some
+    of them may have been sent before."""
     box = Outbox(ever_sent=len(bodies))
     for body in bodies:
         box = add(box, body, at)

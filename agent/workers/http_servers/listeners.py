@@ -1,4 +1,4 @@
-"""Which process listens at a port of this host: whether it is the worker that the port was assigned to.
+"""The process that listens at a port of this host: is it the worker that the port was assigned to?
 
     /proc/net/tcp, tcp6 ──listening sockets at the port──> inodes ──in /proc/PID/fd of the worker?──> its own
 

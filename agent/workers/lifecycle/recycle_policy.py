@@ -1,4 +1,4 @@
-"""When a worker's process has done enough, or has grown too much, and is replaced by a fresh one.
+"""The replacement of a worker's process that has done enough, or has grown too much, by a fresh one.
 
 Pure: what was counted and measured goes in, the reason to replace it comes out, or None. The shell
 (`agent.workers.lifecycle.recycling`) measures and lets the worker drain; nothing that runs on it is lost.

@@ -78,7 +78,7 @@ class RunsAhead:
         os.read(self._read, len(_PERMISSION))
 
     def clear_after(self, key: AttemptKey) -> None:
-        """This one is sent in its turn: once it has ended, what was withdrawn is dropped."""
+        """Notes a run that is sent in its turn: once that has ended, what was withdrawn is dropped."""
         self._clears = key
 
     def end(self, key: AttemptKey) -> None:

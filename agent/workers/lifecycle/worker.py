@@ -73,7 +73,7 @@ class Worker:
 
     @property
     def ending_because(self) -> str:
-        """Why its process was sent a signal, or empty."""
+        """The reason why its process was sent a signal, or ""."""
         return "" if self._life is None else process_machine.signalled_because(self._life.state)
 
     @property

@@ -1,4 +1,4 @@
-"""Which live endpoints are created, updated, replaced or used as they are. Pure.
+"""The live endpoints that are created, updated, replaced or used as they are. Pure.
 
     wanted ── not on the platform ──────────────────> Create
            ├─ there, with a part that cannot change ─> Replace: deleted, then created

@@ -5,10 +5,10 @@
     key? ─no─> 401   may it? ─no─> 401   worker? ─none in 2 min─> 503   exchange ─not in time─> 504
                                            │ affinity: gone 404, not ready in 5 min 400    └─broken─> 502
 
-Nothing is tried again: a request that a worker may have begun must not be done twice. One that no byte of
-was sent, as its worker could not be reached, goes to another, and waits for one if there is none. One that
-only reads, and that a kept connection ended without a byte for, is sent to that worker once more, if it still
-takes connections: mostly it was just closing that one.
+No request that a worker may have begun is tried again: it must not be done twice. If a worker cannot be
+reached, so that no byte of the request was sent, the request goes to another worker, or waits for one. If a
+kept connection ends without a byte of an answer, a request that only reads is sent to the same worker once
+more, if the worker still takes connections: mostly it was just closing the kept one.
 
 An exchange may take as long as the endpoint's execution timeout, and 330 s at most; then its connection is
 closed, as it is when the caller leaves, and the worker ends the request. The key is checked here and not

@@ -1,4 +1,4 @@
-"""Which headers a request takes to its worker, and a response to its caller. Pure.
+"""The headers that a request takes to its worker, and a response to its caller. Pure.
 
 | header | what happens |
 |---|---|

@@ -1,4 +1,4 @@
-"""Which endpoint an address names, and the path that its worker sees. Pure.
+"""The endpoint that an address names, and the path that its worker sees. Pure.
 
     path form   /v2/{endpoint}/<any path>
     host form   {endpoint}.<domain>/<any path>

@@ -1,12 +1,11 @@
-"""Who calls, where proxies are in front: from their X-Forwarded-For and X-Forwarded-Proto. Pure.
+"""The caller behind proxies, read from their X-Forwarded-For and X-Forwarded-Proto. Pure.
 
     caller ──> proxy ──> trusted proxy ──> here
                "claimed, caller"  "claimed, caller, proxy"
 
-Each proxy appends the address that called it. So what the trusted ones wrote is at the right, and the first
-entry from there that is none of theirs is the caller's; what stands before it, anybody can have written.
-uvicorn's own reading believes no header of a proxy whose address is not configured, and is not there for
-WebSockets.
+Each proxy appends the address that called it. So the entries of trusted proxies are at the right. The first
+entry from the right that is not a trusted proxy's address is the caller's; anybody can have written the
+entries before it. uvicorn has such a reading, too, but not for WebSockets.
 """
 
 from __future__ import annotations

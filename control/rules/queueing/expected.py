@@ -1,4 +1,4 @@
-"""When a waiting job is expected to start: from the jobs ahead of it, and the pace of its endpoint. Pure.
+"""The expected start of a waiting job, from the jobs ahead of it and the pace of its endpoint. Pure.
 
     the slots of ready workers ──> when each is free, if each job takes as long as jobs took on average
     jobs ahead ──────────────────> the slot that is free next, round by round

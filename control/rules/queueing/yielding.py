@@ -1,4 +1,4 @@
-"""Which running attempt is asked to yield its slot to a job of a higher class that waits. Pure.
+"""The running attempt that is asked to yield its slot to a waiting job of a higher class. Pure.
 
     the next job in line ──┐
     attempts that run ─────┼──> one of them, or none; with the reason
@@ -61,7 +61,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """This attempt is asked to yield."""
+    """The decision to ask this attempt to yield."""
 
     attempt: Running
     why: str

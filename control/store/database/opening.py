@@ -52,7 +52,7 @@ class StoreAway(StoreError):
 
 
 class Database(Protocol):
-    """Where the tables are."""
+    """The place of the tables."""
 
     name: str
     """As sentences call it."""

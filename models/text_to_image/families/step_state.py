@@ -44,7 +44,7 @@ def _is_kept(value: object) -> bool:
 
 
 def _on_cpu(value: Any) -> Any:
-    """Returns a copy; of a tensor that is a part of a larger one, no more than the part."""
+    """Returns a copy of a tensor. Where the tensor is a part of a larger one, only the part is copied."""
     import torch
 
     if isinstance(value, list):

@@ -86,7 +86,7 @@ def _higher(pixels: Pixels, height: int) -> Pixels:
 
 
 def _faded(pixels: Pixels, first: Pixels, last: Pixels, strip: int, axis: int) -> Pixels:
-    """Returns the picture whose strips at both ends of an axis become these two, so that no seam is seen."""
+    """Returns the picture with these two strips at the ends of an axis, faded in so that no seam is seen."""
     import numpy as np
 
     at = np.arange(pixels.shape[axis])

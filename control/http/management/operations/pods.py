@@ -147,7 +147,7 @@ class Include(BaseModel):
 
 
 class PodQuery(Include):
-    """Which pods; what is left out does not restrict the list."""
+    """The pods that a list has; what is left out does not restrict the list."""
 
     computeType: Literal["GPU", "CPU"] | None = None
     cpuFlavorId: list[str] = []

@@ -112,7 +112,7 @@ class ResponseBody(BaseModel):
 
 
 class Refused(BaseModel):
-    """Why nothing was done. `error` and `message` are the same; clients differ in which they read."""
+    """The reason why nothing was done. `error` and `message` are the same; clients read one or the other."""
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -39,7 +39,7 @@ router = APIRouter(tags=["logs"])
 
 
 class LogQuery(BaseModel):
-    """Where the stream begins: after Last-Event-ID, else at `since`, else with the last `tail` lines."""
+    """The beginning of the stream: after Last-Event-ID, else at `since`, else with the last `tail` lines."""
 
     source: Annotated[
         Literal["container", "system"] | None,

@@ -65,7 +65,7 @@ class Pagination(Record):
 
 
 class PageQuery(BaseModel):
-    """Which part of a list is answered."""
+    """The part of a list that is answered."""
 
     cursor: Annotated[str | None, Field(description="The nextCursor of the page before.")] = None
     limit: Annotated[int, Field(ge=1, le=MOST)] = MOST
@@ -82,8 +82,8 @@ def paged(records: Sequence[T], key: Callable[[T], str], query: PageQuery) -> tu
 
 
 class Problem(Record):
-    """Why nothing was done (RFC 9457). `error` and `message` are the detail: clients differ in which
-    they read."""
+    """The reason why nothing was done (RFC 9457). `error` and `message` are the same as `detail`: clients
+    differ in which of the fields they read."""
 
     title: str
     status: int
