@@ -18,6 +18,9 @@ MOST_ATTEMPTS = 50
 """Attempts that are kept of a job that waits or runs again: the last ones. Refusals and yields are not
 counted towards a job's limits, so nothing else bounds them."""
 
+REASON_CHARACTERS = 1_000
+"""How many of a reason are kept with its attempt; the last one is whole in the job's record."""
+
 
 @record(frozen=True, slots=True)
 class Attempt:

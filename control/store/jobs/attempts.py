@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from stoker.control.rules.attempts import MOST_ATTEMPTS, Attempt, JobAttempts, shown
+from stoker.control.rules.attempts import MOST_ATTEMPTS, REASON_CHARACTERS, Attempt, JobAttempts, shown
 from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import AttemptKey
 
@@ -37,11 +37,12 @@ ON CONFLICT (seq, attempt) DO UPDATE SET chunk_at = excluded.chunk_at, uploading
     cause = excluded.cause, reason = excluded.reason
 WHERE excluded.execution_ms IS NOT NULL
 """
-_KEEP = """
+_KEEP = f"""
 INSERT INTO attempts (seq, attempt, worker, node, assigned_at, chunk_at, uploading_at,
                       wait_ms, execution_ms, ended_at, cause, reason)
 VALUES (:seq, :attempt, :worker, :node, :assigned_at, :chunk_at, :uploading_at,
-        :wait_ms, :execution_ms, :ended_at, :cause, (SELECT error FROM results WHERE seq = :seq))
+        :wait_ms, :execution_ms, :ended_at, :cause,
+        (SELECT SUBSTR(error, 1, {REASON_CHARACTERS}) FROM results WHERE seq = :seq))
 ON CONFLICT (seq, attempt) DO UPDATE SET chunk_at = excluded.chunk_at, uploading_at = excluded.uploading_at,
     wait_ms = excluded.wait_ms, execution_ms = excluded.execution_ms, ended_at = excluded.ended_at,
     cause = excluded.cause, reason = excluded.reason
@@ -78,7 +79,8 @@ def note_attempt(
     """Notes the last attempt at a job, which waits again, or failed for good. `took_ms`: how long it waited
     on its node and then ran, where its node says so."""
     wait_ms, execution_ms = took_ms or (None, None)
-    values = {"job": key.job, "node": node, "cause": cause, "reason": reason, "now": now}
+    values = {"job": key.job, "node": node, "cause": cause, "now": now}
+    values["reason"] = None if reason is None else reason[:REASON_CHARACTERS]
     conn.run(_NOTE, values | {"wait_ms": wait_ms, "execution_ms": execution_ms})
     if key.attempt > MOST_ATTEMPTS:
         conn.run(_BOUND, {"job": key.job, "upto": key.attempt - MOST_ATTEMPTS})
@@ -91,9 +93,9 @@ def resume_attempt(conn: Conn, key: AttemptKey) -> None:
 
 def keep_last(conn: Conn, seq: int, before: JobAttempts) -> None:
     """Notes the attempt that ended the job, which its caller has tried again since; the job's result is still
-    there. `before`: the attempts as they were read before that."""
-    if before.attempts:
-        last = before.attempts[-1]
+    there. `before`: the attempts as they were read before that. One with a reason was noted already."""
+    last = before.attempts[-1] if before.attempts else None
+    if last is not None and last.reason is None:
         conn.run(_KEEP, {"seq": seq, **{one.name: getattr(last, one.name) for one in fields(last)}})
 
 

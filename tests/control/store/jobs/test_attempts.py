@@ -150,6 +150,14 @@ def test_a_retry_keeps_the_attempts_before_it(bench: Bench) -> None:
     assert bench.rows("SELECT COUNT(*) FROM attempts") == [(1,)]
 
 
+def test_a_retry_leaves_an_attempt_before_an_end_in_the_queue_as_it_was(bench: Bench) -> None:
+    job = bench.running(10.0)
+    bench.report(11.0, Refused(job.job, 1, "full"))
+    bench.end_wait(12.0, job.job, "too slow")
+    bench.retry(13.0, job.job)
+    assert told(bench, job.job) == [(1, "refused", "the agent refused it: full", 11.0)]
+
+
 def test_moments_of_an_earlier_attempt_are_not_told_of_a_later_one(bench: Bench) -> None:
     """Also where an attempt goes on from the chunks of the one before."""
     job = bench.running(10.0)
@@ -180,6 +188,15 @@ def test_attempts_go_with_their_job(bench: Bench, end: str) -> None:
     bench.expire(200_000.0)
     assert bench.rows("SELECT COUNT(*) FROM attempts") == [(0,)]
     assert store.job_attempts(bench.store.writer, ACCOUNT, E, job.job, 13.0) is None
+
+
+def test_the_beginning_of_a_long_reason_is_kept(bench: Bench) -> None:
+    job = bench.running(10.0)
+    bench.report(12.0, bench.lost(job, "x" * 5_000))
+    (second,) = bench.claim(40.0, bench.slot())
+    bench.report(41.0, bench.done(second, end="failed", error="y" * 5_000))
+    bench.retry(42.0, job.job)
+    assert [one.reason for one in found(bench, job.job).attempts] == ["x" * 1_000, "y" * 1_000]
 
 
 def test_a_backup_has_the_attempts_of_its_jobs(bench: Bench, tmp_path: Path) -> None:
