@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+ENV: Final[Mapping[str, str]] = MappingProxyType({"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "passive"})
+"""The variables that the libraries read on import. The hub's library stays off the network. The threads of
+torch sleep while they wait for one another: by default they go round in circles, and so keep the core on
+which the other would run, if another process has the second one."""
 
 
 def prepare() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
+from stoker.models import libraries
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.registry import pipelines_of
 from stoker.models.speed_ups import attention, profiles, warm_sizes
@@ -29,8 +30,6 @@ PRELOAD: Final = (
     "transformers.Wav2Vec2Model",
 )
 """The imports of its workers' zygote: classes by name, since the libraries import them on first access."""
-
-ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
 
 METRICS: Final = MappingProxyType({"480p": "videos_480p", "720p": "videos_720p"})
 """The metric that the handler measures once for each video, by its size."""
@@ -106,5 +105,5 @@ DECLARATION: Final = ModelDeclaration(
         }
     ),
     preload=PRELOAD,
-    env=ENV,
+    env=libraries.ENV,
 )

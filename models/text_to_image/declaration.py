@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
+from stoker.models import libraries
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import PipelineEntry
 from stoker.models.registry import OF_THE_INTERFACE, PIPELINES, pipelines_of
@@ -33,9 +34,6 @@ PRELOAD: Final = (
     "transformers.T5TokenizerFast",
 )
 """The imports of its workers' zygote: classes by name, since both libraries import them on first access."""
-
-ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
-"""The hub's library reads it on import."""
 
 AT_ONCE: Final = "STOKER_IMAGES_AT_ONCE"
 
@@ -192,5 +190,5 @@ DECLARATION: Final = ModelDeclaration(
     ),
     concurrency=AT_ONCE,
     preload=PRELOAD,
-    env=ENV,
+    env=libraries.ENV,
 )

@@ -30,6 +30,7 @@ from stoker.control.config.config import ConfigError, load_config
 from stoker.control.config.sections import Config, HostedSection
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import AS_MANY_AS_FIT, Endpoint
+from stoker.models import libraries
 from stoker.models.hosted import MODELS
 from stoker.models.talking_video import safety
 from stoker.models.weights import Entry, Lock, LockedFile, read_lock, write_lock
@@ -43,7 +44,7 @@ def test_the_image_model_brings_its_handler_schema_and_price() -> None:
     assert endpoint.run.handler == "stoker.models.text_to_image.handler:TextToImage"
     assert endpoint.run.schema is not None
     assert endpoint.run.prices == (Price("output_pixels", 20), Price("device_ms", 5))
-    assert endpoint.run.env == {"HF_HUB_OFFLINE": "1"}
+    assert endpoint.run.env == libraries.ENV
     assert {"torch", "diffusers.FluxPipeline"} <= set(endpoint.run.preload)
 
 
@@ -189,8 +190,8 @@ def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None
 def test_a_model_gets_the_settings_that_it_declares_and_no_others() -> None:
     variables = {"STOKER_VIDEO_LIMITS": "audio_most_s=60", "STOKER_JOIN_TOKEN": "jt"}
     image, video = hosted_endpoints(["text-to-image", "talking-video"], variables)
-    assert set(image.run.env) == {"HF_HUB_OFFLINE"}
-    assert dict(video.run.env) == {"HF_HUB_OFFLINE": "1", "STOKER_VIDEO_LIMITS": "audio_most_s=60"}
+    assert image.run.env == libraries.ENV
+    assert video.run.env == {**libraries.ENV, "STOKER_VIDEO_LIMITS": "audio_most_s=60"}
 
 
 def test_what_stands_behind_each_endpoint_is_reported(
