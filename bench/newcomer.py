@@ -26,10 +26,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 import psutil
 from playwright.sync_api import expect, sync_playwright
@@ -80,9 +82,18 @@ def without_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
+def reads(terminal: int, printed: SimpleQueue[bytes]) -> None:
+    """Reads all that is printed, to the end, as a terminal does: a program that it would not read from stands
+    still. The end is an empty text."""
+    with suppress(OSError):  # the other side is closed
+        while piece := os.read(terminal, 65_536):
+            printed.put(piece)
+    printed.put(b"")
+
+
 @contextmanager
-def at_a_terminal(command: list[str], folder: Path) -> Iterator[int]:
-    """Runs the command at a terminal during the block, and ends it with Ctrl-C. Yields what reads there."""
+def at_a_terminal(command: list[str], folder: Path) -> Iterator[SimpleQueue[bytes]]:
+    """Runs the command at a terminal during the block, and ends it with Ctrl-C. Yields what it prints."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command,
@@ -94,23 +105,27 @@ def at_a_terminal(command: list[str], folder: Path) -> Iterator[int]:
         start_new_session=True,
     )
     os.close(theirs)
+    printed: SimpleQueue[bytes] = SimpleQueue()
+    reader = threading.Thread(target=reads, args=(ours, printed))
+    reader.start()
     try:
-        yield ours
+        yield printed
     finally:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(PATIENCE_S)
+        reader.join(PATIENCE_S)
         os.close(ours)
 
 
-def printed_link(terminal: int) -> str:
+def printed_link(printed: SimpleQueue[bytes]) -> str:
     """Returns the link that is printed there. Raises SystemExit with what was printed, where the command
     ends."""
     seen = b""
     while (found := LINK.search(seen)) is None:
-        try:
-            seen += os.read(terminal, 65_536)
-        except OSError:  # the terminal is closed
-            raise SystemExit(seen.decode(errors="replace")) from None
+        piece = printed.get(timeout=PATIENCE_S)
+        if not piece:
+            raise SystemExit(seen.decode(errors="replace"))
+        seen += piece
     return found[1].decode()
 
 
@@ -143,8 +158,8 @@ def measure(folder: Path, *, demo: bool) -> dict[str, dict[str, float]]:
         subprocess.run(["make", "-s", ".venv"], cwd=clone, env=without_settings(), check=True)
         watch.ends("set-up")
         command = [str(clone / ".venv/bin/stoker"), "up", "--port", "0"]
-    with at_a_terminal(command, clone) as terminal:
-        link = printed_link(terminal)
+    with at_a_terminal(command, clone) as printed:
+        link = printed_link(printed)
         watch.ends("link")
         draw(link, watch)
     return watch.parts
