@@ -275,15 +275,15 @@ class SavedState(TypedDict):
 
 @_answers()
 class Case(TypedDict):
-    """The case of a job that failed. What was not known is absent; what a worker noted has the types that the
-    worker gave it."""
+    """The case of a job that failed or completed. What was not known is absent; what a worker noted has the
+    types that the worker gave it."""
 
     case: Annotated[Literal[1], Field(description="The version of this shape.")]
     id: str
     endpoint: str
     version: NotRequired[Annotated[int, Field(description="Of the endpoint.")]]
     attempt: Annotated[int, Field(ge=1)]
-    status: Literal["FAILED", "TIMED_OUT"]
+    status: Literal["COMPLETED", "FAILED", "TIMED_OUT"]
     createdAt: Epoch
     error: NotRequired[str]
     input: NotRequired[Annotated[Any, Field(description="As it was stored, URLs without their queries.")]]
