@@ -227,9 +227,9 @@ async def job_input(call: Call) -> Answer:
 
 @reading.get("/case/{job_id}", response_model=shapes.Case, responses=refusals(403))
 async def case(call: Call) -> Answer:
-    """Returns the case of a job that failed: what is needed to run it again elsewhere, as `stoker replay`
-    does. The endpoint keeps cases if its `keepCases` is true. The key needs the right `cases`, or everything.
-    No value of a user's variable and no query of a URL is in it."""
+    """Returns the case of a job that failed, or completed: what is needed to run it again elsewhere, as
+    `stoker replay` does. The endpoint keeps cases if its `keepCases` is true. The key needs the right
+    `cases`, or everything. No value of a user's variable and no query of a URL is in it."""
     _check_cases(call)
     return call.answer(await call.plane.details.case(call.endpoint, call.job))
 
@@ -246,7 +246,7 @@ def _check_cases(call: Call) -> None:
 async def replay(
     call: Call, node: ReplayNode, from_start: FromStart = False, stop_after: StopAfter = 0, seed: Seed = None
 ) -> Answer:
-    """Runs a failed job again on a node, from its case: what it ran, with its input, from its last save. The
+    """Runs a job again on a node, from its case: what it ran, with its input, from its last save. The
     replay is a job of an endpoint that is made for it, and deleted an hour after its last use; it costs
     nothing, and is tried once. The key needs the right `cases` too."""
     _check_cases(call)

@@ -78,7 +78,7 @@ class Described:
     ) -> list[int]:
         """Asks so often, with requests as they are described or with others; gives the answers' statuses.
 
-        `where` may name the path's endpoint and job, from the number of the request.
+        `where` may name the path's endpoint and job, and the query's node, from the number of the request.
         """
         mode = GenerationMode.POSITIVE if valid else GenerationMode.NEGATIVE
         statuses: list[int] = []
@@ -96,6 +96,8 @@ class Described:
             known = where(len(statuses))
             for name in known.keys() & case.path_parameters.keys():
                 case.path_parameters[name] = known[name]
+            for name in known.keys() & (case.query or {}).keys():
+                case.query[name] = known[name]
             response = self._send(case)
             statuses.append(response.status_code)
             case.validate_response(response, checks=self._checks(case, response))

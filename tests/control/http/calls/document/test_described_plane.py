@@ -74,7 +74,7 @@ class Workshop:
         if n % 5 == 4:
             return {"endpoint_id": ("sized", "nobody")[n % 2]}
         jobs = (self._submitted, self._failed, self._submitted, self._run)
-        return {"endpoint_id": "echo", "job_id": self.run(jobs[n % 5]()).id}
+        return {"endpoint_id": "echo", "job_id": self.run(jobs[n % 5]()).id, "node": "node-1"}
 
     async def _submitted(self) -> JobView:
         plane = self.world.plane
