@@ -10,13 +10,14 @@ import pytest
 from fastapi import FastAPI
 
 from stoker.page.access.sessions import Sessions
-from stoker.page.access.signing_in import add_signing_in
+from stoker.page.access.signing_in import SigningIn
 
 
 async def cookie_of(link: str, sessions: Sessions, *, secure: bool) -> str:
-    app, connections = FastAPI(), Mock(url="http://control")
+    app = FastAPI()
+    connections = Mock(url="http://control", drop_ended=AsyncMock())
     connections.of.return_value = Mock(learn=AsyncMock())
-    add_signing_in(app, sessions, connections, secure=secure, clock=lambda: 1.0)
+    SigningIn(sessions, connections, secure=secure, clock=lambda: 1.0).add_to(app)
     transport: Any = httpx2.ASGITransport(app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         answer = await http.get("/sign-in", params={"token": link})
