@@ -46,13 +46,12 @@ from stoker.control.rules.queueing.deadlines import cannot_be_met, contradiction
 from stoker.control.rules.queueing.expected import MOST_AHEAD, Pace, expected_run_s, expected_wait_s
 from stoker.control.rules.queueing.order import place
 from stoker.control.rules.quotas import UNBOUNDED, Quota, refused
-from stoker.control.rules.submissions import Submission, refuse_unreachable
+from stoker.control.rules.submissions import Submission, job_id, refuse_unreachable
 from stoker.control.rules.types import Changed, Claimed, Endpoint, JobView, NewJob, Slot, Submitted
 from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
 from stoker.control.store.jobs.idempotency import seen
 from stoker.control.store.jobs.quota_uses import Kind, use
-from stoker.wire.ids import job_id
 from stoker.wire.messages import Ref, Saved
 from stoker.wire.object_keys import attempt_prefix, input_key, save_key
 

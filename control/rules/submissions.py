@@ -7,8 +7,10 @@ send some (`webhookV2`).
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -279,3 +281,9 @@ def _region(fields: dict[str, Any]) -> str:
     if not isinstance(value, str) or (value and not is_region(value)):
         raise wrong("s3Config.region", value, "the name of a region, such as eu-west-1, or left out")
     return value
+
+
+def job_id(rng: Random, *, sync: bool) -> str:
+    """Returns a new id: `<uuid4>-u1` for `/run`, `sync-<uuid4>-u1` for `/runsync`."""
+    drawn = uuid.UUID(int=rng.getrandbits(128), version=4)
+    return f"sync-{drawn}-u1" if sync else f"{drawn}-u1"

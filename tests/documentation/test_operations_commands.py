@@ -44,7 +44,7 @@ ELSEWHERE = {
     r"stoker agent .*--reclaim-notices aws": "tests/cli/agent/test_reclaims.py",
     r"stoker node .*": PROCESSES,
     r"stoker (job list|audit) .*|curl .*/health .*": PROCESSES,
-    r"stoker job logs .*": "tests/cli/jobs/test_job_commands.py",
+    r"stoker job (logs|attempts) .*": "tests/cli/jobs/test_job_commands.py",
     r"(stoker logs|curl .*/workers/WORKER_ID/logs) .*": "tests/system/workers/test_logs_of_workers.py",
 }
 """Of the other pages, by what the whole command is like."""

@@ -237,12 +237,14 @@ class Attempts:
             worker.on_broken(str(broken))
 
     def _worker_gone(self, attempt: RunningAttempt, why: str, *, planned: bool = True) -> None:
-        attempt.flush_saves()
+        if attempt.paced is not None:
+            attempt.paced.flush()
         backlog = "" if attempt.stream is None else attempt.stream.backlog
         self._step(attempt, ev.WorkerGone(self._time(), why, planned, backlog))
 
     def _job_ended(self, attempt: RunningAttempt, end: worker_frames.Done | worker_frames.Failed) -> None:
-        attempt.flush_saves()
+        if attempt.paced is not None:
+            attempt.paced.flush()
         now, running = self._time(), isinstance(attempt.state, Running)
         backlog = "" if attempt.stream is None else attempt.stream.backlog
         event: ev.Event = ev.Done(now, False, backlog)

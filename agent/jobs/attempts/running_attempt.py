@@ -144,11 +144,6 @@ class RunningAttempt:
             self.paced.drop()
         self.stop_requests()
 
-    def flush_saves(self) -> None:
-        """Reports the save that waits for its time, if one does: the attempt ends."""
-        if self.paced is not None:
-            self.paced.flush()
-
     def stop_requests(self) -> None:
         """Stops what its handler asked for: no answer is sent any more."""
         if self.fetches is not None:

@@ -50,10 +50,9 @@ from stoker.control.http.calls.turns import AnswerInTurn
 from stoker.control.jobs import records
 from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.limits import DEFAULT_PAGE_SIZE, FILE_BYTES, MIB, RUN_BYTES, RUNSYNC_BYTES, WAIT_MS
-from stoker.control.rules.submissions import Submission, parse_submission
+from stoker.control.rules.submissions import Submission, job_id, parse_submission
 from stoker.control.rules.types import Listing
 from stoker.control.traces.traceparent import kept_traceparent
-from stoker.wire.ids import job_id
 
 PREFIX = "/v2/{endpoint_id}"
 Operation: TypeAlias = Callable[..., Awaitable[Response]]

@@ -69,7 +69,7 @@ class Database(Protocol):
     def executor(self, raw: Any) -> Callable[[str, Mapping[str, Any]], Rows]: ...
 
     def run_all(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Runs the statements in order, in one round trip where that pays."""
+        """Runs many statements in order, in one round trip where there are any."""
 
     def lock_tables(self, raw: Any) -> None: ...
 
@@ -114,6 +114,9 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
+FEW = 3
+"""To begin and end a round trip for several statements takes as long as these, one by one."""
+
 UNAWARE = frozenset({"insert_job", "claim", "finish", "renew"})
 """Hot statements that do not notice whether a `Conn.write` has been run: they touch none of its tables."""
 
@@ -152,7 +155,7 @@ class Conn:
         return self._database.is_broken(self.sql, self.raw)
 
     def run(self, statement: str, values: Mapping[str, Any]) -> Rows:
-        if statement not in UNAWARE:
+        if self._waiting and statement not in UNAWARE:
             self._send_waiting()
         return self._execute(self._written[statement], values)
 
@@ -160,9 +163,12 @@ class Conn:
         self._waiting.append((self._written[statement], values))
 
     def _send_waiting(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) > FEW:
             self._database.run_all(self.raw, waiting)
+            return
+        for statement in waiting:
+            self._execute(*statement)
 
     def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Runs the statement for each of the rows; its results are not read."""
@@ -190,7 +196,8 @@ class Conn:
 
     def commit(self) -> None:
         """Raises UncertainCommit where the connection breaks meanwhile."""
-        self._send_waiting()
+        if self._waiting:
+            self._send_waiting()
         try:
             self.raw.execute("COMMIT")
         except Exception as error:

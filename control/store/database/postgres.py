@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,7 +32,6 @@ from stoker.control.store.tables import schema
 
 log = logging.getLogger(__name__)
 
-PIPELINED = 3
 PATIENCE_S = 5.0
 """How long a new control waits for the lock: the server may not have noticed yet that the last one died."""
 
@@ -185,10 +183,9 @@ class PostgresDatabase:
         return partial(raw.execute, binary=True)
 
     def run_all(self, raw: Any, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Runs the statements in one round trip, unless they are few: to begin and end a pipeline takes as
-        long as three of them. An error of any ends all after it."""
+        """Runs the statements in one round trip. An error of any ends all after it."""
         cursor = raw.cursor()
-        with raw.pipeline() if len(statements) > PIPELINED else nullcontext():
+        with raw.pipeline():
             for statement in statements:
                 cursor.execute(*statement, binary=True)
 

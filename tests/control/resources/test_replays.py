@@ -69,7 +69,7 @@ async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
         ended = await made.plane.queries.wait(replay, view.id, 10.0)
         assert (ended.state, ended.retries) == ("FAILED", 0)
         assert made.store.writer.raw.execute("SELECT SUM(nano_usd) FROM bills").fetchone()[0] in (None, 0)
-        assert (await made.plane.queries.case(replay, view.id))["saved"]["upto"] == 1
+        assert (await made.plane.details.case(replay, view.id))["saved"]["upto"] == 1
 
 
 @story

@@ -50,6 +50,7 @@ def test_rate_table() -> None:
         "input": (100, 20),
         "files": (200, None),
         "case": (10, 2),
+        "replay": (10, 2),
     }
 
 

@@ -21,7 +21,7 @@ from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
-from stoker.control.rules.submissions import Once, Submission
+from stoker.control.rules.submissions import Once, Submission, job_id
 from stoker.control.rules.types import (
     Endpoint,
     EndpointHealth,
@@ -33,7 +33,6 @@ from stoker.control.rules.types import (
 )
 from stoker.control.traces.traces import Traces
 from stoker.testing.memory_artifacts import MemoryArtifacts
-from stoker.wire.ids import job_id
 
 KEY = "sk-right"
 ACCOUNT = "default"
