@@ -60,8 +60,8 @@ class Way:
 
 
 WAYS = {
-    "/runsync": Way(runsync, 145, 51),
-    "/run, and /stream of a chunk": Way(run_and_stream, 197, 62),
+    "/runsync": Way(runsync, 146, 51),
+    "/run, and /stream of a chunk": Way(run_and_stream, 198, 62),
 }
 
 

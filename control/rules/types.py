@@ -107,23 +107,22 @@ class Endpoint:
     quota: Quota = UNBOUNDED
     api_key: str = ""
     keep_cases: bool = False
+    replay: Replay | None = field(init=False, compare=False, default=None)
+    """The replay that the endpoint was made for, if it was made for one."""
+
+    rights: str = field(init=False, compare=False, default="")
+    """The id of the endpoint whose keys may call this one: of a replay, that of its job."""
+
+    def __post_init__(self) -> None:
+        """Reads what each call asks for once."""
+        found = self.requested.get("replay")
+        object.__setattr__(self, "replay", None if found is None else Replay(**found))
+        object.__setattr__(self, "rights", self.id if found is None else str(found["endpoint"]))
 
     @property
     def temporary(self) -> bool:
         """True if the endpoint is deleted when it was not used for 24 hours."""
         return bool(self.requested.get("temporary"))
-
-    @property
-    def replay(self) -> Replay | None:
-        """The replay that the endpoint was made for, if it was made for one."""
-        found = self.requested.get("replay")
-        return None if found is None else Replay(**found)
-
-    @property
-    def rights(self) -> str:
-        """The id of the endpoint whose keys may call this one: of a replay, that of its job."""
-        found = self.requested.get("replay")
-        return self.id if found is None else str(found["endpoint"])
 
     @property
     def takes_at_once(self) -> int | None:
