@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 from starlette.types import ASGIApp
@@ -123,6 +124,9 @@ def own_memory() -> int:
 async def flooded(count: int, seed: int) -> None:
     plane = FakePlane(ends_at_once=DONE, patience=0.0)
     app = make_app(plane, ApiSettings(rate_limits=False))
+    transport: Any = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        assert (await http.get("/openapi.json")).is_success  # its shapes are compiled then, and stay
     warm_up = count // 10
     await flood(app, plane, seed, range(warm_up))
     gc.collect()
