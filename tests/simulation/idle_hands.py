@@ -22,7 +22,7 @@ BEAT_S = 6.0
 async def watch_for_idle_hands(world: World) -> None:
     """Until cancelled."""
     since, jumped, jumped_at = world.loop.time(), world.jumped, -BEAT_S
-    waited: dict[str, float] = {}
+    waited: dict[tuple[str, int], float] = {}
     while True:
         await asyncio.sleep(LOOK_S)
         now = world.loop.time()
@@ -34,7 +34,9 @@ async def watch_for_idle_hands(world: World) -> None:
         waited = {job: waited.get(job, now) for job in found}
         for job, at in waited.items():
             if now - at > TOGETHER_S:
-                world.witness.fail(f"{job} waited for {now - at:.1f} s beside {found[job]}, which was free")
+                world.witness.fail(
+                    f"{job[0]} waited for {now - at:.1f} s beside {found[job]}, which was free"
+                )
 
 
 def _calm(world: World, now: float, jumped_at: float) -> bool:
@@ -45,16 +47,22 @@ def _calm(world: World, now: float, jumped_at: float) -> bool:
     return now - troubled > LOOK_S and now - max(jumped_at, *connected) > BEAT_S
 
 
-def _might_begin(world: World) -> dict[str, str]:
-    """Queued jobs whose time to begin has come, each with a worker that has a free slot for it."""
+def _might_begin(world: World) -> dict[tuple[str, int], str]:
+    """Queued jobs whose time to begin has come, each with a worker that has a free slot for it. By job and
+    attempt: what an agent with a full disk hands back has begun, and waits from then on."""
     assert world.plane is not None
     free = {worker.endpoint: worker.worker for worker in world.plane.cluster.workers.values() if worker.free}
     if not free:
         return {}
     rows = world.store.writer.raw.execute(
-        "SELECT id, endpoint, not_before FROM jobs WHERE state = 'IN_QUEUE'"
+        "SELECT id, attempt, endpoint, not_before FROM jobs WHERE state = 'IN_QUEUE'"
     )
-    queued = {job: free[endpoint] for job, endpoint, at in rows if endpoint in free and at <= world.clock()}
+    now = world.clock()
+    queued = {
+        (job, attempt): free[endpoint]
+        for job, attempt, endpoint, at in rows
+        if endpoint in free and at <= now
+    }
     cluster = world.plane.cluster
-    ahead = {key.job: free[name] for name in free for key in cluster.waiting_ahead(name)}
+    ahead = {(key.job, key.attempt): free[name] for name in free for key in cluster.waiting_ahead(name)}
     return queued | ahead

@@ -76,7 +76,7 @@ JOINING = {
     ),
     "any credential speaks": ("bool(row.id == known.credential)", "True"),
     "what was revoked is forgotten": ("key_rows.c.revoked_at.is_(None), ", ""),
-    "nobody is turned out": ("key_rows.c.revoked_at.is_not(None)", "key_rows.c.revoked_at == 0.0"),
+    "nobody is turned out": ("keys.revoked_at IS NOT NULL", "keys.revoked_at = 0.0"),
 }
 
 MUTANTS = [(keys, "keys", *pair) for pair in KEYS.items()]
