@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,14 +24,14 @@ from tests.system.stack import until
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
 SOURCE = Path(__file__).parents[2] / "src"
-COMMAND = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--no-hosted", "--no-page"]
+COMMAND = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--no-hosted"]
 
 
 class Up:
     """One `stoker up` in a folder of its own, with the echo handler behind an endpoint."""
 
-    def __init__(self, folder: Path, more: str = "", *options: str) -> None:
-        self.folder, self.options = folder, options
+    def __init__(self, folder: Path, more: str = "", *options: str, page: bool = False) -> None:
+        self.folder, self.options = folder, (*options, *(() if page else ("--no-page",)))
         (folder / "handlers").mkdir(exist_ok=True)
         (folder / "stoker.toml").write_text(
             f"local_roots = {json.dumps([str(HANDLERS), str(folder / 'handlers')])}\n"
@@ -97,8 +98,8 @@ class Up:
 
 
 @contextlib.contextmanager
-def up(folder: Path, more: str = "", *options: str) -> Iterator[Up]:
-    one = Up(folder, more, *options)
+def up(folder: Path, more: str = "", *options: str, page: bool = False) -> Iterator[Up]:
+    one = Up(folder, more, *options, page=page)
     try:
         yield one
     finally:
@@ -269,6 +270,17 @@ def test_killed_in_mid_job_it_starts_again_once_the_old_agent_has_ended(tmp_path
         _, alive = psutil.wait_procs(started, timeout=60)
         assert alive == []
         assert one.echo(2) == {"value": 2}
+
+
+@pytest.mark.slow
+def test_the_link_that_it_prints_signs_in_to_the_page_once(tmp_path: Path) -> None:
+    with up(tmp_path, page=True) as one, httpx2.Client(timeout=60, trust_env=False) as browser:
+        until(lambda: "/sign-in?token=" in one.output(), 60, "the page's link")
+        (link,) = re.findall(r"page +(http://\S+/sign-in\?token=\S+)", one.output())
+        signed_in = browser.get(link)
+        assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/")
+        assert browser.get(httpx2.URL(link).join("/")).status_code == 200
+        assert httpx2.get(link, trust_env=False).status_code == 403
 
 
 def test_what_is_not_hosted_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from stoker.client import Client
 from tests.system.page.visitors import BROWSING, MARKUP, Visitor, made_key
-from tests.system.stack import HANDLERS, Stack
+from tests.system.stack import HANDLERS, Stack, until
 
 pytestmark = BROWSING
 
@@ -109,6 +110,22 @@ def test_a_page_that_is_empty_says_what_to_do_first(
 def test_a_list_that_is_empty_says_how_it_fills(visitor: Visitor, stack: Stack, path: str, says: str) -> None:
     visitor.signs_in(stack.key)
     expect(visitor.opens(path).get_by_text(says)).to_be_visible()
+
+
+def test_bills_are_a_chart_a_table_and_a_file(visitor: Visitor, stack: Stack) -> None:
+    stack.end_of("echo", stack.run("echo", {"value": 1}))
+    with Client(stack.facts["http"], stack.key) as stoker:
+        until(lambda: "echo" in {row["endpointId"] for row in stoker.manage.bills("endpoints")}, 90, "a bill")
+    visitor.signs_in(stack.key)
+    page = visitor.opens("/billing")
+    expect(page.get_by_role("img", name="Cost by day, in US dollars")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="echo")).to_contain_text("0.00")
+    with page.expect_download() as begun:
+        page.get_by_role("button", name="CSV").click()
+    text = begun.value.path().read_text()
+    assert "endpointId" in text.splitlines()[0]
+    assert "echo" in text
+    assert visitor.errors == []
 
 
 def test_jobs_are_searched_by_their_error_and_their_worker(visitor: Visitor, stack: Stack) -> None:
