@@ -23,9 +23,10 @@ from tests.simulation.network import Link
 PRICES = PriceList(device_second=1_000_000_007, starting_percent=50)
 PIECE_PRICE = Price(PIECE, 7)
 _SPANS = """
-SELECT SUM(ms), SUM(nano_usd) FROM (SELECT billed_ms AS ms, nano_usd FROM usage UNION ALL
-                                    SELECT NULL, nano_usd FROM spans)
+SELECT COALESCE(SUM(ms), 0), COALESCE(SUM(nano_usd), 0)
+FROM (SELECT billed_ms AS ms, nano_usd FROM usage UNION ALL SELECT NULL, nano_usd FROM spans)
 """
+_BILLS = "SELECT COALESCE(SUM(billed_ms), 0), COALESCE(SUM(nano_usd), 0) FROM bills"
 _ROW = "SELECT began_ms, ended_ms FROM usage WHERE owner = ? AND boot = ? AND n = ?"
 
 
@@ -85,7 +86,7 @@ class Ledger:
             for one, other in pairwise(spans):
                 if one.ended_ms > other.began_ms:
                     self._fail(f"spans of {owner} overlap: {one} and {other}")
-        bills = self._raw.execute("SELECT SUM(billed_ms), SUM(nano_usd) FROM bills").fetchone()
+        bills = self._raw.execute(_BILLS).fetchone()
         spans = self._raw.execute(_SPANS).fetchone()
         if spans != bills:
             self._fail(f"the bills say {bills}; the spans add up to {spans}")
