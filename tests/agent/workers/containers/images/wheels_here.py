@@ -41,7 +41,7 @@ def _repack(found: Distribution, folder: Path) -> list[Path]:
     """Its files."""
     lines = (found.read_text("WHEEL") or "").splitlines()
     tags = [line.removeprefix("Tag: ").split("-") for line in lines if line.startswith("Tag: ")]
-    if not tags or found.read_text("direct_url.json"):
+    if not tags or "dir_info" in (found.read_text("direct_url.json") or ""):
         return []
     columns = [".".join(dict.fromkeys(column)) for column in zip(*tags, strict=True)]
     stem = f"{canonicalize_name(found.metadata['Name']).replace('-', '_')}-{found.version}"
