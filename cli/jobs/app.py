@@ -167,7 +167,7 @@ def logs(
 def attempts(
     endpoint: Endpoint,
     job: Job,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the API's answer as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the API's attempts as JSON.")] = False,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:

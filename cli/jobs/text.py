@@ -25,6 +25,8 @@ def wire_record(job: JobRecord) -> dict[str, Any]:
         "position": job.position,
         "expectedStartAt": job.expected_start_at,
         "reason": job.reason,
+        "replayOf": job.replay_of,
+        "replayedOn": job.replayed_on,
         "output": job.output,
         "error": job.error,
         "logs": list(job.logs) or None,
@@ -83,6 +85,8 @@ def details(job: JobRecord) -> list[tuple[str, str]]:
         ("ran", _seconds(job.execution_time)),
         ("worker", job.worker_id),
         ("retries", str(job.retries) if job.retries else None),
+        ("replay of", job.replay_of),
+        ("replayed on", job.replayed_on),
         ("output", None if job.output is None else json_text(job.output)),
         ("error", job.error),
     ):

@@ -1,1 +1,1 @@
-"""`stoker replay`: runs a failed job again on this machine, from the case that its endpoint kept."""
+"""`stoker replay`: runs a job again from its case, on this machine or on a node."""

@@ -70,7 +70,7 @@ def main(plan: dict[str, Any]) -> None:
     except Exception as error:  # a class may raise anything while it is set up
         raise CliError(f"the handler cannot be set up here: {describe(error)}") from None
     ended = _ended(job, watch)
-    _write(job, plan)
+    _write(job, plan, returned=ended["ended"] == "returned")
     facts = {**watch.facts, "device": "CPU" if device.kind == "cpu" else device.name}
     Path(plan["result"]).write_text(json.dumps({**ended, "facts": facts}))
 
@@ -107,9 +107,9 @@ def _ended(job: LocalJob, watch: _Watch) -> dict[str, str]:
     return {"ended": "returned", "error": ""}
 
 
-def _write(job: LocalJob, plan: dict[str, Any]) -> None:
+def _write(job: LocalJob, plan: dict[str, Any], *, returned: bool) -> None:
     """Writes the results. A platform takes no file in a chunk."""
-    out, returned = Path(plan["out"]), job.finished and job.error is None
+    out = Path(plan["out"])
     output = save_files(job.result(), out, lambda path: {"$file": path.name}) if returned else None
     chunks = save_files(job.chunks, out)
     first = 0 if plan["saved"] is None else plan["saved"]["upto"]

@@ -38,7 +38,7 @@ def replay(
         typer.Option(metavar="NODE", help="Run it on this node of the platform, by its id or name."),
     ] = None,
     compare: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="job|DIR", help="Compare with what the job gave, or with another replay, by its --out."
         ),

@@ -12,7 +12,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.jobs.watch import watch
 from stoker.cli.predict.run import print_event
 from stoker.cli.replay.results import download_results
-from stoker.cli.replay.verdict import Run
+from stoker.cli.replay.verdict import Run, device_of
 from stoker.cli.terminal import print_text
 from stoker.client import AsyncClient, Client, ClientError, Event, JobRecord, NotFound
 from stoker.worker.job.attempt import STOPPED
@@ -41,7 +41,8 @@ def run_on_node(
     except (KeyboardInterrupt, ClientError):
         stoker.cancel(endpoint, job)
         raise
-    record = download_results(stoker, endpoint, job, out)
+    covered = 0 if from_start else case.get("saved", {}).get("upto", 0)
+    record = download_results(stoker, endpoint, job, out, covered)
     if record.status == "CANCELLED":
         raise CliError(f"the replay {job} was cancelled: {record.reason or 'nobody said why'}")
     return _as_run(record, _case_of(stoker, endpoint, job), until)
@@ -91,5 +92,4 @@ def _facts(case: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the facts of a case as a process here tells them."""
     if case is None:
         return {}
-    names = ["CPU" if one.get("kind") == "cpu" else one.get("name", "") for one in case.get("devices", ())]
-    return {**case, "device": ", ".join(names)}
+    return {**case, "device": device_of(case)}

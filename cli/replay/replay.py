@@ -30,8 +30,8 @@ from stoker.cli.replay.verdict import Difference, Run, Verdict, differences, rep
 from stoker.cli.terminal import json_text, print_text
 from stoker.client import Client, NotFound
 
-THE_JOB = Path("job")
-"""The value of `--compare` that means the job's own results."""
+THE_JOB = "job"
+"""The value of `--compare` that means the job's own results. A folder of this name is `./job`."""
 
 FORMAT = 1
 """The version of cases that is read here."""
@@ -49,7 +49,7 @@ class Replay:
     from_start: bool
     until: int | None
     on: str | None
-    compare: Path | None
+    compare: str | None
     out: Path
     use_gpu: bool
     as_json: bool
@@ -220,7 +220,7 @@ def _found(stoker: Client, case: dict[str, Any], ended: Run, folder: Path, optio
         return verdict(case, ended)
     if options.compare == THE_JOB:
         return _compared_with_job(stoker, case, ended, folder / "job", options)
-    return _compared(options.compare, options.out, ended)
+    return _compared(Path(options.compare), options.out, ended)
 
 
 def _compared_with_job(

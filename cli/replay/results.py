@@ -31,9 +31,9 @@ def write_results(folder: Path, output: Any, chunks: Any, *, first: int, returne
         (folder / OUTPUT).unlink(missing_ok=True)
 
 
-def download_results(stoker: Client, endpoint: str, job: str, folder: Path) -> JobRecord:
-    """Downloads what a job gave that has ended. Returns its record. Raises CliError for a file that cannot be
-    had any more."""
+def download_results(stoker: Client, endpoint: str, job: str, folder: Path, covered: int = 0) -> JobRecord:
+    """Downloads what a job gave that has ended. `covered`: the chunks before the save that it began from.
+    Returns its record. Raises CliError for a file that cannot be had any more."""
     chunks: list[Event] = []
     for event in stoker.events(endpoint, job):
         if event.kind == "reset":
@@ -49,7 +49,7 @@ def download_results(stoker: Client, endpoint: str, job: str, folder: Path) -> J
         folder,
         save(record.output) if returned else None,
         values,
-        first=_number(chunks[0]) if chunks else 0,
+        first=_number(chunks[0]) if chunks else covered,
         returned=returned,
     )
     return record

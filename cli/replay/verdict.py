@@ -144,10 +144,15 @@ def differences(case: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[D
 
 def _device(case: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Difference]:
     """Yields the difference of devices. CPUs count as alike here: what differs between them is a last bit."""
+    was = device_of(case)
+    if was and facts.get("device") and was != facts["device"]:
+        yield Difference("device", was, facts["device"])
+
+
+def device_of(case: Mapping[str, Any]) -> str:
+    """Returns the names of the devices that a case, or what a worker noted, tells of."""
     devices = case.get("devices", ())
-    names = ", ".join("CPU" if one.get("kind") == "cpu" else one.get("name", "") for one in devices)
-    if names and facts.get("device") and names != facts["device"]:
-        yield Difference("device", names, facts["device"])
+    return ", ".join("CPU" if one.get("kind") == "cpu" else one.get("name", "") for one in devices)
 
 
 def reported_seed(case: Mapping[str, Any]) -> int | None:

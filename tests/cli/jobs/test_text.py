@@ -29,3 +29,10 @@ def test_a_waiting_job_shows_its_place_and_when_it_is_expected_to_start() -> Non
     assert details(job)[2:] == [("position", "3"), ("starts", "at about 2025-11-28 01:14:31 UTC")]
     unknown = JobRecord.read({"id": "j", "status": "IN_QUEUE"})
     assert [name for name, _ in details(unknown)] == ["id", "status"]
+
+
+def test_a_replay_shows_whose_it_is_and_where_it_ran() -> None:
+    sent = {"id": "j", "status": "COMPLETED", "replayOf": "failed-1", "replayedOn": "n1"}
+    job = JobRecord.read(sent)
+    assert wire_record(job) == sent
+    assert details(job)[2:] == [("replay of", "failed-1"), ("replayed on", "n1")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import av
 import numpy as np
@@ -12,9 +13,12 @@ import pytest
 from PIL import Image
 
 from stoker.cli.errors import CliError
+from stoker.cli.replay import replay
 from stoker.cli.replay.outputs import first_difference, first_difference_from_job
 from stoker.cli.replay.pictures import videos_differ
-from stoker.cli.replay.results import write_results
+from stoker.cli.replay.results import download_results, write_results
+from stoker.cli.replay.verdict import Run
+from stoker.client import JobRecord
 
 
 def folder(at: Path, name: str, output: Any, files: dict[str, bytes] | None = None) -> Path:
@@ -93,6 +97,26 @@ def test_chunks_are_compared_from_the_first_that_both_made(
     found = first_difference_from_job(job, results(tmp_path, "replay", **replayed))
     assert where in found
     assert bool(found) is bool(where)
+
+
+def test_a_replay_that_had_no_chunk_left_to_make_is_compared_from_its_save(tmp_path: Path) -> None:
+    job = results(tmp_path, "job", ["a", "b"], output=1)
+    stoker = Mock(events=Mock(return_value=[]))
+    stoker.status.return_value = JobRecord("r", "COMPLETED", output=1)
+    download_results(stoker, "e", "r", tmp_path / "replay", covered=2)
+    assert not first_difference_from_job(job, tmp_path / "replay")
+
+
+def test_a_folder_may_have_the_name_that_means_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results(tmp_path, "job", [], output=1)
+    results(tmp_path, "out", [], output=2)
+    options: Any = Mock(compare="./job", out=Path("out"))
+    found = replay._found(Mock(), {}, Run("returned", "", {}), tmp_path, options)
+    assert not found.same
+    assert "output is 1 in" in found.reason
 
 
 def test_a_cost_that_the_platform_adds_is_put_aside(tmp_path: Path) -> None:
