@@ -43,8 +43,9 @@ ELSEWHERE = {
     r"stoker up .*--reload": "tests/system/test_up.py",
     r"stoker agent .*--reclaim-notices aws": "tests/cli/agent/test_reclaims.py",
     r"stoker node .*": PROCESSES,
-    r"stoker (job list|audit) .*|curl .*/health .*": PROCESSES,
-    r"stoker job (logs|attempts) .*": "tests/cli/jobs/test_job_commands.py",
+    r"stoker audit .*": "tests/cli/manage/test_resource_commands.py",
+    r"curl .*/health .*": "tests/control/http/calls/test_operations.py",
+    r"stoker job (list|logs|attempts) .*": "tests/cli/jobs/test_job_commands.py",
     r"(stoker logs|curl .*/workers/WORKER_ID/logs) .*": "tests/system/workers/test_logs_of_workers.py",
 }
 """Of the other pages, by what the whole command is like."""
@@ -62,7 +63,7 @@ FOUND = [
 def test_a_command_of_the_pages_is_run(page: str, command: str) -> None:
     named = [path for pattern, path in ELSEWHERE.items() if re.fullmatch(pattern, command)]
     assert named, f"name the test that runs the command of {page}"
-    if ours := re.search(r"\bstoker (\S+)", command):
+    if ours := re.match(r"(?:\w+=\S+ )?stoker (\S+)", command):
         word = ours[1].removeprefix("--")
         assert any(re.search(rf"\b{word}\b", (ROOT / path).read_text("utf-8")) for path in named), named
 
