@@ -85,6 +85,6 @@ class Renewals:
         except ProviderFailed as error:
             log.warning("a session of the page is not renewed yet: %s", error)
         else:
-            await self._connections.renew(kept.key, tokens.id_token, until)
+            self._connections.renew(kept.key, tokens.id_token, until)
             self._sessions.prolong(session, until)
             self._kept[session] = Kept(tokens.refresh or kept.refresh, kept.key, kept.subject, until)

@@ -154,7 +154,7 @@ async def test_a_session_is_renewed_before_its_token_ends(door: Door) -> None:
         door.clock[0] = began + 60.0 * minutes - BEFORE_S
         door.issuer.claims = {"exp": int(began) + 60 * minutes + 300}
         await door.renewals.look()
-    assert connection.client is not first
+    assert connection.client is first, "what it follows goes on"
     assert (await browser.get("/")).json()["id"] == "oidc:ada"
     assert door.connections.of(key) is connection
     door.issuer.claims = {"exp": int(began + 2 * SESSION_S)}
