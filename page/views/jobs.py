@@ -271,7 +271,7 @@ class JobView:
                         await self._show()
                         return
                     self._parts = 0 if event.kind == "reset" else self._parts + (event.kind == "chunk")
-                    if self._parts == 1:
+                    if event.kind == "chunk" and self._parts == 1:
                         await self._show()
                     self._show_partial(media.partial_of(event))
         except ClientError as error:

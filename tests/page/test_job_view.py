@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock, Mock
 
 import pytest
 
-from stoker.client import JobRecord
+from stoker.client import Event, JobRecord
 from stoker.page.views import frame, jobs
 from stoker.page.views.jobs import JobView
 
@@ -64,3 +65,16 @@ async def test_a_record_that_was_read_before_the_end_does_not_undo_it(told: list
     view = await drawn_view(status=status)
     await view._look()
     assert (view._record, told) == (DONE, ["IN_PROGRESS"])
+
+
+async def test_progress_asks_for_no_attempts(told: list[str]) -> None:
+    """Only what changes a timeline draws it anew: the first chunk of each attempt, and the end."""
+
+    async def events(*_: object) -> AsyncGenerator[Event, None]:
+        for kind in ("progress", "chunk", "progress", "progress", "chunk", "reset", "chunk", "progress"):
+            yield Event(kind, "", {"output": 1})
+        yield Event("end", "", {"id": "j", "status": "COMPLETED"})
+
+    view = await drawn_view(events=events)
+    await view._follow()
+    assert told == [*["IN_PROGRESS"] * 3, "COMPLETED"]
