@@ -73,7 +73,10 @@ class Renewals:
         now = self._clock()
         self._kept = {name: kept for name, kept in self._kept.items() if self._sessions.is_open(name, now)}
         due = [name for name, kept in self._kept.items() if kept.until - now <= BEFORE_S]
-        await asyncio.gather(*(self._renew(name, self._kept[name]) for name in due))
+        renewals = (self._renew(name, self._kept[name]) for name in due)
+        for found in await asyncio.gather(*renewals, return_exceptions=True):
+            if isinstance(found, Exception):
+                log.error("a session of the page is not renewed yet, by a fault of the page", exc_info=found)
 
     async def _renew(self, session: str, kept: Kept) -> None:
         try:
