@@ -32,8 +32,9 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A client whose methods are awaited: those of `Client`, with the same arguments and errors. Close it
-    after use, or use it as an asynchronous context manager."""
+    """A client whose methods are awaited: those of `Client`, with the same arguments and errors; and
+    `use_key`, for keys that end while the client goes on. Close it after use, or use it as an asynchronous
+    context manager."""
 
     def __init__(
         self,
@@ -63,6 +64,11 @@ class AsyncClient:
 
     async def close(self) -> None:
         await self._http.aclose()
+
+    def use_key(self, api_key: str) -> None:
+        """Sends this key from the next request on. Streams that are open go on, and are resumed with it where
+        they break. Raises ClientError for a key that no header can hold."""
+        self._http.headers.update(httpx2_adapter.bearer(api_key))
 
     async def run(
         self,

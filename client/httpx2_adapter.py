@@ -60,17 +60,23 @@ def service(
         base_url = dotenv.lookup("STOKER_URL", os.environ, Path.cwd()) or DEFAULT_URL
     if api_key is None:
         api_key = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
-    key = pasted.secret("the API key", api_key or "")
-    if not key:
-        raise ClientError("no API key: give one, or set STOKER_API_KEY in the environment or in .env")
+    headers = bearer(api_key or "")
     addresses = pasted.addresses("the service's address", base_url)
     for address in filter(in_the_clear, addresses):
         warnings.warn(f"the API key goes to {address} in the clear: use https", KeyInTheClear, stacklevel=3)
     return Service(
         tuple(address.rstrip("/").removesuffix("/v2") + "/" for address in addresses),
         _trusted(addresses, ca_file),
-        {"headers": {"Authorization": f"Bearer {key}"}, "timeout": timeout_s, "trust_env": False},
+        {"headers": headers, "timeout": timeout_s, "trust_env": False},
     )
+
+
+def bearer(api_key: str) -> dict[str, str]:
+    """Returns the header that carries this key. Raises ClientError for a key that no header can hold."""
+    key = pasted.secret("the API key", api_key)
+    if not key:
+        raise ClientError("no API key: give one, or set STOKER_API_KEY in the environment or in .env")
+    return {"Authorization": f"Bearer {key}"}
 
 
 class KeyInTheClear(UserWarning):

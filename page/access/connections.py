@@ -66,13 +66,9 @@ class Connection:
     """Whether pages are dark; None: as the browser's system is."""
     until: float = math.inf
     """When the key ends, as a provider's token does."""
-    earlier: AsyncClient | None = None
-    """The client with the token before, where that was renewed."""
 
     async def close(self) -> None:
-        for client in (self.client, self.earlier):
-            if client is not None:
-                await client.close()
+        await self.client.close()
 
     async def learn(self) -> None:
         """Reads the rights of the key. Raises Unauthorized where control does not know the key."""
@@ -127,19 +123,16 @@ class Connections:
     def of(self, key: str, until: float = math.inf) -> Connection:
         """Returns the connection with this key, which ends at `until` if it is new here."""
         if digest(key) not in self._by_key:
-            self._by_key[digest(key)] = Connection(self._client(key), self.url, until=until)
+            client = AsyncClient(self.url, key, ca_file=self._ca_file, resends=1)
+            self._by_key[digest(key)] = Connection(client, self.url, until=until)
         return self._by_key[digest(key)]
 
-    async def renew(self, key: str, token: str, until: float) -> None:
-        """Goes on with another token where `key` was the first; calls under way end with the one before."""
+    def renew(self, key: str, token: str, until: float) -> None:
+        """Goes on with another token where `key` was the first. What is open stays open, and is resumed with
+        the new token where it breaks."""
         connection = self._by_key[digest(key)]
-        earlier, connection.earlier = connection.earlier, connection.client
-        connection.client, connection.until = self._client(token), until
-        if earlier is not None:
-            await earlier.close()
-
-    def _client(self, key: str) -> AsyncClient:
-        return AsyncClient(self.url, key, ca_file=self._ca_file, resends=1)
+        connection.client.use_key(token)
+        connection.until = until
 
     async def drop_ended(self, now: float) -> None:
         """Closes the connections whose keys have ended: each sign-in at a provider makes one. Pages that are

@@ -73,7 +73,10 @@ class Renewals:
         now = self._clock()
         self._kept = {name: kept for name, kept in self._kept.items() if self._sessions.is_open(name, now)}
         due = [name for name, kept in self._kept.items() if kept.until - now <= BEFORE_S]
-        await asyncio.gather(*(self._renew(name, self._kept[name]) for name in due))
+        renewals = (self._renew(name, self._kept[name]) for name in due)
+        for found in await asyncio.gather(*renewals, return_exceptions=True):
+            if isinstance(found, Exception):
+                log.error("a session of the page is not renewed yet, by a fault of the page", exc_info=found)
 
     async def _renew(self, session: str, kept: Kept) -> None:
         try:
@@ -85,6 +88,6 @@ class Renewals:
         except ProviderFailed as error:
             log.warning("a session of the page is not renewed yet: %s", error)
         else:
-            await self._connections.renew(kept.key, tokens.id_token, until)
+            self._connections.renew(kept.key, tokens.id_token, until)
             self._sessions.prolong(session, until)
             self._kept[session] = Kept(tokens.refresh or kept.refresh, kept.key, kept.subject, until)

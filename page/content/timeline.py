@@ -20,7 +20,6 @@ UNTAKEN: Mapping[str, str] = {
     "refused": "was refused",
     "handed_back": "was handed back",
     "not_sent": "was not sent",
-    "dropped": "was dropped",
 }
 """Ends of attempts that no worker began, in words: each is told in one moment."""
 
@@ -47,24 +46,32 @@ def timeline(job: JobRecord, found: JobAttempts | None, parts: int = 0) -> tuple
     if found is None:
         return (Moment("Queued", icon="inbox"), *_by_record(job, parts), *_end(job, None))
     moments = [Moment("Queued", icon="inbox", at=found.created_at)]
-    waited_from = found.created_at
+    waited_from, again = found.created_at, _uploads_again(job, found)
     for one in found.attempts:
         named = f"Attempt {one.attempt}" if len(found.attempts) > 1 else ""
         ends_job = found.ended_at is not None and one.end == job.status.lower() and one is found.attempts[-1]
-        moments += _attempt(Told(one, named, waited_from, ends_job, parts))
+        moments += _attempt(Told(one, named, waited_from, ends_job, parts, again))
         waited_from = one.ended_at or one.assigned_at
-    return (*moments, *_end(job, found.ended_at))
+    return tuple(moments) if again else (*moments, *_end(job, found.ended_at))
+
+
+def _uploads_again(job: JobRecord, found: JobAttempts) -> str | None:
+    """Returns why the upload of the last attempt is tried again, if it is."""
+    last = found.attempts[-1] if found.attempts else None
+    uploads = last is not None and last.uploading_at is not None and last.ended_at is None
+    return job.reason if uploads and job.status == "IN_PROGRESS" else None
 
 
 class Told(NamedTuple):
     """An attempt, and what the others and the job's record say of it. `named`: empty for the only attempt.
-    `ends_job`: the job's end is the attempt's."""
+    `ends_job`: the job's end is the attempt's. `again`: why the upload that goes on is tried again."""
 
     one: Attempt
     named: str
     waited_from: int
     ends_job: bool
     parts: int
+    again: str | None
 
     def title(self, verb: str) -> str:
         return f"{self.named} {verb}" if self.named else verb.capitalize()
@@ -96,9 +103,15 @@ def _work(told: Told) -> Iterator[Moment]:
         about += f", {told.parts} seen" if told.parts else ""
         yield Moment(told.title("streamed"), about, "stream", at=one.first_chunk_at)
     if one.uploading_at is not None:
-        over = one.ended_at is not None
-        about = f"for {duration((one.ended_at or 0) - one.uploading_at)}" if over else ""
-        yield Moment(told.title("uploaded" if over else "uploads"), about, "upload", at=one.uploading_at)
+        yield _upload(told, one.uploading_at)
+
+
+def _upload(told: Told, begun: int) -> Moment:
+    if told.one.ended_at is not None:
+        about = f"for {duration(told.one.ended_at - begun)}"
+        return Moment(told.title("uploaded"), about, "upload", at=begun)
+    colour = "warning" if told.again else "primary"
+    return Moment(told.title("uploads"), told.again or "", "upload", colour, begun)
 
 
 def _by_record(job: JobRecord, parts: int) -> Iterator[Moment]:

@@ -227,13 +227,15 @@ class JobView:
         return await attempt(find)
 
     async def _show(self) -> None:
+        attempts = await self._attempts()
+        # Nothing is awaited from here on: where two calls overlap, both draw the newest record.
         record, runs = self._record, self._connection.rights.runs(self._endpoint)
         self._badge.set_text(record.status.replace("_", " ").lower())
         self._badge.classes(replace=f"state text-{words.COLOURS.get(record.status, 'secondary')}")
         self._cancel.set_visibility(runs and not record.ended)
         self._retry.set_visibility(runs and record.status in ("FAILED", "TIMED_OUT"))
         self._progress.set_visibility(not record.ended)
-        happened = timeline(record, await self._attempts(), self._parts)
+        happened = timeline(record, attempts, self._parts)
         self._timeline.clear()
         with self._timeline, ui.timeline(side="right").classes("w-full"):
             for moment in happened:
@@ -255,7 +257,7 @@ class JobView:
         if self._record.ended:
             return
         record = await attempt(lambda: self._connection.client.status(self._endpoint, self._record.id))
-        if record is not None and record != self._record:
+        if record is not None and not self._record.ended and record != self._record:
             self._record = record
             await self._show()
 
@@ -269,7 +271,7 @@ class JobView:
                         await self._show()
                         return
                     self._parts = 0 if event.kind == "reset" else self._parts + (event.kind == "chunk")
-                    if self._parts == 1:
+                    if event.kind == "chunk" and self._parts == 1:
                         await self._show()
                     self._show_partial(media.partial_of(event))
         except ClientError as error:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client import Client, ClientError
+from stoker.client import AsyncClient, Client, ClientError
 from stoker.client.dotenv import lookup
 from stoker.client.pasted import cleaned, secret
 
@@ -59,6 +59,23 @@ def test_nothing_but_blanks_is_not_set(tmp_path: Path, monkeypatch: pytest.Monke
         Client("https://there", " \n")
     (tmp_path / ".env").write_text(f"STOKER_API_KEY={KEY}\n")
     assert called("https://there")[1] == f"Bearer {KEY}"
+
+
+async def test_a_key_is_exchanged_for_a_good_one_alone() -> None:
+    sent: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.headers["Authorization"])
+        return httpx2.Response(200, json={"jobs": {}, "workers": {}})
+
+    async with AsyncClient("https://there", "sk-1", transport=httpx2.MockTransport(answer)) as stoker:
+        await stoker.health("echo")
+        stoker.use_key(" sk-2\n")
+        for wrong in ("", f"{KEY}\n{KEY}"):
+            with pytest.raises(ClientError, match="API key"):
+                stoker.use_key(wrong)
+        await stoker.health("echo")
+    assert sent == ["Bearer sk-1", "Bearer sk-2"]
 
 
 @pytest.mark.parametrize(

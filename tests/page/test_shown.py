@@ -121,9 +121,35 @@ def test_a_timeline_of_a_job_that_ended_while_it_waited() -> None:
 
 
 def test_a_timeline_goes_on_while_an_upload_is_tried_again() -> None:
+    """Its reason stands in the entry of its attempt; without that entry, as in attempts that were read before
+    the upload began, in one of its own."""
     job = JobRecord("j", "IN_PROGRESS", reason="the bucket refuses")
+    lost = Attempt(1, "w", "n", T, uploading_at=T + 1, ended_at=T + 2, end="node_lost", reason="no word")
     found = timeline(job, JobAttempts(T, None, (Attempt(1, "w", "n", T, uploading_at=T + 5),)))
-    assert told(found)[2:] == [("Uploads", "", 5), ("Uploads", "the bucket refuses", None)]
+    assert told(found)[2:] == [("Uploads", "the bucket refuses", 5)]
+    assert (found[-1].icon, found[-1].colour) == ("upload", "warning")
+    found = timeline(job, JobAttempts(T, None, (lost, Attempt(2, "w", "n", T + 3, uploading_at=T + 5))))
+    assert told(found)[2:] == [
+        ("Attempt 1 uploaded", "for 1 ms", 1),
+        ("Attempt 1 node lost", "no word", 2),
+        ("Attempt 2 assigned", "to worker w on node n, after 1 ms", 3),
+        ("Attempt 2 uploads", "the bucket refuses", 5),
+    ]
+    for attempts in ((), (Attempt(1, "w", "n", T),), (lost,)):
+        assert told(timeline(job, JobAttempts(T, None, attempts)))[-1][:2] == (
+            "Uploads",
+            "the bucket refuses",
+        )
+
+
+def test_a_timeline_tells_the_work_of_an_attempt_that_was_dropped() -> None:
+    dropped = Attempt(1, "w", "n", T, T + 5, ended_at=T + 9, end="dropped", reason="the node forgot it")
+    found = timeline(JobRecord("j", "IN_QUEUE"), JobAttempts(T, None, (dropped,)))
+    assert told(found)[1:] == [
+        ("Assigned", "to worker w on node n, after 0 ms", 0),
+        ("Started", "5 ms after it was assigned", 5),
+        ("Attempt 1 dropped", "the node forgot it", 9),
+    ]
 
 
 def test_a_timeline_without_moments_says_what_the_record_does() -> None:

@@ -154,7 +154,7 @@ async def test_a_session_is_renewed_before_its_token_ends(door: Door) -> None:
         door.clock[0] = began + 60.0 * minutes - BEFORE_S
         door.issuer.claims = {"exp": int(began) + 60 * minutes + 300}
         await door.renewals.look()
-    assert connection.client is not first
+    assert connection.client is first, "what it follows goes on"
     assert (await browser.get("/")).json()["id"] == "oidc:ada"
     assert door.connections.of(key) is connection
     door.issuer.claims = {"exp": int(began + 2 * SESSION_S)}
@@ -200,6 +200,31 @@ async def test_a_provider_that_is_down_is_asked_again_until_the_token_ends(
     await door.renewals.look()
     door.clock[0] += BEFORE_S + 1
     assert (await browser.get("/")).status_code == 200
+
+
+async def test_a_fault_in_one_renewal_ends_no_other(
+    door: Door, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door.issuer.refreshes, door.issuer.claims = True, {"exp": int(door.clock[0]) + 300}
+    browsers = door.browser(), door.browser()
+    for browser in browsers:
+        await door.signs_in(browser)
+    renew, faults = door.connections.renew, [RuntimeError("a fault")]
+
+    def faulty(key: str, token: str, until: float) -> None:
+        if faults:
+            raise faults.pop()
+        renew(key, token, until)
+
+    monkeypatch.setattr(door.connections, "renew", faulty)
+    door.clock[0] += 300 - BEFORE_S
+    door.issuer.claims = {"exp": int(door.clock[0]) + 300}
+    await door.renewals.look()
+    [logged] = caplog.records
+    assert logged.exc_info is not None
+    assert (logged.levelname, str(logged.exc_info[1])) == ("ERROR", "a fault")
+    door.clock[0] += BEFORE_S + 1
+    assert sorted([(await browser.get("/")).status_code for browser in browsers]) == [200, 303]
 
 
 async def test_who_has_signed_out_is_not_renewed(door: Door) -> None:
