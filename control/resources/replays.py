@@ -56,7 +56,7 @@ class Replays:
             raise BadRequest(f"job {job!r} cannot be replayed on a node: {why}")
         assert case.run is not None
         node = await self._node(endpoint.account, wish.node)
-        replay = Replay(job, endpoint.id, node.id, wish.stop_after)
+        replay = Replay(job, endpoint.rights, node.id, wish.stop_after)
         made = replay_endpoint(
             short_id(self._rng), endpoint, case.run, replay, node.name or node.id, case.timeout_ms
         )
