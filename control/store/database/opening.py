@@ -278,8 +278,8 @@ def open_store(
             store.close()
         else:
             database.close()
-        if (refusal := _refusal(error, database)) is not None:
-            raise refusal from None
+        if (refused := refusal(error, database)) is not None:
+            raise refused from None
         raise
     return store
 
@@ -299,8 +299,8 @@ def check_store(where: Path | str, secrets: Encryption) -> None:
         finally:
             conn.close()
     except Exception as error:
-        if (refusal := _refusal(error, database)) is not None:
-            raise refusal from None
+        if (refused := refusal(error, database)) is not None:
+            raise refused from None
         raise
     finally:
         database.close()
@@ -325,8 +325,9 @@ def _database(name: str, *, alone: bool) -> Database:
         raise StoreError(f"the URL of the database cannot be used: {error}") from None
 
 
-def _refusal(error: BaseException, database: Database) -> StoreError | None:
-    """Returns what is raised for an error of the database; None for any other one."""
+def refusal(error: BaseException, database: Database) -> StoreError | None:
+    """Returns what is raised for an error of the database; None for any other one. Blocks as `answers`
+    does."""
     cannot = f"the database {database.name} cannot be opened"
     if isinstance(error, DatabaseInUse):
         return StoreInUse(f"{cannot}: {error}")
