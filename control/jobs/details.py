@@ -1,4 +1,4 @@
-"""Details of one job for whoever looks into it: its input, its attempts, and the case of one that failed."""
+"""Details of one job for whoever looks into it: its input, its attempts, and its case once it has ended."""
 
 from __future__ import annotations
 

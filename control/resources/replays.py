@@ -1,4 +1,4 @@
-"""Starts replays: a failed job with a case is run again on a named node, as the one job of an endpoint.
+"""Replays of jobs with a case: each is run on a named node, as the one job of an endpoint made for it.
 
 `replay_rules` says what that endpoint is. What rules the node out now is a refusal; where it is only busy,
 the replay waits there as any job.

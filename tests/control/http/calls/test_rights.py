@@ -72,7 +72,7 @@ async def test_a_case_needs_a_right_of_its_own(
     answer = await http.get(f"/v2/echo/case/{job}", headers={"Authorization": "Bearer sk-weak"})
     assert answer.status_code == status, answer.text
     if status == 403:
-        assert "may not read the cases of failed jobs at endpoint echo" in answer.json()["error"]
+        assert "may not read the cases of jobs at endpoint echo" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
