@@ -163,7 +163,7 @@ class Client:
     def replay(
         self, endpoint: str, job: str, node: str, **options: Unpack[calls.Replaying]
     ) -> dict[str, Any]:
-        """Runs a failed job again on a node, given by its id or name, from its case. Returns `id` and
+        """Runs a job again on a node, given by its id or name, from its case. Returns `id` and
         `endpoint` of the replay, a job of an endpoint that is made for it. Raises NotFound where no case was
         kept, or no node is called so."""
         return self._call(calls.replay(endpoint, job, node, options))

@@ -80,7 +80,7 @@ def create(
     cases: Annotated[
         bool,
         typer.Option(
-            "--cases", help="The key may read inputs and the cases of failed jobs at endpoints that it reads."
+            "--cases", help="The key may read inputs and the cases of jobs at endpoints that it reads."
         ),
     ] = False,
     jobs_waiting: JobsWaiting = None,

@@ -1,4 +1,4 @@
-"""The case of a failed job as its reader gets it, without secrets. Pure.
+"""The case of a job that failed or completed, as its reader gets it, without secrets. Pure.
 
     {"id", "endpoint", "version", "attempt", "status", "error", "input", "files", "raised", "source",
      "python", "libraries", "cuda", "devices", "node", "weights", "environment", "saved", …}
@@ -69,6 +69,11 @@ def why_no_case(view: JobView, *, keeps: bool) -> str:
         return (
             f"job {view.id!r} is {view.state.value}: there are cases of jobs that are FAILED, TIMED_OUT or"
             " COMPLETED"
+        )
+    if not keeps and view.state is JobState.COMPLETED:
+        return (
+            f"endpoint {view.endpoint!r} keeps no cases: set its keepCases to true;"
+            " jobs that have completed have one then"
         )
     if not keeps:
         return (

@@ -1,4 +1,4 @@
-"""Details of one job for whoever looks into it: its input, its attempts, and the case of one that failed."""
+"""Details of one job for whoever looks into it: its input, its attempts, and its case once it has ended."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class JobDetails:
         if found is None:
             raise no_job(job)
         own = bool(caller.key) and caller.key == found.api_key
-        if not own and not caller.access.may_read_cases(endpoint.id):
+        if not own and not caller.access.may_read_cases(endpoint.rights):
             raise CasesClosed(
                 "this key may not read the input of a job that another key submitted;"
                 " `stoker key create --cases` makes one that may"

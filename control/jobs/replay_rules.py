@@ -1,4 +1,4 @@
-"""Replays of failed jobs on a node of the platform: the endpoint that is made for one, and refusals. Pure.
+"""Replays of jobs on a node of the platform: the endpoint that is made for one, and refusals. Pure.
 
     case ──> an endpoint for this one job: what the job ran, no prices, one worker, on the named node
              └──> the job's input, from its last save; tried once, its case kept

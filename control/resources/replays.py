@@ -1,4 +1,4 @@
-"""Starts replays: a failed job with a case is run again on a named node, as the one job of an endpoint.
+"""Replays of jobs with a case: each is run on a named node, as the one job of an endpoint made for it.
 
 `replay_rules` says what that endpoint is. What rules the node out now is a refusal; where it is only busy,
 the replay waits there as any job.
@@ -56,7 +56,7 @@ class Replays:
             raise BadRequest(f"job {job!r} cannot be replayed on a node: {why}")
         assert case.run is not None
         node = await self._node(endpoint.account, wish.node)
-        replay = Replay(job, endpoint.id, node.id, wish.stop_after)
+        replay = Replay(job, endpoint.rights, node.id, wish.stop_after)
         made = replay_endpoint(
             short_id(self._rng), endpoint, case.run, replay, node.name or node.id, case.timeout_ms
         )

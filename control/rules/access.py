@@ -3,7 +3,7 @@
 all         everything, keys and join tokens too
 read        to read everything but keys, and to change nothing
 restricted  `management` and each endpoint: none, read or write; an endpoint that is not named, as for "*";
-            and, with `cases`, the cases of failed jobs at endpoints where it may look
+            and, with `cases`, the cases of jobs at endpoints where it may look
 pod         to read and to stop one pod, and nothing else: it is that pod's own
 
 A case shows a caller's input to others than the caller, so `read` does not include cases, nor the inputs of
@@ -70,7 +70,7 @@ class Access:
         return right == "write" or (right == "read" and not write)
 
     def may_read_cases(self, endpoint: str) -> bool:
-        """Returns whether the key may read the cases of failed jobs at this endpoint."""
+        """Returns whether the key may read the cases of jobs at this endpoint."""
         return self.scope == "all" or (self.cases and self.may(write=False, endpoint=endpoint))
 
     def is_own_pod(self, method: str, path: str) -> bool:

@@ -70,7 +70,8 @@ default."""
 
 @record(frozen=True, slots=True)
 class Replay:
-    """A failed job that is run again: `job` of `endpoint`, on `node`. `stop_after`: as in Assign."""
+    """A job that is run again: `job`, on `node`. `endpoint`: the one whose keys may call the replay.
+    `stop_after`: as in Assign."""
 
     job: str
     endpoint: str

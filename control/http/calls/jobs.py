@@ -236,7 +236,7 @@ async def case(call: Call) -> Answer:
 def _check_cases(call: Call) -> None:
     if not call.caller.access.may_read_cases(call.endpoint.rights):
         raise CasesClosed(
-            f"this key may not read the cases of failed jobs at endpoint {call.path_params['endpoint_id']};"
+            f"this key may not read the cases of jobs at endpoint {call.path_params['endpoint_id']};"
             " `stoker key create --cases` makes one that may"
         )
 

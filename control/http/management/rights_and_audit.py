@@ -83,7 +83,7 @@ class Audited:
         endpoint = self._plane.endpoints.named(named[1] or named[2]) if named else None
         if endpoint is None or caller.access.scope == "pod":
             return False
-        return caller.access.may(write=False, endpoint=endpoint.id)
+        return caller.access.may(write=False, endpoint=endpoint.rights)
 
 
 class _Line:

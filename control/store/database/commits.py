@@ -83,6 +83,7 @@ def run_batch(
             try:
                 results: list[tuple[Any, Exception | None]] = [(fn(conn), None) for fn in fns]
                 if early is not None:
+                    conn.send_waiting()  # another transaction may be in the way of what was only written, too
                     called = True
                     early(results[0][0])
                 conn.commit()

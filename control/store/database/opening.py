@@ -156,13 +156,14 @@ class Conn:
 
     def run(self, statement: str, values: Mapping[str, Any]) -> Rows:
         if self._waiting and statement not in UNAWARE:
-            self._send_waiting()
+            self.send_waiting()
         return self._execute(self._written[statement], values)
 
     def write(self, statement: str, values: Mapping[str, Any]) -> None:
         self._waiting.append((self._written[statement], values))
 
-    def _send_waiting(self) -> None:
+    def send_waiting(self) -> None:
+        """Runs the statements of `write` that wait. Raises what the driver says of any of them."""
         waiting, self._waiting = self._waiting, []
         if len(waiting) > FEW:
             self._database.run_all(self.raw, waiting)
@@ -172,13 +173,13 @@ class Conn:
 
     def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Runs the statement for each of the rows; its results are not read."""
-        self._send_waiting()
+        self.send_waiting()
         self.raw.cursor().executemany(self._written[statement], rows)
 
     def execute(
         self, statement: Executable, *rows: Mapping[str, Any]
     ) -> sqlalchemy.CursorResult[*tuple[Any, ...]]:
-        self._send_waiting()
+        self.send_waiting()
         return self.sql.execute(statement, list(rows) if rows else None)
 
     def begin(self, *, to_read: bool = False) -> None:
@@ -197,7 +198,7 @@ class Conn:
     def commit(self) -> None:
         """Raises UncertainCommit where the connection breaks meanwhile."""
         if self._waiting:
-            self._send_waiting()
+            self.send_waiting()
         try:
             self.raw.execute("COMMIT")
         except Exception as error:
@@ -277,8 +278,8 @@ def open_store(
             store.close()
         else:
             database.close()
-        if (refusal := _refusal(error, database)) is not None:
-            raise refusal from None
+        if (refused := refusal(error, database)) is not None:
+            raise refused from None
         raise
     return store
 
@@ -298,8 +299,8 @@ def check_store(where: Path | str, secrets: Encryption) -> None:
         finally:
             conn.close()
     except Exception as error:
-        if (refusal := _refusal(error, database)) is not None:
-            raise refusal from None
+        if (refused := refusal(error, database)) is not None:
+            raise refused from None
         raise
     finally:
         database.close()
@@ -324,8 +325,9 @@ def _database(name: str, *, alone: bool) -> Database:
         raise StoreError(f"the URL of the database cannot be used: {error}") from None
 
 
-def _refusal(error: BaseException, database: Database) -> StoreError | None:
-    """Returns what is raised for an error of the database; None for any other one."""
+def refusal(error: BaseException, database: Database) -> StoreError | None:
+    """Returns what is raised for an error of the database; None for any other one. Blocks as `answers`
+    does."""
     cannot = f"the database {database.name} cannot be opened"
     if isinstance(error, DatabaseInUse):
         return StoreInUse(f"{cannot}: {error}")

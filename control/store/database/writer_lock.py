@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from stoker.control.store.database import leadership
-from stoker.control.store.database.opening import StoreAway, StoreError
+from stoker.control.store.database.opening import refusal
 from stoker.control.store.database.postgres import PostgresDatabase
 from stoker.control.store.database.postgres_failures import WRITER
 
@@ -52,20 +52,13 @@ async def wait_until_free(url: str) -> bool:
                 return True
         except psycopg.OperationalError as error:
             if not held:
-                kind = StoreError if await answers(database) else StoreAway
-                why = database.message(error)
-                raise kind(f"the database {database.name} cannot be opened: {why}") from None
+                raise (await asyncio.to_thread(refusal, error, database) or error) from None
             if not away:
                 log.warning(
                     "the database %s went away: %s; waiting on", database.name, database.message(error)
                 )
                 away = True
         await asyncio.sleep(RETRY_S)
-
-
-async def answers(database: PostgresDatabase) -> bool:
-    """Returns whether the server takes connections, so that it refuses this control alone."""
-    return await asyncio.to_thread(database.answers)
 
 
 async def _wait_or_take_over(raw: psycopg.AsyncConnection[Any], name: str) -> None:

@@ -1,8 +1,8 @@
 """Objects in the object store that no record names any more.
 
 Each is noted in the transaction that gave it up, listed until it is deleted there, and then forgotten, so
-that no crash loses it. A spilled payload may be named by several rows: by its job, and by the webhooks that
-tell of its ends. The payload is noted once the last such row is deleted.
+that no crash loses it. A spilled payload may be named by several rows: by its job, by the job's case, and by
+the webhooks that tell of its ends. The payload is noted once the last such row is deleted.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ WHERE jobs.id = :job AND chunks.ref_key IS NOT NULL
 UNION ALL
 SELECT saves.ref_key, NULL FROM jobs JOIN saves ON saves.seq = jobs.seq
 WHERE jobs.id = :job AND saves.ref_key IS NOT NULL
+UNION ALL
+SELECT cases.ref_key, NULL FROM jobs JOIN cases ON cases.seq = jobs.seq
+WHERE jobs.id = :job AND cases.ref_key IS NOT NULL
 """
 
 

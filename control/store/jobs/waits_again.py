@@ -59,22 +59,41 @@ class GivenUp(NamedTuple):
     why: str
 
 
+class _Open(NamedTuple):
+    """A job whose attempt is not over. `attempt`: the values that name it in a statement."""
+
+    attempt: dict[str, Any]
+    job: WaitsAgain
+    low: bool
+    refused: int
+    backoffs: int
+    counts: Counts
+
+
+def _open(conn: Conn, node: str, report: Outcome | Refused) -> _Open | None:
+    """Returns the job of the report, None where its attempt was over."""
+    attempt = {"job": report.job, "attempt": report.attempt, "node": node}
+    row = conn.run(_OPEN, attempt).fetchone()
+    if row is None:
+        return None
+    low, refused, backoffs = row[9:12]
+    return _Open(attempt, WaitsAgain(*row[:9]), low == 1, refused, backoffs, Counts(*row[12:]))
+
+
 def tried_again(conn: Conn, node: str, outcome: Outcome, now: float) -> WaitsAgain | GivenUp | None:
     """Puts the job of a failed attempt back into the queue, after its back-off, unless it failed often
     enough: then nothing is changed. Returns None where the attempt was over."""
-    key = AttemptKey(outcome.job, outcome.attempt)
-    values = {"job": key.job, "attempt": key.attempt, "node": node}
-    row = conn.run(_OPEN, values).fetchone()
-    if row is None:
+    if (found := _open(conn, node, outcome)) is None:
         return None
-    job, (low, refused, backoffs) = WaitsAgain(*row[:9]), row[9:12]
-    again, counts, uncounted = _decided(conn, job.seq, outcome, Counts(*row[12:]), now)
+    job = found.job
+    again, counts, uncounted = _decided(conn, job.seq, outcome, found.counts, now)
     if again.not_before is None:
         return GivenUp(again.why)
-    at = place_again(low=low == 1, created_at=job.created_at, not_before=again.not_before, now=now)
+    at = place_again(low=found.low, created_at=job.created_at, not_before=again.not_before, now=now)
     if outcome.end == "yielded":
         at = note_yield(conn, job.seq, now)
-    _requeue(conn, values, at, again.why, counts, refused + uncounted, backoffs)
+    _requeue(conn, found.attempt, at, again.why, counts, found.refused + uncounted, found.backoffs)
+    key = AttemptKey(outcome.job, outcome.attempt)
     note_attempt(conn, key, node, outcome.end, again.why, now, (outcome.wait_ms, outcome.execution_ms))
     return job
 
@@ -115,17 +134,14 @@ def _requeue(
 def refused(conn: Conn, node: str, report: Refused, now: float) -> Changed | None:
     """Puts the job back into the queue, uncounted; after a wait, unless it was handed back for another worker
     to have. Returns None where the attempt was over."""
-    key = AttemptKey(report.job, report.attempt)
-    values = {"job": key.job, "attempt": key.attempt, "node": node}
-    row = conn.run(_OPEN, values).fetchone()
-    if row is None:
+    if (found := _open(conn, node, report)) is None:
         return None
-    job, (low, refusals, backoffs) = WaitsAgain(*row[:9]), row[9:12]
-    again = after_refusal(backoffs, report.reason, now, at_once=report.at_once)
-    backoffs += not report.at_once
+    key, job = AttemptKey(report.job, report.attempt), found.job
+    again = after_refusal(found.backoffs, report.reason, now, at_once=report.at_once)
+    backoffs = found.backoffs + (not report.at_once)
     assert again.not_before is not None  # after a refusal nothing gives up
-    at = place_again(low=low == 1, created_at=job.created_at, not_before=again.not_before, now=now)
-    _requeue(conn, values, at, again.why, Counts(*row[12:]), refusals + 1, backoffs)
+    at = place_again(low=found.low, created_at=job.created_at, not_before=again.not_before, now=now)
+    _requeue(conn, found.attempt, at, again.why, found.counts, found.refused + 1, backoffs)
     cause = "handed_back" if report.at_once else "refused"
     note_attempt(conn, key, node, cause, again.why, now)
     return Changed(key.job, job.endpoint, JobState.IN_QUEUE, cause=cause)

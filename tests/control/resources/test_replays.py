@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from stoker.control.errors import BadRequest, Conflict, NotFound
+from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound
 from stoker.control.jobs.replay_rules import Wish
+from stoker.control.rules.access import Access, Caller
 from stoker.control.rules.limits import REPLAY_LIFE_S
 from stoker.control.rules.types import EndpointVersion, JobView
 from stoker.wire.messages import Chunk, Outcome, Price, Progress, Save, Usage
@@ -138,6 +139,30 @@ async def test_a_node_that_lacks_what_the_job_needs_is_named() -> None:
             Conflict, match=r"node node-1 cannot run this job: no capacity: .* no container engine"
         ):
             await started(made, job, node="node-1")
+
+
+@story
+async def test_a_replay_of_a_replay_is_for_the_keys_of_the_first_jobs_endpoint() -> None:
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job, other = await a_failed_job(made, agent), made.agent("node-2")
+        await other.connect(tasks)
+        first = await started(made, job)
+        replay = made.plane.endpoints.by_id[first.endpoint]
+        await other.ready_workers()
+        assign = await other.assigned()
+        await other.report(
+            Outcome(assign.job, assign.attempt, assign.worker, "failed", error="no", case=b"{}")
+        )
+        await made.plane.queries.wait(replay, first.id, 10.0)
+        second = await made.plane.replays.start(replay, first.id, Wish("node-2"))
+        again = made.plane.endpoints.by_id[second.endpoint]
+        assert (again.rights, again.replay and again.replay.job) == ("echo", first.id)
+        looks = Caller("default", "k", Access("restricted", "none", {"echo": "read"}, cases=True))
+        assert json.loads(await made.plane.details.input(again, second.id, looks)) == {"x": 1}
+        stranger = Caller("default", "k", Access("restricted", "none", {again.id: "read"}, cases=True))
+        with pytest.raises(CasesClosed):
+            await made.plane.details.input(again, second.id, stranger)
 
 
 @story

@@ -117,7 +117,7 @@ def _callable(call: Call) -> list[Endpoint]:
     """Returns the endpoints that the caller may call."""
     every, caller = call.plane.endpoints.by_id.values(), call.caller
     own_ = [one for one in every if one.account == caller.account]
-    return [one for one in own_ if caller.access.may(write=True, endpoint=one.id)]
+    return [one for one in own_ if caller.access.may(write=True, endpoint=one.rights)]
 
 
 @shared.get("/openai{job_id:path}")

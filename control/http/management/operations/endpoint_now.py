@@ -194,7 +194,7 @@ async def get_worker_logs(
     endpoint = plane.endpoints.find(by.account, endpointId, of_queue=False)
 
     def may(caller: Caller) -> bool:
-        return caller.access.may(write=False, endpoint=endpoint.id)
+        return caller.access.may(write=False, endpoint=endpoint.rights)
 
     if not may(by):
         raise Unauthorized(f"this key may not look at endpoint {endpoint.id}, nor at what its workers print")

@@ -86,7 +86,7 @@ class AccessInput(_Exact):
     management: Right = "none"
     endpoints: dict[str, Right] = {}
     cases: Annotated[
-        bool, Field(description="It may read the cases of failed jobs at the endpoints that it may read.")
+        bool, Field(description="It may read the cases of jobs at the endpoints that it may read.")
     ] = False
 
     @model_validator(mode="after")

@@ -127,7 +127,7 @@ async def _stream(
     plane: Plane, request: Request, endpoint: Endpoint, worker: str, query: LogQuery, last: str | None
 ) -> Response:
     def may(caller: Caller) -> bool:
-        return caller.access.may(write=False, endpoint=endpoint.id) or caller.access.may(write=False)
+        return caller.access.may(write=False, endpoint=endpoint.rights) or caller.access.may(write=False)
 
     if not may(request.state.caller):
         raise Forbidden(f"this key may not look at endpoint {endpoint.id}, nor at what its workers print")

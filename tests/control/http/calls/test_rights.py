@@ -72,7 +72,7 @@ async def test_a_case_needs_a_right_of_its_own(
     answer = await http.get(f"/v2/echo/case/{job}", headers={"Authorization": "Bearer sk-weak"})
     assert answer.status_code == status, answer.text
     if status == 403:
-        assert "may not read the cases of failed jobs at endpoint echo" in answer.json()["error"]
+        assert "may not read the cases of jobs at endpoint echo" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,11 @@ async def test_a_replay_is_called_by_the_keys_of_its_jobs_endpoint(
     plane.access["sk-weak"] = LOOKS
     answer = await http.get(f"/v2/a-replay/status/{job}", headers=headers)
     assert (answer.json()["replayOf"], answer.json()["replayedOn"]) == ("j", "n1")
-    plane.access["sk-weak"] = Access("restricted", "none", {"a-replay": "write"})
-    assert (await http.get(f"/v2/a-replay/status/{job}", headers=headers)).status_code == 401
+    assert (await http.get(f"/v2/a-replay/case/{job}", headers=headers)).status_code == 403
+    plane.access["sk-weak"] = Access("restricted", "none", {"echo": "read"}, cases=True)
+    for operation in ("attempts", "case", "input"):
+        answer = await http.get(f"/v2/a-replay/{operation}/{job}", headers=headers)
+        assert (answer.status_code, answer.json()["id"]) == (200, job)
+    plane.access["sk-weak"] = Access("restricted", "none", {"a-replay": "write"}, cases=True)
+    for operation in ("status", "attempts", "case", "input"):
+        assert (await http.get(f"/v2/a-replay/{operation}/{job}", headers=headers)).status_code == 401

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -230,22 +230,30 @@ class Broken(Exception):
 
 @dataclass
 class ScriptedConn:
-    """Each transaction ends as `ends` says: it is stored, breaks, or another was in the way."""
+    """Each transaction ends as `ends` says: it is stored, breaks, or another was in the way. `sends` says so
+    of the writes that wait."""
 
     ends: list[str]
+    sends: list[str] = field(default_factory=list)
     stored: int = 0
 
     def begin(self) -> None:
         self.open = True
 
+    def send_waiting(self) -> None:
+        self._go_on(self.sends)
+
     def commit(self) -> None:
-        end = self.ends.pop(0) if self.ends else "stored"
+        self._go_on(self.ends)
+        self.open = False
+        self.stored += 1
+
+    def _go_on(self, script: list[str]) -> None:
+        end = script.pop(0) if script else "stored"
         if end == "clash":
             raise psycopg.errors.SerializationFailure
         if end == "broken":
             raise Broken
-        self.open = False
-        self.stored += 1
 
     def rollback(self) -> None:
         self.open = False
@@ -254,9 +262,26 @@ class ScriptedConn:
 ENDS = st.lists(st.sampled_from(["stored", "clash", "broken"]), max_size=5)
 
 
-@given(ENDS, st.lists(st.sampled_from(["returns", "clash", "broken"]), max_size=5))
-def test_a_function_that_was_early_is_not_run_again(ends: list[str], runs: list[str]) -> None:
-    conn, ran, early = ScriptedConn(list(ends)), 0, list[int]()
+@pytest.mark.parametrize(("clashes", "stored"), [(3, True), (4, False)])
+def test_a_clash_of_the_writes_that_wait_is_tried_again_and_comes_before_early(
+    clashes: int, stored: bool
+) -> None:
+    conn, ran, early = ScriptedConn([], ["clash"] * clashes), list[int](), list[int]()
+
+    def function(_: Any) -> int:
+        ran.append(len(ran))
+        return len(ran)
+
+    ((_, error),) = run_batch(conn, [function], early.append)  # type: ignore[arg-type]
+    assert (error is None, conn.stored, len(ran)) == (stored, int(stored), 4)
+    assert early == ([4] if stored else [])
+
+
+@given(ENDS, ENDS, st.lists(st.sampled_from(["returns", "clash", "broken"]), max_size=5))
+def test_a_function_that_was_early_is_not_run_again(
+    ends: list[str], sends: list[str], runs: list[str]
+) -> None:
+    conn, ran, early = ScriptedConn(list(ends), list(sends)), 0, list[int]()
     left = list(runs)
 
     def function(_: Any) -> int:

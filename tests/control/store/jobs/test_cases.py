@@ -80,6 +80,18 @@ def test_the_last_save_is_the_cases_own_to_the_end_of_the_record(bench: Bench) -
     assert ref(claimed).key in bench.due_orphans()
 
 
+def test_reports_that_come_again_leave_the_object_of_the_case(bench: Bench) -> None:
+    bench.put_endpoint(keep_cases=True)
+    claimed = bench.running(10.0)
+    reports = Save(claimed.job, 1, 0, 0, b"", ref(claimed)), failed(bench, claimed)
+    for _ in range(2):
+        bench.report(11.0, *reports)
+        assert bench.due_orphans() == ()
+    unknown = Ref(f"echo/{claimed.job}/1/save-1", 70_000, "digest")
+    bench.report(12.0, Save(claimed.job, 1, 1, 0, b"", unknown))
+    assert bench.due_orphans() == (unknown.key,)
+
+
 def test_the_save_of_an_earlier_attempt_outlives_that_attempts_objects(bench: Bench) -> None:
     bench.put_endpoint(keep_cases=True)
     first = bench.running(10.0)

@@ -52,19 +52,22 @@ async def test_the_model_is_the_endpoint_and_after_a_slash_its_handlers(
 async def test_the_list_is_what_the_key_may_call(http: httpx2.AsyncClient, plane: FakePlane) -> None:
     plane.endpoints.put(replace(endpoint("web"), type=LOAD_BALANCER))
     plane.endpoints.put(replace(endpoint("theirs"), account="other"))
+    requested = {"replay": {"job": "j", "endpoint": "sized", "node": "n1", "stop_after": 0}}
+    plane.endpoints.put(replace(endpoint("a-replay"), requested=requested))
     listed = (await http.get("/openai/v1/models")).json()
     assert (listed["object"], [one["id"] for one in listed["data"]]) == (
         "list",
-        ["echo", "sized", "text-to-image", "web"],
+        ["a-replay", "echo", "sized", "text-to-image", "web"],
     )
-    plane.access["some"] = Access("restricted", endpoints={"echo": "write", "sized": "read"})
+    rights = {"echo": "write", "sized": "read", "a-replay": "write"}
+    plane.access["some"] = Access("restricted", endpoints=rights)
     some = {"authorization": "Bearer some"}
     assert [one["id"] for one in (await http.get("/openai/v1/models", headers=some)).json()["data"]] == [
         "echo"
     ]
     one = await http.get("/openai/v1/models/other-echo", headers=some)
     assert (one.json()["id"], one.json()["object"]) == ("echo", "model")
-    for hidden in ("sized", "theirs", "web", "none"):
+    for hidden in ("sized", "a-replay", "theirs", "web", "none"):
         refused = await http.get(f"/openai/v1/models/{hidden}", headers=some)
         assert (refused.status_code, refused.json()["error"]["type"]) == (404, "not_found_error")
 

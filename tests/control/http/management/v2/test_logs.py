@@ -18,6 +18,7 @@ from tests.control.http.management.pods.pod_world import FACTS, GPUS, IMAGE, joi
 from tests.control.http.management.pods.test_logs_of_workers import Scene, scene
 from tests.control.http.management.v2.second_shape import call, make
 from tests.control.jobs.test_live_logs import Lines
+from tests.control.plane_world import endpoint
 
 
 @given(st.text(), st.integers(0, 2**41), st.integers(0, 10**9))
@@ -158,3 +159,14 @@ async def test_a_key_of_one_endpoint_reads_its_workers_and_no_others(api: Manage
     assert "has no worker" in await call(api, "GET", "/serverless/echo/workers/w/logs", 404)
     await call(api, "GET", "/serverless", 403)
     assert (await api.http.get(f"{V2}/pods/w/logs")).status_code == 403
+
+
+async def test_a_key_of_a_jobs_endpoint_looks_at_the_jobs_replay(api: Managed) -> None:
+    requested = {"replay": {"job": "j", "endpoint": "echo", "node": "n1", "stop_after": 0}}
+    await api.management.endpoints.add(endpoint("a-replay", requested=requested))
+    access = {"scope": "restricted", "endpoints": {"echo": "read"}}
+    key = (await api.made("/keys", name="k", access=access))["key"]
+    api.http.headers["Authorization"] = f"Bearer {key}"
+    assert (await api.http.get("/endpoints/a-replay/health")).status_code == 200
+    assert "has no worker" in (await api.http.get("/endpoints/a-replay/workers/w/logs")).text
+    assert "has no worker" in await call(api, "GET", "/serverless/a-replay/workers/w/logs", 404)
