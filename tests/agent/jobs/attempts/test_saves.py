@@ -12,6 +12,7 @@ import pytest
 from stoker.agent.jobs.attempts.save_pace import BURST_BYTES, BYTES_PER_S
 from stoker.outbound.errors import ObjectDamaged, ObjectMissing, ObjectStoreRefused
 from stoker.wire.messages import Chunk, Outcome, Ref, Save, Saved
+from stoker.worker.frames import Frame
 from stoker.worker.job.saves import packed, unpacked
 
 
@@ -156,5 +157,37 @@ def test_a_save_that_waits_is_reported_in_its_time_and_by_a_worker_that_dies(pla
         host.spawner.processes[0].exit(-9)
         assert (await host.control.outcome("j1")).end == "lost"
         assert host.control.about(Save, "j1")[-1].upto >= 149
+
+    play(story)
+
+
+SOME = 20
+"""So many saves of 40 kB are more than are reported at once."""
+
+
+def save(host, n, size=40_000):
+    host.spawner.processes[0].emit(Frame("save", {"job": "j1", "attempt": 1, "n": n, "upto": 0}, bytes(size)))
+
+
+async def has_one_that_waits(host, assign):
+    """Runs a job whose last save, of SOME, waits."""
+    await host.control.assign(assign)
+    await host.holds_work()
+    for n in range(SOME):
+        save(host, n)
+    await host.control.until(lambda: host.control.about(Save, "j1"))
+    assert host.control.about(Save, "j1")[-1].n < SOME - 1
+
+
+def test_a_save_that_waits_comes_before_a_large_one_that_is_not_stored_yet(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await has_one_that_waits(host, a_job("j1", script(run_s=60, progress=[1, 2, 3])))
+        host.objects.down = True
+        save(host, SOME, size=100_000)
+        await host.control.until(lambda: host.control.about(Save, "j1")[-1].n == SOME - 1)
+        host.spawner.processes[0].exit(-9)
+        assert (await host.control.outcome("j1")).end == "lost"
+        assert host.control.about(Save, "j1")[-1].n == SOME - 1
 
     play(story)
