@@ -18,7 +18,9 @@ BURST_BYTES = 512 * 1024
 LEAST_BYTES = 4 * 1024
 """A save of no bytes is a row to change, too."""
 
-_ROUNDING = 1e-6
+_ROUNDING = 1.0
+"""In bytes. The time of one is far over the resolution of a clock that has run for years: a save that is
+offered again in its time is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +36,5 @@ class SavePace:
         cost = max(size, LEAST_BYTES)
         left = min(self.left + max(now - self.at, 0.0) * BYTES_PER_S, BURST_BYTES)
         if left + _ROUNDING >= cost:
-            return SavePace(max(left - cost, 0.0), now), None
+            return SavePace(left - cost, now), None
         return SavePace(left, now), now + (cost - left) / BYTES_PER_S
