@@ -29,6 +29,13 @@ class PacedSaves:
         if held is not None:
             self._report(held)
 
+    def end(self, *, of_use: bool) -> None:
+        """Reports the save that waits if it is of use, and drops it otherwise: no more saves come."""
+        if of_use:
+            self.flush()
+        else:
+            self.drop()
+
     def drop(self) -> None:
         """Drops the save that waits, which nobody needs."""
         self._held = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoker.agent.jobs.attempts.save_pace import BURST_BYTES, BYTES_PER_S, LEAST_BYTES, SavePace
+from stoker.agent.jobs.attempts import states
+from stoker.agent.jobs.attempts.events import COMPLETED, Verdict
+from stoker.agent.jobs.attempts.save_pace import BURST_BYTES, BYTES_PER_S, LEAST_BYTES, SavePace, is_of_use
 
 OFFERS = st.lists(
     st.tuples(st.integers(0, 48 * 1024), st.floats(0, 0.5, allow_nan=False).map(lambda x: round(x, 3))),
@@ -63,3 +66,30 @@ def test_a_clock_that_stands_gives_nothing() -> None:
 def test_a_long_rest_gives_as_much_as_can_be_reported_at_once() -> None:
     pace, _ = SavePace(left=0.0).offered(0, 1e6)
     assert pace.left == BURST_BYTES - LEAST_BYTES
+
+
+CANCELLED, FAILED = Verdict("cancelled", "cancelled"), Verdict("failed", "no")
+LOST, YIELDED = Verdict("lost", "it died", retryable=True), Verdict("yielded", "a drain", retryable=True)
+USES = [
+    (states.Running(0, 1, 2), True, True),
+    (states.Uploading(1), True, True),
+    (states.Flushing(1, COMPLETED), True, True),
+    (states.Flushing(1, YIELDED), True, True),
+    (states.Reporting(LOST), True, True),
+    (states.Cancelling(1, LOST), True, True),
+    (states.Cancelling(1, CANCELLED), False, False),
+    (states.Cancelling(1, None), False, False),
+    (states.Terminating(CANCELLED), False, False),
+    (states.Terminating(None), False, False),
+    (states.Reporting(FAILED), False, True),
+    (states.Flushing(1, FAILED), False, True),
+    (states.Over(), False, False),
+]
+
+
+@pytest.mark.parametrize(("state", "use", "use_in_case"), USES)
+def test_the_last_save_is_of_use_where_the_job_or_a_replay_goes_on(
+    state: states.State, use: bool, use_in_case: bool
+) -> None:
+    assert is_of_use(state, keeps_case=False) is use
+    assert is_of_use(state, keeps_case=True) is use_in_case

@@ -134,7 +134,7 @@ MANY = {"chunks": list(range(200)), "saves": 1, "save_bytes": 20_000, "run_s": 2
 def test_of_saves_that_come_too_fast_the_newest_are_reported(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
-        await host.control.assign(a_job("j1", script(**MANY, error="no")))
+        await host.control.assign(a_job("j1", script(**MANY, error="no", retryable=True)))
         outcome = await host.control.outcome("j1")
         saves = host.control.about(Save, "j1")
         size = sum(len(save.state) for save in saves)
@@ -189,5 +189,37 @@ def test_a_save_that_waits_comes_before_a_large_one_that_is_not_stored_yet(play,
         host.spawner.processes[0].exit(-9)
         assert (await host.control.outcome("j1")).end == "lost"
         assert host.control.about(Save, "j1")[-1].n == SOME - 1
+
+    play(story)
+
+
+STOPS = {"cancelled": 60_000, "timed_out": 100, "failed": 60_000}
+"""For each end: the execution timeout of the attempt, in milliseconds."""
+
+
+@pytest.mark.parametrize(
+    ("end", "retryable", "keeps_case", "reported"),
+    [
+        ("cancelled", False, False, False),
+        ("cancelled", False, True, False),
+        ("timed_out", False, False, False),
+        ("timed_out", False, True, True),
+        ("failed", False, False, False),
+        ("failed", False, True, True),
+        ("failed", True, False, True),
+    ],
+)
+def test_a_save_that_waits_at_the_end_is_reported_to_who_goes_on_from_it(
+    play, a_worker, a_job, end, retryable, keeps_case, reported
+):
+    async def story(host):
+        await host.control.ready(a_worker())
+        work = script(run_s=0.2, error="no", retryable=retryable)
+        assign = a_job("j1", work, execution_timeout_ms=STOPS[end])
+        await has_one_that_waits(host, replace(assign, keeps_case=keeps_case))
+        if end == "cancelled":
+            await host.control.cancel("j1")
+        assert (await host.control.outcome("j1")).end == end
+        assert (host.control.about(Save, "j1")[-1].n == SOME - 1) is reported
 
     play(story)
