@@ -21,6 +21,7 @@ from stoker.agent.jobs.attempts.attempt_machine import begin, phase, step, wake_
 from stoker.agent.jobs.attempts.log_follow import LogFollow
 from stoker.agent.jobs.attempts.memory_after_stop import MemoryAfterStop
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
+from stoker.agent.jobs.attempts.save_pace import is_of_use
 from stoker.agent.jobs.attempts.states import Cancelling, Running
 from stoker.agent.jobs.attempts.transfers import Move, fetched, uploaded
 from stoker.agent.jobs.attempts.updates import Updates
@@ -237,14 +238,10 @@ class Attempts:
             worker.on_broken(str(broken))
 
     def _worker_gone(self, attempt: RunningAttempt, why: str, *, planned: bool = True) -> None:
-        if attempt.paced is not None:
-            attempt.paced.flush()
         backlog = "" if attempt.stream is None else attempt.stream.backlog
         self._step(attempt, ev.WorkerGone(self._time(), why, planned, backlog))
 
     def _job_ended(self, attempt: RunningAttempt, end: worker_frames.Done | worker_frames.Failed) -> None:
-        if attempt.paced is not None:
-            attempt.paced.flush()
         now, running = self._time(), isinstance(attempt.state, Running)
         backlog = "" if attempt.stream is None else attempt.stream.backlog
         event: ev.Event = ev.Done(now, False, backlog)
@@ -292,6 +289,8 @@ class Attempts:
         if isinstance(event, ev.UploadFailed | ev.ChunkFailed):
             self.upload_failures += 1
         attempt.state, commands = step(attempt.state, event, self._cancel_s)
+        if attempt.paced is not None and not isinstance(attempt.state, Running):
+            attempt.paced.end(of_use=is_of_use(attempt.state, keeps_case=attempt.assign.keeps_case))
         if commands:
             self._perform(attempt, commands)
         attempt.alarm.set(wake_at(attempt.state))

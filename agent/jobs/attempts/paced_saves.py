@@ -23,14 +23,21 @@ class PacedSaves:
         self._offer(save, loop_time())
 
     def flush(self) -> None:
-        """Reports the save that waits: the attempt ends."""
+        """Reports the save that waits now, and not in its time."""
         held = self._held
         self.drop()
         if held is not None:
             self._report(held)
 
+    def end(self, *, of_use: bool) -> None:
+        """Reports the save that waits if it is of use, and drops it otherwise: no more saves come."""
+        if of_use:
+            self.flush()
+        else:
+            self.drop()
+
     def drop(self) -> None:
-        """Drops the save that waits, which another replaces, or nobody needs."""
+        """Drops the save that waits, which nobody needs."""
         self._held = None
         self._alarm.set(None)
 

@@ -102,13 +102,14 @@ class Updates:
             discard(attempt.worker, save)
             return
         piece = Piece(save.n, save.body, save.upto)
+        if is_large(save):
+            if attempt.paced is not None:
+                attempt.paced.flush()  # until the large one is stored, it is the newest
+            self._report(attempt, piece, large=True)
+            return
         if attempt.paced is None:
             attempt.paced = PacedSaves(lambda one: self._report(attempt, one, large=False))
-        if is_large(save):
-            attempt.paced.drop()
-            self._report(attempt, piece, large=True)
-        else:
-            attempt.paced.add(piece)
+        attempt.paced.add(piece)
 
     def _report(self, attempt: RunningAttempt, piece: Piece, *, large: bool) -> None:
         """Reports a chunk or a save, in the order in which they came; a large one once it is uploaded."""

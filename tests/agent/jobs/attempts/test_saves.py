@@ -12,6 +12,7 @@ import pytest
 from stoker.agent.jobs.attempts.save_pace import BURST_BYTES, BYTES_PER_S
 from stoker.outbound.errors import ObjectDamaged, ObjectMissing, ObjectStoreRefused
 from stoker.wire.messages import Chunk, Outcome, Ref, Save, Saved
+from stoker.worker.frames import Frame
 from stoker.worker.job.saves import packed, unpacked
 
 
@@ -133,7 +134,7 @@ MANY = {"chunks": list(range(200)), "saves": 1, "save_bytes": 20_000, "run_s": 2
 def test_of_saves_that_come_too_fast_the_newest_are_reported(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
-        await host.control.assign(a_job("j1", script(**MANY, error="no")))
+        await host.control.assign(a_job("j1", script(**MANY, error="no", retryable=True)))
         outcome = await host.control.outcome("j1")
         saves = host.control.about(Save, "j1")
         size = sum(len(save.state) for save in saves)
@@ -156,5 +157,69 @@ def test_a_save_that_waits_is_reported_in_its_time_and_by_a_worker_that_dies(pla
         host.spawner.processes[0].exit(-9)
         assert (await host.control.outcome("j1")).end == "lost"
         assert host.control.about(Save, "j1")[-1].upto >= 149
+
+    play(story)
+
+
+SOME = 20
+"""So many saves of 40 kB are more than are reported at once."""
+
+
+def save(host, n, size=40_000):
+    host.spawner.processes[0].emit(Frame("save", {"job": "j1", "attempt": 1, "n": n, "upto": 0}, bytes(size)))
+
+
+async def has_one_that_waits(host, assign):
+    """Runs a job whose last save, of SOME, waits."""
+    await host.control.assign(assign)
+    await host.holds_work()
+    for n in range(SOME):
+        save(host, n)
+    await host.control.until(lambda: host.control.about(Save, "j1"))
+    assert host.control.about(Save, "j1")[-1].n < SOME - 1
+
+
+def test_a_save_that_waits_comes_before_a_large_one_that_is_not_stored_yet(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await has_one_that_waits(host, a_job("j1", script(run_s=60, progress=[1, 2, 3])))
+        host.objects.down = True
+        save(host, SOME, size=100_000)
+        await host.control.until(lambda: host.control.about(Save, "j1")[-1].n == SOME - 1)
+        host.spawner.processes[0].exit(-9)
+        assert (await host.control.outcome("j1")).end == "lost"
+        assert host.control.about(Save, "j1")[-1].n == SOME - 1
+
+    play(story)
+
+
+STOPS = {"cancelled": 60_000, "timed_out": 100, "failed": 60_000}
+"""For each end: the execution timeout of the attempt, in milliseconds."""
+
+
+@pytest.mark.parametrize(
+    ("end", "retryable", "keeps_case", "reported"),
+    [
+        ("cancelled", False, False, False),
+        ("cancelled", False, True, False),
+        ("timed_out", False, False, False),
+        ("timed_out", False, True, True),
+        ("failed", False, False, False),
+        ("failed", False, True, True),
+        ("failed", True, False, True),
+    ],
+)
+def test_a_save_that_waits_at_the_end_is_reported_to_who_goes_on_from_it(
+    play, a_worker, a_job, end, retryable, keeps_case, reported
+):
+    async def story(host):
+        await host.control.ready(a_worker())
+        work = script(run_s=0.2, error="no", retryable=retryable)
+        assign = a_job("j1", work, execution_timeout_ms=STOPS[end])
+        await has_one_that_waits(host, replace(assign, keeps_case=keeps_case))
+        if end == "cancelled":
+            await host.control.cancel("j1")
+        assert (await host.control.outcome("j1")).end == end
+        assert (host.control.about(Save, "j1")[-1].n == SOME - 1) is reported
 
     play(story)
