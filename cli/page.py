@@ -20,7 +20,7 @@ from stoker.cli.processes.readiness import MANAGER, announce
 from stoker.cli.processes.stopping import on_first_signal
 from stoker.cli.terminal import print_text
 from stoker.client import dotenv
-from stoker.page.access.code_flow import Client, is_secured
+from stoker.page.access.oidc_code_flow import Client, is_secured
 from stoker.page.app import Page, PageSettings
 
 log = logging.getLogger(__name__)

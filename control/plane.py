@@ -51,7 +51,7 @@ from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.nodes.yields import Yields
 from stoker.control.resources import ManagedResources, hosted
-from stoker.control.resources.blueprint import relocked
+from stoker.control.resources.endpoint_fields import relocked
 from stoker.control.resources.replays import Replays
 from stoker.control.rules.types import (
     Endpoint,

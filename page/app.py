@@ -17,18 +17,18 @@ from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
-from stoker.page.access.code_flow import Client
 from stoker.page.access.connections import Connection, Connections
 from stoker.page.access.guard import Guard, token_of
-from stoker.page.access.renewing import Renewals
+from stoker.page.access.oidc_code_flow import Client
 from stoker.page.access.sessions import Sessions
 from stoker.page.access.signing_in import SigningIn
+from stoker.page.access.token_renewal import Renewals
 from stoker.page.content.film import film
 from stoker.page.views import billing, endpoint, endpoints, fleet, jobs, playground, resources, style
 from stoker.page.views.frame import LIVE_S
 
 if TYPE_CHECKING:
-    from stoker.page.access.provider import IdentityProvider
+    from stoker.page.access.identity_provider import IdentityProvider
 
 ANSWER_S = 60.0
 """The longest that control may take to answer what a page needs."""
@@ -159,6 +159,6 @@ class Page:
 
 def _at(client: Client, clock: Callable[[], float]) -> IdentityProvider:
     """Returns the provider of this client. What reads its tokens is loaded where there is one alone."""
-    from stoker.page.access.provider import IdentityProvider
+    from stoker.page.access.identity_provider import IdentityProvider
 
     return IdentityProvider(client, clock)

@@ -20,7 +20,7 @@ from stoker.control.store.database.commits import Commits
 from stoker.control.store.resources.keys import find_caller, note_use
 
 if TYPE_CHECKING:
-    from stoker.control.auth.sign_in import SignIn
+    from stoker.control.auth.oidc import SignIn
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.jobs.waiters import JobChanges
-from stoker.control.resources import blueprint, hosted, own_templates
+from stoker.control.resources import endpoint_fields, hosted, own_templates
 from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS
 from stoker.control.resources.endpoint_workers import EndpointWorker, endpoint_worker
 from stoker.control.resources.named import Named
@@ -112,9 +112,9 @@ class ManagedEndpoints:
         *,
         own: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     ) -> Endpoint:
-        """Makes a new version, unless only fields in `blueprint.UNVERSIONED` change. With `own` it has a
-        template of its own from now on, with the fields that `own` makes of those that it has in this very
-        moment."""
+        """Makes a new version, unless only fields in `endpoint_fields.UNVERSIONED` change. With `own` the
+        endpoint has a template of its own from now on, with the fields that `own` makes of those that the
+        endpoint has in this very moment."""
         if own is None and self.get(account, endpoint).hosted:
             return await self._change_hosted(account, endpoint, changes, by)
         self._check(account, changes)
@@ -133,7 +133,7 @@ class ManagedEndpoints:
                 for name in requested.keys() | old.requested.keys()
                 if requested.get(name) != old.requested.get(name)
             }
-            anew -= blueprint.UNVERSIONED
+            anew -= endpoint_fields.UNVERSIONED
             made = await self._made(account, old.id, requested, new or before)
             if made.workers_max > old.workers_max:
                 self._check_workers(by, made)
@@ -256,24 +256,24 @@ class ManagedEndpoints:
 
     def check_template(self, template: Template) -> None:
         """Raises BadRequest if no endpoint could be made from it."""
-        blueprint.section("endpoint", {}, template, self._settings)
-        blueprint.locked(template, self._settings)
+        endpoint_fields.section("endpoint", {}, template, self._settings)
+        endpoint_fields.locked(template, self._settings)
 
     # -- from a request to an endpoint
 
     async def _made(
         self, account: str, endpoint: str, requested: Mapping[str, Any], template: Template
     ) -> Endpoint:
-        section = blueprint.section(endpoint, requested, template, self._settings)
+        section = endpoint_fields.section(endpoint, requested, template, self._settings)
         run = await self._version(section, requested, template)
-        return blueprint.endpoint(section, run, account, requested, template)
+        return endpoint_fields.endpoint(section, run, account, requested, template)
 
     async def _version(
         self, section: Any, requested: Mapping[str, Any], template: Template
     ) -> EndpointVersion:
         registry = template.fields.get("containerRegistryAuthId")
         login = await self._named.registries.login(template.account, registry) if registry else None
-        return blueprint.version(section, requested, template, self._settings, login)
+        return endpoint_fields.version(section, requested, template, self._settings, login)
 
     async def _template(self, account: str, template: str) -> Template:
         found = await self._commits.read(lambda conn: store.get_template(conn, template))
@@ -341,7 +341,7 @@ class ManagedEndpoints:
         minimum = requested.get("minCudaVersion")
         catalog.check("minCudaVersion", [minimum] if minimum else (), catalog.cuda_versions())
         catalog.check("cpuFlavorIds", requested.get("cpuFlavorIds") or (), ENDPOINT_CPU_FLAVORS)
-        volumes = blueprint.volumes(requested)
+        volumes = endpoint_fields.volumes(requested)
         field = "networkVolumeId" if requested.get("networkVolumeId") else "networkVolumeIds"
         for volume in volumes:
             if self._named.volumes.desired.find(account, volume) is None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.control.resources.blueprint import TEMPLATE_UNVERSIONED
+from stoker.control.resources.endpoint_fields import TEMPLATE_UNVERSIONED
 from stoker.control.rules.types import Endpoint, Template
 
 OWN = "ownTemplate"

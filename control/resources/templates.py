@@ -10,7 +10,7 @@ from typing import Any
 from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.resources.blueprint import TEMPLATE_UNVERSIONED
+from stoker.control.resources.endpoint_fields import TEMPLATE_UNVERSIONED
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.named import Named
 from stoker.control.rules.types import Endpoint, Template
@@ -72,7 +72,7 @@ class Templates:
 
     async def update(self, account: str, template: str, changes: Mapping[str, Any]) -> Template:
         """Changes a template. Its endpoints get a new version, unless only fields in
-        blueprint.TEMPLATE_UNVERSIONED change."""
+        endpoint_fields.TEMPLATE_UNVERSIONED change."""
         await self._check(account, changes)
         async with self._endpoints.turn:
             old = await self.get(account, template)

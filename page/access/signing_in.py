@@ -3,10 +3,10 @@
 The cookie is HttpOnly and SameSite=Lax, and Secure where the page is served over TLS. It holds a random
 token; the key stays in this process. A link with a one-time token signs in without a key to type.
 
-Where the page is a client of an identity provider, people sign in there: `code_flow` says how. The provider's
-token is a key that ends, or is renewed (`renewing`), and stays here like one. A second cookie, for the paths
-of signing in alone, binds a sign-in to the browser that began it, so that nobody is signed in as somebody
-else by a foreign link.
+Where the page is a client of an identity provider, people sign in there: `oidc_code_flow` says how. The
+provider's token is a key that ends, or is renewed (`token_renewal`), and stays here like one. A second
+cookie, for the paths of signing in alone, binds a sign-in to the browser that began it, so that nobody is
+signed in as somebody else by a foreign link.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from fastapi import FastAPI, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from stoker.client.errors import ApiError, ClientError
-from stoker.page.access.code_flow import (
+from stoker.page.access.connections import Connections
+from stoker.page.access.guard import COOKIE, cookie_of, token_of
+from stoker.page.access.oidc_code_flow import (
     BEGUN_S,
     Begun,
     BegunSignIns,
@@ -34,13 +36,11 @@ from stoker.page.access.code_flow import (
     end_of,
     sign_in_url,
 )
-from stoker.page.access.connections import Connections
-from stoker.page.access.guard import COOKIE, cookie_of, token_of
-from stoker.page.access.renewing import Renewals
 from stoker.page.access.sessions import SESSION_S, Sessions, digest
+from stoker.page.access.token_renewal import Renewals
 
 if TYPE_CHECKING:
-    from stoker.page.access.provider import IdentityProvider
+    from stoker.page.access.identity_provider import IdentityProvider
 
 BEGUN_COOKIE = "stoker-sign-in"
 PATH = "/sign-in"

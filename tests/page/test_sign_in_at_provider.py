@@ -13,17 +13,17 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from stoker.cli.control.signing_in import sign_in
+from stoker.cli.control.oidc import sign_in
 from stoker.control.config.sections import Config, OidcSection
 from stoker.control.http.server.server import serve_http
-from stoker.page.access import provider
-from stoker.page.access.code_flow import BEGUN_S, Client, ProviderFailed
+from stoker.page.access import identity_provider
 from stoker.page.access.connections import ENDED_S, Connections
 from stoker.page.access.guard import COOKIE, Guard, token_of
-from stoker.page.access.provider import FRESH_S, IdentityProvider
-from stoker.page.access.renewing import BEFORE_S, Renewals
+from stoker.page.access.identity_provider import FRESH_S, IdentityProvider
+from stoker.page.access.oidc_code_flow import BEGUN_S, Client, ProviderFailed
 from stoker.page.access.sessions import SESSION_S, Sessions
 from stoker.page.access.signing_in import BEGUN_COOKIE, SigningIn
+from stoker.page.access.token_renewal import BEFORE_S, Renewals
 from tests.control.auth.issuer import Issuer, issuing
 from tests.control.http.management.managed import managed
 from tests.kept_port import kept_port
@@ -340,19 +340,19 @@ async def test_a_provider_that_is_down_is_a_sentence_and_keys_work_on(door: Door
 
 async def test_a_provider_that_cannot_be_reached_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused, and silent."""
-    monkeypatch.setattr(provider, "WITHIN_S", 0.05)
+    monkeypatch.setattr(identity_provider, "WITHIN_S", 0.05)
     with kept_port() as held:
         at = f"http://127.0.0.1:{held.getsockname()[1]}"
         page = IdentityProvider(Client(at, "page"), time.time)
         for why in ("cannot be reached: ", "did not answer within 0.05 s"):
-            with pytest.raises(ProviderFailed, match=f"^{at}{provider.WELL_KNOWN} {why}"):
+            with pytest.raises(ProviderFailed, match=f"^{at}{identity_provider.WELL_KNOWN} {why}"):
                 await page.addresses()
             held.listen()
         await page.close()
 
 
 async def test_an_answer_without_an_end_is_refused(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "ANSWER_BYTES", 100)
+    monkeypatch.setattr(identity_provider, "ANSWER_BYTES", 100)
     answer = await door.browser().get("/sign-in/provider")
     assert (answer.status_code, "answers with more than 100 bytes" in answer.text) == (502, True)
 

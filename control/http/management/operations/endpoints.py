@@ -34,8 +34,8 @@ from stoker.control.http.management.operations.templates import TemplateResponse
 from stoker.control.jobs import records
 from stoker.control.jobs.records import Record
 from stoker.control.plane import Plane
-from stoker.control.resources import ManagedResources, blueprint
-from stoker.control.resources.blueprint import INT
+from stoker.control.resources import ManagedResources, endpoint_fields
+from stoker.control.resources.endpoint_fields import INT
 from stoker.control.rules.limits import (
     DEFAULT_EXECUTION_TIMEOUT_MS,
     DEFAULT_TTL_MS,
@@ -271,7 +271,7 @@ def endpoint_response(
         gpuMemoryShare=needs.share,
         gpuTypeIds=list(needs.gpu_types),
         idleTimeout=endpoint.idle_timeout_s,
-        instanceIds=blueprint.instances(requested) or None,
+        instanceIds=endpoint_fields.instances(requested) or None,
         keepCases=endpoint.keep_cases,
         maxAttempts=endpoint.max_attempts,
         minCudaVersion=needs.min_cuda or None,

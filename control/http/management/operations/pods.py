@@ -25,7 +25,7 @@ from stoker.control.http.management.operations.shapes import (
 )
 from stoker.control.http.management.operations.templates import Command, Env, Gigabytes, MountPath, Ports
 from stoker.control.resources import ManagedResources
-from stoker.control.resources.blueprint import INT
+from stoker.control.resources.endpoint_fields import INT
 from stoker.control.resources.pods.pod_fields import DEFAULTS, ENV_MOST
 from stoker.control.resources.pods.pod_views import PodFilter, PodView, worker_matches
 

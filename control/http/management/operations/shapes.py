@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema
 from starlette.responses import Response
 
 from stoker.control.errors import BadRequest
-from stoker.control.resources.blueprint import ARGUMENT_MOST, ENV_NAME
+from stoker.control.resources.endpoint_fields import ARGUMENT_MOST, ENV_NAME
 
 Name = Annotated[str, Field(max_length=191)]
 EnvName = Annotated[str, Field(pattern=ENV_NAME)]

@@ -29,8 +29,8 @@ from stoker.control.http.management.v2.shapes import (
 )
 from stoker.control.http.management.v2.templates import TemplateList, template_record
 from stoker.control.resources import ManagedResources
-from stoker.control.resources.blueprint import FLAVOR_GB
 from stoker.control.resources.catalog import CUDA, DATA_CENTER
+from stoker.control.resources.endpoint_fields import FLAVOR_GB
 from stoker.control.resources.templates import TemplateFilter
 from stoker.control.rules.billing import NANO
 from stoker.control.rules.placement import NodeRoom

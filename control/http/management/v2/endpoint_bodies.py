@@ -29,7 +29,7 @@ from stoker.control.http.management.v2.shapes import (
     Registry,
     Text,
 )
-from stoker.control.resources.blueprint import FLAVOR_GB, INT
+from stoker.control.resources.endpoint_fields import FLAVOR_GB, INT
 from stoker.control.rules.types import LOAD_BALANCER
 
 FlashBoot = Literal["OFF", "FLASHBOOT", "PRIORITY_FLASHBOOT"]

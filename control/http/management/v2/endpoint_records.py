@@ -14,7 +14,7 @@ from stoker.control.http.management.v2.endpoint_bodies import EndpointType, Flas
 from stoker.control.http.management.v2.gpu_pools import pools_of
 from stoker.control.http.management.v2.pod_records import Container
 from stoker.control.http.management.v2.shapes import Pagination, Record
-from stoker.control.resources import blueprint
+from stoker.control.resources import endpoint_fields
 from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint, Template
 from stoker.control.rules.volumes import GB
@@ -155,7 +155,7 @@ def _gpu(endpoint: Endpoint) -> GpuRecord:
 
 
 def _cpus(endpoint: Endpoint) -> list[CpuRecord]:
-    named = [one.split("-") for one in blueprint.instances(endpoint.requested)]
+    named = [one.split("-") for one in endpoint_fields.instances(endpoint.requested)]
     found = [CpuRecord(id=flavor, vcpuCount=int(count)) for flavor, count, _ in named]
     return found or [CpuRecord(id=None, vcpuCount=endpoint.run.needs.vcpus or 1)]
 

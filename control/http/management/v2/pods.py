@@ -38,7 +38,7 @@ from stoker.control.http.management.v2.shapes import (
     refusals,
 )
 from stoker.control.http.management.v2.templates import template_fields
-from stoker.control.resources.blueprint import INT
+from stoker.control.resources.endpoint_fields import INT
 from stoker.control.resources.pods.pod_fields import ENV_MOST
 from stoker.control.resources.pods.pod_views import PodFilter, PodView
 from stoker.control.rules.pods import Action

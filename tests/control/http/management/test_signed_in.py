@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stoker.cli.control.signing_in import sign_in
+from stoker.cli.control.oidc import sign_in
 from stoker.control.config.sections import Config, OidcSection
 from tests.control.auth.issuer import Issuer, issuing
 from tests.control.http.management.managed import V2, Managed

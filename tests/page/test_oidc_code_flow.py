@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.page.access import code_flow
-from stoker.page.access.code_flow import (
+from stoker.page.access import oidc_code_flow
+from stoker.page.access.oidc_code_flow import (
     BEGUN_S,
     Begun,
     BegunSignIns,
@@ -171,7 +171,7 @@ def test_the_next_token_is_of_the_same_person(wrong: dict[str, Any], why: str) -
 
 
 def test_a_sign_in_comes_back_once_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_flow, "BEGUN_MOST", 2)
+    monkeypatch.setattr(oidc_code_flow, "BEGUN_MOST", 2)
     kept = BegunSignIns()
     for name in ("first", "second", "third"):
         kept.keep(name, BEGUN, 0.0)

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stoker.page.access.code_flow import ProviderFailed, SignInRefused, Tokens, end_of_next
 from stoker.page.access.connections import Connections
+from stoker.page.access.oidc_code_flow import ProviderFailed, SignInRefused, Tokens, end_of_next
 from stoker.page.access.sessions import Sessions
 
 if TYPE_CHECKING:
-    from stoker.page.access.provider import IdentityProvider
+    from stoker.page.access.identity_provider import IdentityProvider
 
 log = logging.getLogger(__name__)
 

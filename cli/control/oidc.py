@@ -10,7 +10,7 @@ from stoker.control.config.sections import Config
 from stoker.outbound.guard import FetchLimits, Guard
 
 if TYPE_CHECKING:
-    from stoker.control.auth.sign_in import SignIn
+    from stoker.control.auth.oidc import SignIn
 
 LIMITS = FetchLimits(size_bytes=1 << 20, timeout_s=10.0, redirects=0)
 
@@ -21,7 +21,7 @@ def sign_in(config: Config) -> SignIn | None:
     section = config.oidc
     if section is None:
         return None
-    from stoker.control.auth.sign_in import Issuer, SignIn  # PyJWT is imported where it is needed
+    from stoker.control.auth.oidc import Issuer, SignIn  # PyJWT is imported where it is needed
 
     guard = Guard(allow_private=True)
 

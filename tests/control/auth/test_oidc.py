@@ -15,9 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from stoker.cli.control.signing_in import sign_in
+from stoker.cli.control.oidc import sign_in
 from stoker.control.auth.identities import FRESH_S, STALE_S, TRY_EVERY_S
-from stoker.control.auth.sign_in import SignIn, keys_in
+from stoker.control.auth.oidc import SignIn, keys_in
 from stoker.control.config.sections import Config, OidcSection
 from stoker.control.errors import Forbidden, Unauthorized, Unavailable
 from stoker.control.rules.access import Access

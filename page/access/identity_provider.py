@@ -15,7 +15,7 @@ from urllib.parse import quote_plus
 import httpx2
 import jwt
 
-from stoker.page.access.code_flow import (
+from stoker.page.access.oidc_code_flow import (
     TOLD_CHARACTERS,
     Begun,
     Client,
