@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoker.agent.host.logs.tail import LogTail
-from stoker.outbound.wait_rule import NOBODY, Waiter
+from stoker.outbound.wait_limits import NOBODY, Waiter
 from stoker.wire.messages import Artifact, AttemptKey, CertificateAnswer, Device, Grant, Ref, WorkerSpec
 from stoker.worker.frames import Frame
 

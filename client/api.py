@@ -22,13 +22,13 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx2
 
-from stoker.client import calls, httpx2_adapter, steps
+from stoker.client import calls, httpx2_adapter, retries
 from stoker.client.calls import Call, Options, Search
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
 from stoker.client.records import AttemptLog, Event, Health, JobAttempts, JobPage, JobRecord, WorkerLog
-from stoker.client.steps import Pause, Steps
+from stoker.client.retries import Pause, Steps
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Client:
     def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:
         """Waits until the job has ended and returns the record of a job that has COMPLETED. Raises JobFailed
         if the job ended otherwise, NotEnded after `timeout_s`."""
-        return self._carry_out(steps.wait(endpoint, job, timeout_s, self._clock, self._resends))
+        return self._carry_out(retries.wait(endpoint, job, timeout_s, self._clock, self._resends))
 
     def cancel(self, endpoint: str, job: str) -> JobRecord:
         """Cancels the job. A job that has ended does not change."""
@@ -274,7 +274,7 @@ class Client:
             response.close()
 
     def _call(self, call: Call[T]) -> T:
-        return self._carry_out(steps.send(call, self._resends))
+        return self._carry_out(retries.send(call, self._resends))
 
     def _carry_out(self, steps_: Steps[T]) -> T:
         try:

@@ -20,13 +20,13 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx2
 
-from stoker.client import calls, httpx2_adapter, steps
+from stoker.client import calls, httpx2_adapter, retries
 from stoker.client.calls import Call, Options, Search
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
 from stoker.client.management import Management
 from stoker.client.records import AttemptLog, Event, Health, JobAttempts, JobPage, JobRecord, WorkerLog
-from stoker.client.steps import Pause, Steps
+from stoker.client.retries import Pause, Steps
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class AsyncClient:
         return await self._call(calls.status(endpoint, job, ttl_ms))
 
     async def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:
-        return await self._carry_out(steps.wait(endpoint, job, timeout_s, self._clock, self._resends))
+        return await self._carry_out(retries.wait(endpoint, job, timeout_s, self._clock, self._resends))
 
     async def cancel(self, endpoint: str, job: str) -> JobRecord:
         return await self._call(calls.cancel(endpoint, job))
@@ -232,7 +232,7 @@ class AsyncClient:
             await response.aclose()
 
     async def _call(self, call: Call[T]) -> T:
-        return await self._carry_out(steps.send(call, self._resends))
+        return await self._carry_out(retries.send(call, self._resends))
 
     async def _carry_out(self, steps_: Steps[T]) -> T:
         try:

@@ -16,8 +16,8 @@ from stoker.client import calls
 from stoker.client.calls import Call
 from stoker.client.errors import ClientError, Unreachable
 from stoker.client.records import Event
+from stoker.client.retries import PAUSES_S, Pause, pause_before_resend
 from stoker.client.sse import EventReader, RawEvent
-from stoker.client.steps import PAUSES_S, Pause, pause_before_resend
 
 SILENCE_S = 60.0
 """A connection that sends nothing for this time is dead: the service sends a comment every 15 s."""

@@ -1,4 +1,4 @@
-"""Receives the bodies of requests, within the rule of waits (`outbound.wait_rule`).
+"""Receives the bodies of requests, within the rule of waits (`outbound.wait_limits`).
 
     in one piece ──────────────────────────────────────────────> bytes
     in several ── a slot of its caller ── memory, then a file ──> a file, at its start
@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol, cast
 from starlette.types import Message, Receive
 
 from stoker.control.errors import BodyTooSlow, TooLarge, Unavailable
-from stoker.outbound.wait_rule import BODIES, Waiter, WaitRule
+from stoker.outbound.wait_limits import BODIES, Waiter, WaitRule
 from stoker.outbound.waits import Waits
 
 MEMORY_BYTES = 256 * 1024

@@ -32,7 +32,7 @@ from stoker.outbound.content_encoding import NotUnpacked, Unpacking, unpacking_o
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.lookups import Lookups
 from stoker.outbound.refused_addresses import malformed, redacted_url, refusal
-from stoker.outbound.wait_rule import NOBODY, Waiter
+from stoker.outbound.wait_limits import NOBODY, Waiter
 
 Resolver = Callable[[str, int, Waiter], Awaitable[Sequence[str]]]
 """Maps host, port and the caller to addresses as text. Raises OSError if the name has none."""

@@ -1,7 +1,7 @@
 """Resolves host names to addresses with the system's resolver, in threads.
 
 A name server that does not answer blocks a thread until the system gives up, which is later than the caller
-does. So the threads are few, shared by the rule of waits (`outbound.wait_rule`), and held until they have
+does. So the threads are few, shared by the rule of waits (`outbound.wait_limits`), and held until they have
 really ended. They are daemon threads: the process can exit while they run.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 
-from stoker.outbound.wait_rule import LOOKUPS, Waiter
+from stoker.outbound.wait_limits import LOOKUPS, Waiter
 from stoker.outbound.waits import Waits, WaitTooLong
 
 LookUp = Callable[[str, int], Sequence[str]]

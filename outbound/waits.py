@@ -1,4 +1,4 @@
-"""Waits on somebody else's server, within the rule (`outbound.wait_rule`). Those that get no slot queue; of
+"""Waits on somebody else's server, within the rule (`outbound.wait_limits`). Those that get no slot queue; of
 those that may have one, the first comes first.
 
 Blocking work holds its slot until its thread has ended, even if its caller has left: otherwise the number of
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from stoker.outbound.line import Line
 from stoker.outbound.run_in_thread import run_in_thread
-from stoker.outbound.wait_rule import Group, Waiter, WaitRule, give_back, take
+from stoker.outbound.wait_limits import Group, Waiter, WaitRule, give_back, take
 
 T = TypeVar("T")
 _Turn: TypeAlias = asyncio.Future[None]

@@ -80,7 +80,7 @@ from stoker.outbound.refused_addresses import is_loopback
 from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.client import load
 from stoker.outbound.s3.local_server import LocalS3
-from stoker.outbound.wait_rule import WEBHOOKS, Waiter
+from stoker.outbound.wait_limits import WEBHOOKS, Waiter
 from stoker.wire.network_namespace import network_namespace
 from stoker.wire.tls_files import PemFile, warnings_now
 

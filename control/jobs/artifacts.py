@@ -29,7 +29,7 @@ from stoker.outbound.errors import (
 from stoker.outbound.line import LineEnded
 from stoker.outbound.s3.buckets import ObjectHeaders, ObjectStoreConfig, refuse_short_credentials
 from stoker.outbound.s3.objects import ObjectStore
-from stoker.outbound.wait_rule import NOBODY, WaitRule
+from stoker.outbound.wait_limits import NOBODY, WaitRule
 from stoker.outbound.waits import Waits, WaitTooLong
 from stoker.wire.messages import Grant, Ref, Signed, Wanted
 

@@ -10,7 +10,7 @@ be noted, and is not sent again. The way out is the guard's (`outbound.guard`): 
 refuses private addresses, pins what it resolved and follows no redirect. A delivery that fails changes
 nothing about its job.
 
-Deliveries under way share slots by the rule of waits (`outbound.wait_rule`): receivers that never answer
+Deliveries under way share slots by the rule of waits (`outbound.wait_limits`): receivers that never answer
 leave slots for those of other callers. One with a spilled payload is in memory only while it is put
 together: it is sent from a file, so that a receiver that hangs holds no memory.
 """
@@ -37,7 +37,7 @@ from stoker.control.jobs.queries import JobQueries
 from stoker.control.rules.retries import is_delivered
 from stoker.control.rules.types import Delivery
 from stoker.control.store import Conn
-from stoker.outbound.wait_rule import OTHERS, WEBHOOKS, Group, Held, Waiter, take
+from stoker.outbound.wait_limits import OTHERS, WEBHOOKS, Group, Held, Waiter, take
 
 log = logging.getLogger(__name__)
 

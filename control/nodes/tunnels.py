@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from stoker.control.scheduling.cluster_state import ClusterState
-from stoker.outbound.wait_rule import TUNNELS
+from stoker.outbound.wait_limits import TUNNELS
 from stoker.outbound.waits import Waits
 from stoker.wire.messages import StreamHello
 from stoker.wire.streams import StreamEnded, TunnelStream, first_message

@@ -19,7 +19,7 @@ from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.queueing.priorities import Priority
 from stoker.control.rules.quotas import UNBOUNDED, Quota
 from stoker.control.rules.submissions import Once, S3Config
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,

@@ -22,7 +22,7 @@ from stoker.control.store import Conn
 from stoker.control.store.resources.keys import create_join_token, create_key
 from stoker.control.traces.spans import TraceSpan
 from stoker.control.traces.traces import Traces
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 from stoker.testing.inline_committer import InlineCommitter
 from stoker.testing.memory_artifacts import MemoryArtifacts
 from stoker.wire.messages import HeldWorker

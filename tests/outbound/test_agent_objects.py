@@ -25,7 +25,7 @@ from stoker.outbound.errors import (
 from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.s3.styles import Found
-from stoker.outbound.wait_rule import WaitRule
+from stoker.outbound.wait_limits import WaitRule
 from stoker.testing.fake_objects import FakeObjects
 from stoker.wire.messages import Artifact, Grant, Ref, Signed, Wanted
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.guard import FetchLimits, Guard
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 

@@ -13,7 +13,7 @@ import pytest
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 from stoker.outbound.guard import FetchLimits, Guard, ResponseHead
 from stoker.outbound.refused_addresses import forbidden
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"

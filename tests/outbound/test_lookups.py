@@ -13,7 +13,7 @@ import pytest
 from stoker.outbound.errors import FetchFailed
 from stoker.outbound.guard import FetchLimits, Guard
 from stoker.outbound.lookups import Lookups
-from stoker.outbound.wait_rule import LOOKUPS, Waiter
+from stoker.outbound.wait_limits import LOOKUPS, Waiter
 
 AT_ONCE = LOOKUPS.slots
 

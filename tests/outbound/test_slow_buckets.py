@@ -16,7 +16,7 @@ from stoker.control.jobs.artifacts import sign
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused
 from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.objects import ObjectStore
-from stoker.outbound.wait_rule import UPLOADS, WaitRule
+from stoker.outbound.wait_limits import UPLOADS, WaitRule
 from stoker.wire.messages import Grant, Signed, Wanted
 
 PREFIX = "echo/job-1/1/"

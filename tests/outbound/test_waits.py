@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from stoker.outbound.line import LineEnded, in_use
-from stoker.outbound.wait_rule import Waiter, WaitRule
+from stoker.outbound.wait_limits import Waiter, WaitRule
 from stoker.outbound.waits import TooManyWaits, Waits, WaitTooLong
 
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import BinaryIO
 
 from stoker.outbound.errors import FetchFailed
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 from tests.simulation.wishes import Request
 from tests.simulation.witness import Tale, Witness
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stoker.worker.between_jobs import device_cache, recycling
+from stoker.worker.between_jobs import device_cache, device_errors, refresh_key
 from stoker.worker.between_jobs.process_state import flush_output
 from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, Yielded, clean, is_yield
 from stoker.worker.frames import BODY_MAX, SAVE_MAX, Frame, FrameError
@@ -221,7 +221,7 @@ class Attempt:
             if len(self._metrics) > _METRICS_MAX:
                 raise HandlerError(f"a job may measure at most {_METRICS_MAX} metrics")
 
-    def refresh_worker(self, reason: str = recycling.REFRESH) -> None:
+    def refresh_worker(self, reason: str = refresh_key.REFRESH) -> None:
         """Asks for a fresh worker: `retire` is sent when the attempt ends."""
         self._refresh_reason = self._refresh_reason or reason
 
@@ -313,8 +313,8 @@ class Attempt:
         Raises as `encode_value` does, and OutputError for an output that is too large. The attempt is still
         open then.
         """
-        if isinstance(output, dict) and recycling.REFRESH_KEY in output:
-            output, refresh = recycling.without_refresh_key(output)
+        if isinstance(output, dict) and refresh_key.REFRESH_KEY in output:
+            output, refresh = refresh_key.without_refresh_key(output)
             if refresh:
                 self.refresh_worker()
         with self._lock:
@@ -335,10 +335,10 @@ class Attempt:
                 if is_yield(error):
                     self._end("failed", error=clean(str(error)), retryable=True, yielded=True)
                     return
-                fault = recycling.fault_of(error)
+                fault = device_errors.fault_of(error)
                 self.note_case(error)
-                text = clean(recycling.error_text(error, fault))
-                retryable = recycling.is_job_retryable(error, fault)
+                text = clean(device_errors.error_text(error, fault))
+                retryable = device_errors.is_job_retryable(error, fault)
                 self._end("failed", cause=error, fault=fault, error=text, retryable=retryable)
 
     def _end(
@@ -347,7 +347,7 @@ class Attempt:
         body: bytes = b"",
         *,
         cause: BaseException | None = None,
-        fault: recycling.WorkerFault | None = None,
+        fault: device_errors.WorkerFault | None = None,
         **fields: Any,
     ) -> None:
         """Sends the frame that ends the attempt. A `retire` frame goes before that: the platform reuses a

@@ -28,7 +28,7 @@ from stoker.agent.jobs.inputs.transfer import OpenContent, Transfer
 from stoker.outbound.errors import FetchFailed, OutboundError, TooLarge, UrlRefused
 from stoker.outbound.guard import Fetched, FetchLimits, Guard, ResponseHead
 from stoker.outbound.refused_addresses import redacted_url
-from stoker.outbound.wait_rule import INPUTS, Waiter
+from stoker.outbound.wait_limits import INPUTS, Waiter
 from stoker.outbound.waits import Waits
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Any
 
 from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest, Inputs
 from stoker.agent.worker_frames import Fetch, Kept
-from stoker.outbound.wait_rule import NOBODY, Waiter
+from stoker.outbound.wait_limits import NOBODY, Waiter
 from stoker.wire.messages import AttemptKey, Grant
 from stoker.worker.frames import Frame
 

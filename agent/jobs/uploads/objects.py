@@ -25,7 +25,7 @@ from stoker.outbound.errors import ObjectStoreRefused, OutboundError
 from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.file_body import UploadStopped
 from stoker.outbound.s3.styles import Found
-from stoker.outbound.wait_rule import UPLOADS, WaitRule
+from stoker.outbound.wait_limits import UPLOADS, WaitRule
 from stoker.wire.messages import Artifact, Grant, Ref
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Runs blocking calls to object stores in daemon threads, within the rule of waits (`outbound.wait_rule`).
+"""Runs blocking calls to object stores in daemon threads, within the rule of waits (`outbound.wait_limits`).
 
 A bucket that never answers delays only its own caller, and not for longer than the deadline; the platform's
 store has threads that no other bucket gets. A call whose caller leaves is ended, and so are all when the
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from stoker.outbound.errors import ObjectStoreDown
 from stoker.outbound.line import LineEnded
-from stoker.outbound.wait_rule import UPLOADS, Waiter, WaitRule
+from stoker.outbound.wait_limits import UPLOADS, Waiter, WaitRule
 from stoker.outbound.waits import Waits, WaitTooLong
 from stoker.wire.messages import Grant
 

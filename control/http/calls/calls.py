@@ -36,7 +36,7 @@ from stoker.control.rules.access import Caller
 from stoker.control.rules.json_size import refuse_many_parts
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 from stoker.outbound.run_in_thread import run_in_thread
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 
 T = TypeVar("T")
 

@@ -50,7 +50,7 @@ from stoker.control.http.gateway.shared_origin import rules_others
 from stoker.control.plane import Plane
 from stoker.control.rules.access import Caller
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 
 log = logging.getLogger(__name__)
 

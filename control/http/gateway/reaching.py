@@ -24,7 +24,7 @@ from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.rules.nodes.ways import NodeGateway, Way, choose
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.outbound.keepalive import find_vanished
-from stoker.outbound.wait_rule import TUNNELS, Waiter
+from stoker.outbound.wait_limits import TUNNELS, Waiter
 from stoker.outbound.waits import TooManyWaits
 from stoker.wire.tunnel.multiplexer import TooManyConnections
 

@@ -22,7 +22,7 @@ from stoker.control.rules.types import Delivery, JobView
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.jobs.orphan_objects import release
 from stoker.control.store.tables.jobs import webhooks
-from stoker.outbound.wait_rule import Group, Waiter
+from stoker.outbound.wait_limits import Group, Waiter
 from stoker.wire.messages import Ref
 
 _SECRET_BYTES = 24

@@ -15,7 +15,7 @@ from stoker.control.rules.access import Caller
 from stoker.control.rules.submissions import Submission
 from stoker.outbound.guard import Guard
 from stoker.outbound.lookups import Lookups
-from stoker.outbound.wait_rule import WEBHOOKS, Waiter
+from stoker.outbound.wait_limits import WEBHOOKS, Waiter
 from tests.control.plane_world import World, endpoint, world
 
 PATIENCE_S = 600.0  # no delivery that hangs ends during the test

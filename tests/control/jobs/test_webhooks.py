@@ -14,7 +14,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from stoker.control import store
 from stoker.control.rules.submissions import Submission
 from stoker.outbound.errors import UrlRefused
-from stoker.outbound.wait_rule import WEBHOOKS, Waiter
+from stoker.outbound.wait_limits import WEBHOOKS, Waiter
 from stoker.wire.messages import Outcome
 from tests.control.plane_world import World, endpoint, story, world
 

@@ -16,7 +16,7 @@ from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest
 from stoker.agent.jobs.inputs import cache as input_cache
 from stoker.agent.jobs.inputs.cache import InputCache
 from stoker.outbound.guard import Guard
-from stoker.outbound.wait_rule import INPUTS, Waiter, WaitRule
+from stoker.outbound.wait_limits import INPUTS, Waiter, WaitRule
 
 SECONDS = 100.0  # far above what loopback needs
 KEPT = {"ETag": '"v1"'}

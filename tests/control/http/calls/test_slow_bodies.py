@@ -18,7 +18,7 @@ from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.settings import ApiSettings
 from stoker.control.http.server.server import serve_http
 from stoker.control.rules.access import ALL
-from stoker.outbound.wait_rule import BODIES, WaitRule
+from stoker.outbound.wait_limits import BODIES, WaitRule
 from tests.control.http.calls.fake_plane import KEY, FakePlane
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from stoker.control.http.gateway.refusals import UpstreamFailed
 from stoker.control.rules.nodes.ways import NodeGateway, Reach, choose
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.placed import PlacedWorker
-from stoker.outbound.wait_rule import TUNNELS, Waiter
+from stoker.outbound.wait_limits import TUNNELS, Waiter
 from stoker.outbound.waits import Waits
 from tests.control.http.gateway.memory_worker import Pipe
 from tests.control.plane_world import story

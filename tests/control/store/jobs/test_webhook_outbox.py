@@ -9,7 +9,7 @@ from stoker.control import store
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import Delivery
 from stoker.control.store.jobs.webhook_outbox import delivery_id
-from stoker.outbound.wait_rule import Waiter
+from stoker.outbound.wait_limits import Waiter
 from stoker.wire.messages import Ref
 
 URL = "https://caller.example/hook"

@@ -1,5 +1,4 @@
-"""The decision whether a worker must be replaced after a job: because its handler asks for it, or by its
-error.
+"""The errors of a job after which its worker must be replaced, since they are of the device.
 
     memory   the device's memory ran out. What is free is fragmented now; in a fresh process it is not
     context  an error that the CUDA driver never forgets: every later call of this process fails with it
@@ -18,14 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from stoker.worker.errors import HandlerError, describe, is_retryable
-
-REFRESH_KEY = "refresh_worker"
-"""A key, true or false, of an output that is an object. It is for the platform; callers do not see it."""
-
-REFRESH = "the handler asked for a fresh worker (refresh_worker)"
 
 LINE_MAX = 300
 MESSAGE_MAX = 4000
@@ -83,13 +76,6 @@ def error_text(error: BaseException, fault: WorkerFault | None) -> str:
 
 def is_job_retryable(error: BaseException, fault: WorkerFault | None) -> bool:
     return is_retryable(error) or (fault is not None and fault.retryable)
-
-
-def without_refresh_key(output: Any) -> tuple[Any, bool]:
-    """Returns the output that the caller gets, and whether the output asked for a fresh worker."""
-    if not isinstance(output, dict) or not isinstance(output.get(REFRESH_KEY), bool):
-        return output, False
-    return {key: value for key, value in output.items() if key != REFRESH_KEY}, output[REFRESH_KEY]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.worker.between_jobs import recycling
+from stoker.worker.between_jobs import device_errors
+from stoker.worker.between_jobs.refresh_key import REFRESH
 from stoker.worker.errors import HandlerError
 from stoker.worker.testing import LocalJob
 from tests.mutants import mutant
@@ -120,17 +121,7 @@ def errors_that_are_broken(m: Any) -> None:
     assert judged(m, RuntimeError("CUDA " + "x" * 10**7)) == "nothing"
 
 
-def marks_of_outputs(m: Any) -> None:
-    assert m.without_refresh_key({"refresh_worker": True, "y": 2}) == ({"y": 2}, True)
-    assert m.without_refresh_key({"refresh_worker": False, "y": 2}) == ({"y": 2}, False)
-    for output in ({"refresh_worker": "weekly"}, {"y": 2}, [True], "refresh_worker", None):
-        assert m.without_refresh_key(output) == (output, False)
-    job_input = {"refresh_worker": True}
-    assert m.without_refresh_key(job_input) == ({}, True)
-    assert job_input == {"refresh_worker": True}, "the handler's own object stays"
-
-
-CHECKS = [each_kind, behind_others, the_worst_counts, errors_that_are_broken, marks_of_outputs]
+CHECKS = [each_kind, behind_others, the_worst_counts, errors_that_are_broken]
 
 MUTANTS = [
     (
@@ -145,19 +136,17 @@ MUTANTS = [
     ("the first counts", "next(iter(lost or found), None)", "next(iter(found), None)"),
     ("all is tried again", 'context is lost: {_line(error)}", lost=True)', 'context is lost", True, True)'),
     ("the device is never to blame", "lost=True, retryable=True", "lost=True, retryable=False"),
-    ("its mark stays", "if key != REFRESH_KEY}", "}"),
-    ("any mark counts", "or not isinstance(output.get(REFRESH_KEY), bool)", "or REFRESH_KEY not in output"),
 ]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_judgement(check: Any) -> None:
-    check(recycling)
+    check(device_errors)
 
 
 @pytest.mark.parametrize(("old", "new"), [pair[1:] for pair in MUTANTS], ids=[pair[0] for pair in MUTANTS])
 def test_a_mutant_is_noticed(old: str, new: str) -> None:
-    broken = mutant(recycling, old, new)
+    broken = mutant(device_errors, old, new)
     for check in CHECKS:
         try:
             check(broken)
@@ -183,7 +172,7 @@ def test_it_is_found_behind_whatever_came_later(which: tuple[str, int], later: l
             error = ExceptionGroup("several", [ValueError(text), error])
         else:
             error = raised(HandlerError(text), error, how)
-    assert judged(recycling, error) == kind
+    assert judged(device_errors, error) == kind
 
 
 HANDLER = """
@@ -260,7 +249,7 @@ def test_a_worker_says_that_it_goes_before_its_job_ends(agent: Any) -> None:
 @pytest.mark.parametrize("agent", ["handler", "async_handler"], indirect=True)
 def test_a_handler_asks_for_a_fresh_worker(agent: Any) -> None:
     retire, done = both(agent, {"output": {"refresh_worker": True, "y": 2}})
-    assert (retire.kind, retire.fields["reason"]) == ("retire", recycling.REFRESH)
+    assert (retire.kind, retire.fields["reason"]) == ("retire", REFRESH)
     assert (done.kind, json.loads(done.body)) == ("done", {"y": 2})
     retire, done = both(agent, {"refresh": True, "output": 5})
     assert (retire.kind, done.kind, json.loads(done.body)) == ("retire", "done", 5)
@@ -279,7 +268,7 @@ def test_a_local_job_reports_whether_its_worker_would_go() -> None:
         return {"refresh_worker": bool(job.input), "y": 2}
 
     assert (LocalJob(handler, 1).run().retired, LocalJob(handler, 0).run().retired) == (
-        recycling.REFRESH,
+        REFRESH,
         None,
     )
     assert LocalJob(handler, 1).run().output == {"y": 2}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.outbound import wait_rule
-from stoker.outbound.wait_rule import OTHERS, OWN, Group, Waiter, WaitRule, give_back, levels, take
+from stoker.outbound import wait_limits
+from stoker.outbound.wait_limits import OTHERS, OWN, Group, Waiter, WaitRule, give_back, levels, take
 
 RULE = WaitRule(slots=32, own_slots=8)
 WAITERS = st.builds(
@@ -127,7 +127,7 @@ def test_the_only_slot_is_held_by_one_at_a_time() -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [wait_rule.UPLOADS, wait_rule.INPUTS, wait_rule.WEBHOOKS, wait_rule.TUNNELS, wait_rule.BODIES],
+    [wait_limits.UPLOADS, wait_limits.INPUTS, wait_limits.WEBHOOKS, wait_limits.TUNNELS, wait_limits.BODIES],
 )
 def test_each_kind_of_wait_has_a_deadline_and_room_for_three_greedy_accounts(rule: WaitRule) -> None:
     assert 0 < rule.within_s() < rule.within_s(1 << 30) < 86_400
