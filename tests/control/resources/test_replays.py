@@ -12,8 +12,10 @@ from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound
 from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.access import Access, Caller
 from stoker.control.rules.limits import REPLAY_LIFE_S
+from stoker.control.rules.nodes.validation import SAVE_INLINE_MAX
 from stoker.control.rules.types import EndpointVersion, JobView
 from stoker.wire.messages import Chunk, Outcome, Price, Progress, Save, Usage
+from stoker.wire.object_keys import attempt_prefix, save_key
 from tests.control.plane_world import World, endpoint, one, story, world
 from tests.control.scripted_agent import ScriptedAgent
 
@@ -24,13 +26,19 @@ KEEPS = endpoint(
     run=EndpointVersion("/h/echo.py:handler", env={"A": "b"}, prices=(Price("pixel", 5),)),
 )
 
+SMALL, LARGE = (b"s" * size for size in (SAVE_INLINE_MAX, SAVE_INLINE_MAX + 1))
+"""Saves as long as a report holds one at most, and longer."""
+
 
 async def a_failed_job(made: World, agent: ScriptedAgent, *, save: bytes = b"") -> str:
     job = await made.plane.commands.submit(made.echo, one(), sync=False)
     assign = await agent.assigned()
     about = assign.job, assign.attempt
     reports: list[Any] = [Chunk(*about, 0, b'"a"'), Progress(*about, b'{"seed":9}')]
-    if save:
+    if len(save) > SAVE_INLINE_MAX:
+        ref = await made.artifacts.put_bytes(save_key(attempt_prefix("echo", *about), 0), save)
+        reports.append(Save(*about, 0, 1, b"", ref))
+    elif save:
         reports.append(Save(*about, 0, 1, save))
     reports.append(Outcome(*about, assign.worker, "failed", error="ValueError: no", case=b"{}"))
     await agent.report(*reports)
@@ -46,7 +54,7 @@ async def started(made: World, job: str, **wish: Any) -> JobView:
 async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
     async with world(KEEPS) as (made, tasks):
         agent = await made.working_agent(tasks)
-        job = await a_failed_job(made, agent, save=b"state")
+        job = await a_failed_job(made, agent, save=SMALL)
         other = made.agent("node-2")
         await other.connect(tasks)
         view = await started(made, job, stop_after=3, seed=7)
@@ -57,7 +65,7 @@ async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
         assert (assign.job, assign.stop_after, assign.keeps_case, assign.prices) == (view.id, 3, True, ())
         assert json.loads(assign.input or b"") == {"x": 1, "seed": 7}
         assert assign.saved is not None
-        assert (assign.saved.upto, assign.saved.state) == (1, b"state")
+        assert (assign.saved.upto, assign.saved.state) == (1, SMALL)
         replay = made.plane.endpoints.by_id[view.endpoint]
         assert replay.replay is not None
         assert replay.replay.job == job
@@ -90,7 +98,7 @@ async def test_from_the_start_there_is_no_save() -> None:
 async def test_a_large_save_goes_through_the_object_store_and_leaves_nothing_there() -> None:
     async with world(KEEPS) as (made, tasks):
         agent = await made.working_agent(tasks)
-        job = await a_failed_job(made, agent, save=b"s" * 50_000)
+        job = await a_failed_job(made, agent, save=LARGE)
         other = made.agent("node-2")
         await other.connect(tasks)
         view = await started(made, job)
@@ -98,7 +106,7 @@ async def test_a_large_save_goes_through_the_object_store_and_leaves_nothing_the
         assign = await other.assigned()
         assert assign.saved is not None
         assert assign.saved.ref is not None
-        assert await made.artifacts.get(assign.saved.ref) == b"s" * 50_000
+        assert await made.artifacts.get(assign.saved.ref) == LARGE
         await made.plane.commands.cancel(made.plane.endpoints.by_id[view.endpoint], view.id)
         await asyncio.sleep(700.0)
         assert not [key for _, key in made.artifacts.blobs if key.startswith(f"{view.endpoint}/")]
