@@ -9,9 +9,12 @@ deleted an hour after its last use. Whoever may call the job's endpoint may call
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from stoker.control.errors import TooMany
+from stoker.control.rules.limits import REPLAY_LIFE_S, REPLAYS_MOST
 from stoker.control.rules.types import Endpoint, EndpointVersion, Replay
 
 
@@ -35,6 +38,9 @@ class Candidate:
     name: str
     why_not: str = ""
 
+
+RETRY_S = 60
+"""When to come back where there are too many replays: nobody knows when one ends."""
 
 NAMED_MOST = 10
 """So many nodes are named where the one that was asked for is not known."""
@@ -64,6 +70,17 @@ def refusal(run: EndpointVersion | None, wish: Wish) -> str:
     if wish.stop_after and run.kind != "python":
         return "stopAfter is for Python handlers: other programs cannot be stopped at a report"
     return ""
+
+
+def one_too_many(made: Endpoint, others: Iterable[Endpoint]) -> TooMany | None:
+    """Returns why there may be no further replay of jobs of the endpoint, or None. `made`: its endpoint."""
+    if sum(one.replay is not None and one.rights == made.rights for one in others) < REPLAYS_MOST:
+        return None
+    text = (
+        f"jobs of endpoint {made.rights} have {REPLAYS_MOST} replays, and may have no more at once: each goes"
+        f" {REPLAY_LIFE_S / 3600:g} h after its last use, or when its endpoint is deleted"
+    )
+    return TooMany(text, limit=REPLAYS_MOST, window_s=None, retry_after=RETRY_S, unit="replays")
 
 
 def replay_endpoint(

@@ -50,7 +50,7 @@ class Replays:
     async def start(self, endpoint: Endpoint, job: str, wish: Wish) -> JobView:
         """Returns the new job; its `endpoint` is the one that was made for it. Raises NotFound without a case
         or without such a node, BadRequest for a wish that cannot be met, Conflict for a node that takes
-        nothing."""
+        nothing, TooMany where the jobs of the endpoint have many replays."""
         _, case, payloads = await self._details.whole_case(endpoint, job)
         if why := refusal(case.run, wish):
             raise BadRequest(f"job {job!r} cannot be replayed on a node: {why}")

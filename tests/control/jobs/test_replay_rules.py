@@ -9,11 +9,13 @@ from stoker.control.jobs.replay_rules import (
     Candidate,
     Wish,
     chosen,
+    one_too_many,
     refusal,
     replay_endpoint,
     unknown,
     with_seed,
 )
+from stoker.control.rules.limits import REPLAYS_MOST
 from stoker.control.rules.types import Endpoint, EndpointVersion, Replay
 from stoker.wire.messages import Price
 
@@ -72,6 +74,22 @@ def test_its_endpoint_runs_the_same_for_nothing_and_once() -> None:
     assert (made.execution_timeout_ms, made.keep_cases, made.temporary) == (9_000, True, True)
     assert (made.replay, made.rights) == (replay, "faults")
     assert (of.replay, of.rights) == (None, "faults")
+
+
+def a_replay(new: str, of: str) -> Endpoint:
+    run, replay = EndpointVersion("/h"), Replay("j", of, "n")
+    return replay_endpoint(new, Endpoint(of, "acme", of, 1, run), run, replay, "gpu-1", 9_000)
+
+
+@given(st.lists(st.sampled_from(["faults", "other"]), max_size=2 * REPLAYS_MOST))
+def test_the_replays_of_one_endpoints_jobs_are_counted(of: list[str]) -> None:
+    others = [a_replay(f"r{n}", one) for n, one in enumerate(of)]
+    others.append(Endpoint("faults", "acme", "faults", 1, EndpointVersion("/h")))
+    found = one_too_many(a_replay("new", "faults"), others)
+    assert (found is not None) == (of.count("faults") >= REPLAYS_MOST)
+    if found is not None:
+        assert (found.status, found.limit, found.unit) == (429, REPLAYS_MOST, "replays")
+        assert "jobs of endpoint faults have 50 replays, and may have no more at once" in str(found)
 
 
 @given(

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound
+from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound, TooMany
+from stoker.control.jobs import replay_rules
 from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.access import Access, Caller
 from stoker.control.rules.limits import REPLAY_LIFE_S
@@ -171,6 +172,24 @@ async def test_a_replay_of_a_replay_is_for_the_keys_of_the_first_jobs_endpoint()
         stranger = Caller("default", "k", Access("restricted", "none", {again.id: "read"}, cases=True))
         with pytest.raises(CasesClosed):
             await made.plane.details.input(again, second.id, stranger)
+
+
+@story
+async def test_an_endpoints_jobs_have_so_many_replays_until_one_is_deleted() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay_rules, "REPLAYS_MOST", 2)
+        async with world(KEEPS) as (made, tasks):
+            agent = await made.working_agent(tasks)
+            job = await a_failed_job(made, agent)
+            four = [started(made, job, node="node-1") for _ in range(4)]
+            answers = await asyncio.gather(*four, return_exceptions=True)
+            begun = [one for one in answers if isinstance(one, JobView)]
+            why = [str(one) for one in answers if isinstance(one, TooMany)]
+            assert (len(begun), len(why)) == (2, 2)
+            assert "jobs of endpoint echo have 2 replays, and may have no more at once" in why[0]
+            assert len(made.plane.endpoints.by_id) == 3
+            await made.plane.management.endpoints.delete("default", begun[0].endpoint)
+            assert (await started(made, job, node="node-1")).endpoint in made.plane.endpoints.by_id
 
 
 @story
