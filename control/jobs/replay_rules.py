@@ -9,9 +9,11 @@ deleted an hour after its last use. Whoever may call the job's endpoint may call
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+
+from pydantic_core import to_json
 
 from stoker.control.errors import TooMany
 from stoker.control.rules.limits import REPLAY_LIFE_S, REPLAYS_MOST
@@ -103,8 +105,9 @@ def replay_endpoint(
     )
 
 
-def with_seed(value: Any, seed: int | None) -> Any:
-    """Returns the input with the seed, unless it has one or takes none."""
-    if seed is None or not isinstance(value, dict) or value.get("seed") is not None:
-        return value
-    return {**value, "seed": seed}
+def with_seed(text: bytes, seed: int) -> bytes:
+    """Returns the input, JSON text, with the seed, unless it has one or takes none."""
+    value = json.loads(text)
+    if not isinstance(value, dict) or value.get("seed") is not None:
+        return text
+    return to_json({**value, "seed": seed})

@@ -233,7 +233,7 @@ async def case(call: Call) -> Answer:
     `stoker replay` does. The endpoint keeps cases if its `keepCases` is true. The key needs the right
     `cases`, or everything. No value of a user's variable and no query of a URL is in it."""
     _check_cases(call)
-    return call.answer(await call.plane.details.case(call.endpoint, call.job))
+    return Answer(await call.plane.details.case(call.endpoint, call.job))
 
 
 def _check_cases(call: Call) -> None:

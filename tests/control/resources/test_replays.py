@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from stoker.control import beside
 from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound, TooMany
 from stoker.control.jobs import replay_rules
 from stoker.control.jobs.replay_rules import Wish
@@ -79,7 +81,7 @@ async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
         ended = await made.plane.queries.wait(replay, view.id, 10.0)
         assert (ended.state, ended.retries) == ("FAILED", 0)
         assert made.store.writer.raw.execute("SELECT SUM(nano_usd) FROM bills").fetchone()[0] in (None, 0)
-        assert (await made.plane.details.case(replay, view.id))["saved"]["upto"] == 1
+        assert json.loads(await made.plane.details.case(replay, view.id))["saved"]["upto"] == 1
 
 
 @story
@@ -93,6 +95,7 @@ async def test_from_the_start_there_is_no_save() -> None:
         await other.ready_workers()
         assign = await other.assigned()
         assert (assign.saved, assign.attempt, assign.stop_after) == (None, 1, 0)
+        assert assign.input == one().input
 
 
 @story
@@ -111,6 +114,31 @@ async def test_a_large_save_goes_through_the_object_store_and_leaves_nothing_the
         await made.plane.commands.cancel(made.plane.endpoints.by_id[view.endpoint], view.id)
         await asyncio.sleep(700.0)
         assert not [key for _, key in made.artifacts.blobs if key.startswith(f"{view.endpoint}/")]
+
+
+@story
+async def test_what_is_large_is_read_and_written_beside_the_loop() -> None:
+    threads: list[str] = []
+
+    def in_thread(name: str, work: Callable[[], bytes]) -> asyncio.Future[bytes]:
+        threads.append(name)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(work())
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beside, "run_in_thread", in_thread)
+        async with world(KEEPS) as (made, tasks):
+            agent = await made.working_agent(tasks)
+            job = await a_failed_job(made, agent)
+            for most, expected in ((100, []), (5, ["an input", "a case", "a seed"])):
+                patch.setattr(beside, "BESIDE_BYTES", most)
+                reads = Caller("default", "k", Access("restricted", "none", {"echo": "read"}, cases=True))
+                assert json.loads(await made.plane.details.input(made.echo, job, reads)) == {"x": 1}
+                assert json.loads(await made.plane.details.case(made.echo, job))["input"] == {"x": 1}
+                await started(made, job, node="node-1", seed=7)
+                await started(made, job, node="node-1")
+                assert threads == expected
 
 
 @story
