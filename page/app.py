@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,11 +87,8 @@ class Page:
 
     @asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        renewing = None if self._renewals is None else asyncio.create_task(self._renewals.run())
-        yield
-        if renewing is not None:
-            renewing.cancel()
-            await asyncio.wait([renewing])
+        async with nullcontext() if self._renewals is None else self._renewals.running():
+            yield
         await self._connections.close()
         if self._provider is not None:
             await self._provider.close()

@@ -42,6 +42,7 @@ from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.inputs.checking import check_input
 from stoker.control.rules.inputs.defaults import accepted
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.nodes.validation import SAVE_INLINE_MAX
 from stoker.control.rules.queueing.deadlines import cannot_be_met, contradiction
 from stoker.control.rules.queueing.expected import MOST_AHEAD, Pace, expected_run_s, expected_wait_s
 from stoker.control.rules.queueing.order import place
@@ -57,9 +58,6 @@ from stoker.wire.object_keys import attempt_prefix, input_key, save_key
 
 SPILL_BYTES = 1024 * 1024
 """A payload over this is stored as an object: a row that holds 1 MB costs 6 ms to change."""
-
-SAVE_INLINE_BYTES = 48 * 1024
-"""The same for a save, as agents do it."""
 
 STORED_WITHIN_S = 3_600.0
 """A spilled input that no job names after this time is deleted."""
@@ -254,7 +252,7 @@ class JobCommands:
         if len(data) > SPILL_BYTES:
             ref = await self._spill(input_key(endpoint.id, job), data, now)
         saved = submission.saved
-        if saved is not None and len(saved.state) > SAVE_INLINE_BYTES:
+        if saved is not None and len(saved.state) > SAVE_INLINE_MAX:
             key = save_key(attempt_prefix(endpoint.id, job, 1), 0)
             saved = Saved(saved.upto, ref=await self._spill(key, saved.state, now))
         return NewJob(

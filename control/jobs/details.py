@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import orjson
 
 from stoker.control import store
+from stoker.control.beside import Beside
 from stoker.control.errors import CasesClosed, NotFound
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.case_record import Payloads, case_record, why_no_case, without_secrets
@@ -24,9 +24,14 @@ from stoker.wire.messages import AttemptKey, Ref
 
 class JobDetails:
     def __init__(
-        self, commits: Commits, artifacts: Artifacts, cluster: ClusterState, clock: Callable[[], float]
+        self,
+        commits: Commits,
+        artifacts: Artifacts,
+        cluster: ClusterState,
+        clock: Callable[[], float],
+        beside: Beside,
     ) -> None:
-        self._commits = commits
+        self._commits, self._beside = commits, beside
         self._artifacts = artifacts
         self._cluster = cluster
         self._clock = clock
@@ -60,11 +65,18 @@ class JobDetails:
                 " `stoker key create --cases` makes one that may"
             )
         body = await self._whole(found.body, found.ref) or b"null"
-        return body if own else orjson.dumps(without_secrets(orjson.loads(body)))
+        if own:
+            return body
+        return await self._beside.run(
+            "an input", len(body), lambda: orjson.dumps(without_secrets(orjson.loads(body)))
+        )
 
-    async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
-        """Returns the record of the job's case. Raises NotFound with the reason where none was kept."""
-        return case_record(*await self.whole_case(endpoint, job))
+    async def case(self, endpoint: Endpoint, job: str) -> bytes:
+        """Returns the record of the job's case as JSON text. Raises NotFound with the reason where none was
+        kept."""
+        view, case, payloads = await self.whole_case(endpoint, job)
+        size = len(payloads.input or b"") + len(payloads.saved or b"") + len(case.noted)
+        return await self._beside.run("a case", size, lambda: orjson.dumps(case_record(view, case, payloads)))
 
     async def whole_case(self, endpoint: Endpoint, job: str) -> tuple[JobView, store.StoredCase, Payloads]:
         """Returns the job's case with all that it names, secrets too. Raises NotFound as `case` does."""

@@ -43,8 +43,8 @@ def purged(removed: int) -> Record:
 
 
 def record(view: JobView, replay: Replay | None = None) -> Record:
-    """Returns the answer to `/status`, `/status-sync`, `/runsync` and `/cancel`. `replay`: what the job
-    replays."""
+    """Returns the answer to `/status`, `/status-sync`, `/runsync` and `/cancel`, and what the end event of a
+    stream holds. `replay`: what the job replays."""
     if replay is not None:
         return {**record(view), "replayOf": replay.job, "replayedOn": replay.node}
     if view.state in (JobState.IN_QUEUE, JobState.IN_PROGRESS):

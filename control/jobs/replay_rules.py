@@ -9,9 +9,14 @@ deleted an hour after its last use. Whoever may call the job's endpoint may call
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
+from pydantic_core import to_json
+
+from stoker.control.errors import TooMany
+from stoker.control.rules.limits import REPLAY_LIFE_S, REPLAYS_MOST
 from stoker.control.rules.types import Endpoint, EndpointVersion, Replay
 
 
@@ -35,6 +40,9 @@ class Candidate:
     name: str
     why_not: str = ""
 
+
+RETRY_S = 60
+"""When to come back where there are too many replays: nobody knows when one ends."""
 
 NAMED_MOST = 10
 """So many nodes are named where the one that was asked for is not known."""
@@ -66,6 +74,17 @@ def refusal(run: EndpointVersion | None, wish: Wish) -> str:
     return ""
 
 
+def one_too_many(made: Endpoint, others: Iterable[Endpoint]) -> TooMany | None:
+    """Returns why there may be no further replay of jobs of the endpoint, or None. `made`: its endpoint."""
+    if sum(one.replay is not None and one.rights == made.rights for one in others) < REPLAYS_MOST:
+        return None
+    text = (
+        f"jobs of endpoint {made.rights} have {REPLAYS_MOST} replays, and may have no more at once: each goes"
+        f" {REPLAY_LIFE_S / 3600:g} h after its last use, or when its endpoint is deleted"
+    )
+    return TooMany(text, limit=REPLAYS_MOST, window_s=None, retry_after=RETRY_S, unit="replays")
+
+
 def replay_endpoint(
     new: str, of: Endpoint, run: EndpointVersion, replay: Replay, node_name: str, timeout_ms: int
 ) -> Endpoint:
@@ -86,8 +105,9 @@ def replay_endpoint(
     )
 
 
-def with_seed(value: Any, seed: int | None) -> Any:
-    """Returns the input with the seed, unless it has one or takes none."""
-    if seed is None or not isinstance(value, dict) or value.get("seed") is not None:
-        return value
-    return {**value, "seed": seed}
+def with_seed(text: bytes, seed: int) -> bytes:
+    """Returns the input, JSON text, with the seed, unless it has one or takes none."""
+    value = json.loads(text)
+    if not isinstance(value, dict) or value.get("seed") is not None:
+        return text
+    return to_json({**value, "seed": seed})

@@ -20,6 +20,7 @@ from typing import Any
 from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
+from stoker.control.jobs.replay_rules import one_too_many
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.resources import endpoint_fields, hosted, own_templates
 from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS
@@ -86,8 +87,11 @@ class ManagedEndpoints:
         return stored
 
     async def add(self, made: Endpoint) -> Endpoint:
-        """Stores an endpoint that was made otherwise than by a request for one, and uses it from now on."""
+        """Stores an endpoint that was made otherwise than by a request for one, and uses it from now on.
+        Raises TooMany for the replay of a job whose endpoint's jobs have many."""
         async with self.turn:
+            if refusal := one_too_many(made, self._book.by_id.values()):
+                raise refusal
             stored = await self._stored(made)
         self._live(stored)
         return stored

@@ -6,10 +6,10 @@ the replay waits there as any job.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from random import Random
 
+from stoker.control.beside import Beside
 from stoker.control.errors import BadRequest, Conflict, NotFound
 from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.details import JobDetails
@@ -43,14 +43,15 @@ class Replays:
         details: JobDetails,
         commands: JobCommands,
         rng: Random,
+        beside: Beside,
     ) -> None:
-        self._management, self._places = management, places
+        self._management, self._places, self._beside = management, places, beside
         self._details, self._commands, self._rng = details, commands, rng
 
     async def start(self, endpoint: Endpoint, job: str, wish: Wish) -> JobView:
         """Returns the new job; its `endpoint` is the one that was made for it. Raises NotFound without a case
         or without such a node, BadRequest for a wish that cannot be met, Conflict for a node that takes
-        nothing."""
+        nothing, TooMany where the jobs of the endpoint have many replays."""
         _, case, payloads = await self._details.whole_case(endpoint, job)
         if why := refusal(case.run, wish):
             raise BadRequest(f"job {job!r} cannot be replayed on a node: {why}")
@@ -64,8 +65,13 @@ class Replays:
         saved = None
         if payloads.saved is not None and case.saved_upto is not None and not wish.from_start:
             saved = Saved(case.saved_upto, payloads.saved)
-        value = with_seed(json.loads(payloads.input or b"null"), wish.seed)
-        return await self._submit(made, Submission(json.dumps(value).encode(), saved=saved))
+        text = await self._input(payloads.input or b"null", wish.seed)
+        return await self._submit(made, Submission(text, saved=saved))
+
+    async def _input(self, text: bytes, seed: int | None) -> bytes:
+        if seed is None:
+            return text
+        return await self._beside.run("a seed", len(text), lambda: with_seed(text, seed))
 
     async def _node(self, account: str, wanted: str) -> Candidate:
         nodes = _candidates(await self._management.nodes.list(account))

@@ -1,5 +1,5 @@
-"""Deletes temporary endpoints that were not used for a day, with the templates that were made for them. After
-half an hour without use their minimum of workers is 0.
+"""The end of temporary endpoints, with the templates that were made for them: a day after their last use; an
+hour, where they were made for a replay. Half an hour after it their minimum of workers is 0.
 
 The store and the requests that this process has seen tell of the last use; `rules.temporary` decides. A pass
 that fails is done again.
@@ -14,7 +14,7 @@ from dataclasses import replace
 from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.resources.endpoints import ManagedEndpoints
-from stoker.control.rules.temporary import Use, is_unused, may_cool
+from stoker.control.rules.temporary import Use, is_unused, life_s, may_cool
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 from stoker.control.scheduling.scheduling import Scheduling
 from stoker.control.store import Conn
@@ -43,7 +43,7 @@ class TemporaryEndpoints:
         use, now = await self._commits.read(lambda conn: self._use(conn, endpoint)), self._clock()
         if use is None:
             return
-        if is_unused(use, now, replay=endpoint.replay is not None):
+        if is_unused(use, now, life_s(endpoint)):
             await self._remove(endpoint)
         elif endpoint.workers_min and may_cool(use, now):
             await self._endpoints.update(endpoint.account, endpoint.id, {"workersMin": 0})
@@ -52,8 +52,7 @@ class TemporaryEndpoints:
     async def _remove(self, endpoint: Endpoint) -> None:
         def still_unused(conn: Conn) -> bool:
             use = self._use(conn, endpoint)
-            replay = endpoint.replay is not None
-            return use is not None and is_unused(use, self._clock(), replay=replay)
+            return use is not None and is_unused(use, self._clock(), life_s(endpoint))
 
         if await self._endpoints.delete_if(endpoint, still_unused):
             log.info("temporary endpoint %s (%s) was unused for long: deleted", endpoint.id, endpoint.name)

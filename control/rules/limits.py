@@ -137,6 +137,9 @@ TEMPORARY_LIFE_S = DAY_S
 REPLAY_LIFE_S = 3_600.0
 """The same of the endpoint of a replay."""
 
+REPLAYS_MOST = 50
+"""How many endpoints of replays of one endpoint's jobs there may be."""
+
 TEMPORARY_WARM_S = 1_800.0
 """How long after its last use a temporary endpoint keeps its minimum of workers."""
 

@@ -1,4 +1,5 @@
-"""A submission body, read and checked: bytes in, a `Submission` out, or a BadRequest that names the field.
+"""Submissions of jobs: a body, read and checked (bytes in, a `Submission` out, or a BadRequest that names the
+field), and the id of a new job.
 
 Nothing is clamped and nothing is filled in. What `input` holds is the endpoint's affair
 (`control.rules.inputs`); keys that the interface does not know are ignored and named, as existing clients

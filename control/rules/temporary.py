@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stoker.control.rules.limits import REPLAY_LIFE_S, TEMPORARY_LIFE_S, TEMPORARY_WARM_S
+from stoker.control.rules.types import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Use:
     requested_at: float | None = None
 
 
+def life_s(endpoint: Endpoint) -> float:
+    """Returns for how many seconds the endpoint is kept after its last use."""
+    return TEMPORARY_LIFE_S if endpoint.replay is None else REPLAY_LIFE_S
+
+
 def last_use(use: Use, now: float) -> float:
     if use.open:
         return now
@@ -37,9 +43,9 @@ def last_use(use: Use, now: float) -> float:
     return max(at for at in known if at is not None)
 
 
-def is_unused(use: Use, now: float, *, replay: bool = False) -> bool:
+def is_unused(use: Use, now: float, life_s: float) -> bool:
     """Returns whether the endpoint is deleted now. A clock that was set back deletes nothing."""
-    return now - last_use(use, now) >= (REPLAY_LIFE_S if replay else TEMPORARY_LIFE_S)
+    return now - last_use(use, now) >= life_s
 
 
 def may_cool(use: Use, now: float) -> bool:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,18 @@ class Renewals:
         self._kept[session] = Kept(tokens.refresh, tokens.id_token, str(tokens.claims.get("sub")), until)
         return True
 
-    async def run(self) -> None:
-        """Renews sessions in time, until cancelled."""
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Renews sessions in time during the block."""
+        renewing = asyncio.create_task(self._run())
+        renewing.add_done_callback(_tell_fault)
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.wait([renewing])
+
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             await self.look()
@@ -91,3 +102,8 @@ class Renewals:
             self._connections.renew(kept.key, tokens.id_token, until)
             self._sessions.prolong(session, until)
             self._kept[session] = Kept(tokens.refresh or kept.refresh, kept.key, kept.subject, until)
+
+
+def _tell_fault(renewing: asyncio.Task[None]) -> None:
+    if not renewing.cancelled() and (error := renewing.exception()) is not None:
+        log.error("the page renews no session any more, by a fault of the page: restart it", exc_info=error)

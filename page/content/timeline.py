@@ -129,6 +129,7 @@ def _end(job: JobRecord, ended_at: int | None) -> Iterator[Moment]:
         icon, colour = ("check_circle", "positive") if good else ("error", "negative")
         yield Moment(title, about, icon, colour, ended_at)
     elif job.reason:
-        uploads = job.status == "IN_PROGRESS"
-        title, icon = ("Uploads", "upload") if uploads else ("Waits", "hourglass_empty")
+        # In progress it began anew, or its upload, which began after the attempts were read, is tried again.
+        runs = job.status == "IN_PROGRESS"
+        title, icon = ("In progress", "info") if runs else ("Waits", "hourglass_empty")
         yield Moment(title, job.reason, icon, "warning")

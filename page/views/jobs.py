@@ -163,6 +163,7 @@ class JobView:
     def __init__(self, connection: Connection, endpoint: str, record: JobRecord) -> None:
         self._connection, self._endpoint, self._record = connection, endpoint, record
         self._parts = 0
+        self._asked = self._drawn = 0  # calls of `_show`, and the last that drew
 
     async def draw(self) -> None:
         with ui.row().classes("w-full items-center gap-4"):
@@ -227,8 +228,12 @@ class JobView:
         return await attempt(find)
 
     async def _show(self) -> None:
+        """Draws the newest record, and the attempts as of now, unless a later call has drawn meanwhile."""
+        self._asked = turn = self._asked + 1
         attempts = await self._attempts()
-        # Nothing is awaited from here on: where two calls overlap, both draw the newest record.
+        if turn < self._drawn:
+            return
+        self._drawn = turn  # nothing is awaited from here on
         record, runs = self._record, self._connection.rights.runs(self._endpoint)
         self._badge.set_text(record.status.replace("_", " ").lower())
         self._badge.classes(replace=f"state text-{words.COLOURS.get(record.status, 'secondary')}")

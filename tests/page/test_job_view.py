@@ -39,22 +39,25 @@ async def drawn_view(**calls: Any) -> JobView:
     return view
 
 
-async def test_a_timeline_that_was_late_shows_the_newest_record(told: list[str]) -> None:
-    late, begun = asyncio.Event(), asyncio.Event()
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_attempts_that_were_late_are_not_drawn_over_newer_ones(told: list[str], in_order: bool) -> None:
+    answers: list[asyncio.Future[None]] = []
 
     async def attempts(*_: object) -> None:
-        if len(told) == 1 and not begun.is_set():
-            begun.set()
-            await late.wait()
+        if told:
+            answers.append(asyncio.get_running_loop().create_future())
+            await answers[-1]
 
     view = await drawn_view(attempts=attempts)
-    first = asyncio.create_task(view._show())
-    await begun.wait()
+    older = asyncio.create_task(view._show())
+    await asyncio.sleep(0)
     view._record = DONE
-    await view._show()
-    late.set()
-    await first
-    assert told == ["IN_PROGRESS", "COMPLETED", "COMPLETED"]
+    newer = asyncio.create_task(view._show())
+    await asyncio.sleep(0)
+    for call, answer in list(zip((older, newer), answers, strict=True))[:: 1 if in_order else -1]:
+        answer.set_result(None)
+        await call
+    assert told == ["IN_PROGRESS", "COMPLETED", "COMPLETED"][: 3 if in_order else 2]
 
 
 async def test_a_record_that_was_read_before_the_end_does_not_undo_it(told: list[str]) -> None:

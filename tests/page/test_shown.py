@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -122,7 +123,7 @@ def test_a_timeline_of_a_job_that_ended_while_it_waited() -> None:
 
 def test_a_timeline_goes_on_while_an_upload_is_tried_again() -> None:
     """Its reason stands in the entry of its attempt; without that entry, as in attempts that were read before
-    the upload began, in one of its own."""
+    the upload began, in one of its own, as does that of a job that began anew."""
     job = JobRecord("j", "IN_PROGRESS", reason="the bucket refuses")
     lost = Attempt(1, "w", "n", T, uploading_at=T + 1, ended_at=T + 2, end="node_lost", reason="no word")
     found = timeline(job, JobAttempts(T, None, (Attempt(1, "w", "n", T, uploading_at=T + 5),)))
@@ -136,10 +137,9 @@ def test_a_timeline_goes_on_while_an_upload_is_tried_again() -> None:
         ("Attempt 2 uploads", "the bucket refuses", 5),
     ]
     for attempts in ((), (Attempt(1, "w", "n", T),), (lost,)):
-        assert told(timeline(job, JobAttempts(T, None, attempts)))[-1][:2] == (
-            "Uploads",
-            "the bucket refuses",
-        )
+        for reason in ("the bucket refuses", "the job begins anew: its save is gone"):
+            found = timeline(replace(job, reason=reason), JobAttempts(T, None, attempts))
+            assert told(found)[-1][:2] == ("In progress", reason)
 
 
 def test_a_timeline_tells_the_work_of_an_attempt_that_was_dropped() -> None:
@@ -161,7 +161,7 @@ def test_a_timeline_without_moments_says_what_the_record_does() -> None:
     uploads = timeline(JobRecord("j", "IN_PROGRESS", reason="the bucket refuses"), None, parts=7)
     assert [(one.title, one.about) for one in uploads[1:]] == [
         ("Streamed", "7 parts of the output"),
-        ("Uploads", "the bucket refuses"),
+        ("In progress", "the bucket refuses"),
     ]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import BinaryIO, TypeVar
 
 import orjson
@@ -22,6 +21,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.auth.rate_limits import Admission, Rates
+from stoker.control.beside import BESIDE_BYTES, Beside
 from stoker.control.bodies import Bodies, CallerLeft, too_large
 from stoker.control.config.endpoints import RESERVED
 from stoker.control.errors import BadRequest, Unauthorized, UnsupportedEncoding
@@ -35,7 +35,6 @@ from stoker.control.plane import Plane
 from stoker.control.rules.access import Caller
 from stoker.control.rules.json_size import refuse_many_parts
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
-from stoker.outbound.run_in_thread import run_in_thread
 from stoker.outbound.wait_limits import Waiter
 
 T = TypeVar("T")
@@ -44,9 +43,6 @@ IGNORED_BODY_BYTES = 64 * 1024
 
 WATCH_AFTER_S = 1.0
 """A watch costs a task: an answer that comes at once is to go without."""
-
-BESIDE_BYTES = 256 * 1024
-"""A body above this is read in a thread."""
 
 _LENGTH_DIGITS = 20
 
@@ -193,15 +189,14 @@ def decompressed(body: bytes, limit: int) -> bytes:
     return content
 
 
-@dataclass(frozen=True, slots=True)
 class BodyReader:
-    """Reads large JSON bodies beside the loop, one at a time: each step of a parser holds the interpreter,
-    and several threads would hold it one after the other."""
+    """Reads JSON bodies, the large ones beside the loop."""
 
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(self) -> None:
+        self._beside = Beside()
 
     async def read(self, parse: Callable[[bytes], T], body: bytes) -> T:
-        """Returns or raises what `parse` does with the body. Raises BadRequest for a body of too many
+        """Returns or raises what `parse` does with the body. Raises BadRequest for a large body of too many
         parts."""
         if len(body) <= BESIDE_BYTES:
             return parse(body)
@@ -210,8 +205,7 @@ class BodyReader:
             refuse_many_parts(body)
             return parse(body)
 
-        async with self._turn:
-            return await run_in_thread("read a body", bounded)
+        return await self._beside.run("read a body", len(body), bounded)
 
 
 class Operations(APIRouter):

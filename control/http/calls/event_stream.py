@@ -26,6 +26,7 @@ from stoker.control.http.calls.answers import OwnResponse
 from stoker.control.jobs import records
 from stoker.control.rules.streams import LogEvent, StreamEvent
 from stoker.control.rules.submissions import abbreviated
+from stoker.control.rules.types import Replay
 from stoker.wire.records import record
 
 E = TypeVar("E")
@@ -50,7 +51,8 @@ def parse_event_id(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def render(event: StreamEvent) -> bytes:
+def render(event: StreamEvent, replay: Replay | None = None) -> bytes:
+    """Returns an event of a job's stream. `replay`: what the job replays."""
     match event.kind:
         case "chunk":
             return _lines(
@@ -61,7 +63,7 @@ def render(event: StreamEvent) -> bytes:
         case "reset":
             return _lines("reset", b'{"attempt":%d}' % event.attempt, f"{event.attempt}--1")
         case "end" if event.view is not None:
-            return _lines("end", orjson.dumps(records.record(event.view)))
+            return _lines("end", orjson.dumps(records.record(event.view, replay)))
     raise ValueError(f"no such event: {event.kind}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from typing import Any, TypeAlias
 
@@ -163,7 +164,8 @@ async def stream(call: Call, wait: StreamWait = None, last: LastEvent = None) ->
     if call.accepts_events():
         # An unknown job is a 404, not a stream. Its output is not looked at: it may be large, and far away.
         await queries.view(call.endpoint, call.job)
-        return EventAnswer(queries.follow(call.endpoint, call.job, after), settings.keepalive_s, render)
+        events = queries.follow(call.endpoint, call.job, after)
+        return EventAnswer(events, settings.keepalive_s, partial(render, replay=call.endpoint.replay))
     return await _poll(call, (wait or settings.stream_wait_ms) / 1000)
 
 
@@ -184,7 +186,8 @@ async def _poll(call: Call, seconds: float) -> Response:
 @writing.post("/cancel/{job_id}", response_model=shapes.EndedRecord)
 async def cancel(call: Call) -> Answer:
     """Stops a job, queued or running. It reads CANCELLED at once; one that had ended keeps its record."""
-    return call.answer(records.record(await call.plane.commands.cancel(call.endpoint, call.job)))
+    view = await call.plane.commands.cancel(call.endpoint, call.job)
+    return call.answer(records.record(view, call.endpoint.replay))
 
 
 @writing.post("/retry/{job_id}", response_model=shapes.Accepted, responses=refusals(400))
@@ -230,7 +233,7 @@ async def case(call: Call) -> Answer:
     `stoker replay` does. The endpoint keeps cases if its `keepCases` is true. The key needs the right
     `cases`, or everything. No value of a user's variable and no query of a URL is in it."""
     _check_cases(call)
-    return call.answer(await call.plane.details.case(call.endpoint, call.job))
+    return Answer(await call.plane.details.case(call.endpoint, call.job))
 
 
 def _check_cases(call: Call) -> None:

@@ -158,7 +158,11 @@ Retries = Annotated[int, Field(ge=1, description="Attempts after the first.")]
 ReplayOf = Annotated[str, Field(description="The job that this one is a replay of.")]
 ReplayedOn = Annotated[str, Field(description="The node of the replay.")]
 Reason = Annotated[
-    str, Field(description="Why it waits, why its result is not uploaded yet, or why it ended so.")
+    str,
+    Field(
+        description="Why it waits, why it began anew in spite of a save, why its result is not uploaded"
+        " yet, or why it ended so."
+    ),
 ]
 Output = Annotated[
     Any,

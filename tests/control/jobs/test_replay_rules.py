@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,11 +11,13 @@ from stoker.control.jobs.replay_rules import (
     Candidate,
     Wish,
     chosen,
+    one_too_many,
     refusal,
     replay_endpoint,
     unknown,
     with_seed,
 )
+from stoker.control.rules.limits import REPLAYS_MOST
 from stoker.control.rules.types import Endpoint, EndpointVersion, Replay
 from stoker.wire.messages import Price
 
@@ -74,15 +78,30 @@ def test_its_endpoint_runs_the_same_for_nothing_and_once() -> None:
     assert (of.replay, of.rights) == (None, "faults")
 
 
-@given(
-    st.one_of(
-        st.none(), st.dictionaries(st.sampled_from(["seed", "x"]), st.none() | st.integers()), st.text()
-    )
-)
+def a_replay(new: str, of: str) -> Endpoint:
+    run, replay = EndpointVersion("/h"), Replay("j", of, "n")
+    return replay_endpoint(new, Endpoint(of, "acme", of, 1, run), run, replay, "gpu-1", 9_000)
+
+
+@given(st.lists(st.sampled_from(["faults", "other"]), max_size=2 * REPLAYS_MOST))
+def test_the_replays_of_one_endpoints_jobs_are_counted(of: list[str]) -> None:
+    others = [a_replay(f"r{n}", one) for n, one in enumerate(of)]
+    others.append(Endpoint("faults", "acme", "faults", 1, EndpointVersion("/h")))
+    found = one_too_many(a_replay("new", "faults"), others)
+    assert (found is not None) == (of.count("faults") >= REPLAYS_MOST)
+    if found is not None:
+        assert (found.status, found.limit, found.unit) == (429, REPLAYS_MOST, "replays")
+        assert "jobs of endpoint faults have 50 replays, and may have no more at once" in str(found)
+
+
+SEEDS = st.dictionaries(st.sampled_from(["seed", "x"]), st.none() | st.integers())
+
+
+@given(st.none() | SEEDS | st.text())
 def test_a_seed_is_put_where_there_is_none(value: object) -> None:
-    found = with_seed(value, 5)
-    if isinstance(value, dict):
-        assert found == {**value, "seed": 5 if value.get("seed") is None else value["seed"]}
+    text = json.dumps(value, indent=1).encode()
+    found = with_seed(text, 5)
+    if isinstance(value, dict) and value.get("seed") is None:
+        assert json.loads(found) == {**value, "seed": 5}
     else:
-        assert found == value
-    assert with_seed(value, None) == value
+        assert found is text

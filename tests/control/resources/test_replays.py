@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound
+from stoker.control import beside
+from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound, TooMany
+from stoker.control.jobs import replay_rules
 from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.access import Access, Caller
 from stoker.control.rules.limits import REPLAY_LIFE_S
+from stoker.control.rules.nodes.validation import SAVE_INLINE_MAX
 from stoker.control.rules.types import EndpointVersion, JobView
 from stoker.wire.messages import Chunk, Outcome, Price, Progress, Save, Usage
+from stoker.wire.object_keys import attempt_prefix, save_key
 from tests.control.plane_world import World, endpoint, one, story, world
 from tests.control.scripted_agent import ScriptedAgent
 
@@ -24,13 +29,19 @@ KEEPS = endpoint(
     run=EndpointVersion("/h/echo.py:handler", env={"A": "b"}, prices=(Price("pixel", 5),)),
 )
 
+SMALL, LARGE = (b"s" * size for size in (SAVE_INLINE_MAX, SAVE_INLINE_MAX + 1))
+"""Saves as long as a report holds one at most, and longer."""
+
 
 async def a_failed_job(made: World, agent: ScriptedAgent, *, save: bytes = b"") -> str:
     job = await made.plane.commands.submit(made.echo, one(), sync=False)
     assign = await agent.assigned()
     about = assign.job, assign.attempt
     reports: list[Any] = [Chunk(*about, 0, b'"a"'), Progress(*about, b'{"seed":9}')]
-    if save:
+    if len(save) > SAVE_INLINE_MAX:
+        ref = await made.artifacts.put_bytes(save_key(attempt_prefix("echo", *about), 0), save)
+        reports.append(Save(*about, 0, 1, b"", ref))
+    elif save:
         reports.append(Save(*about, 0, 1, save))
     reports.append(Outcome(*about, assign.worker, "failed", error="ValueError: no", case=b"{}"))
     await agent.report(*reports)
@@ -46,7 +57,7 @@ async def started(made: World, job: str, **wish: Any) -> JobView:
 async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
     async with world(KEEPS) as (made, tasks):
         agent = await made.working_agent(tasks)
-        job = await a_failed_job(made, agent, save=b"state")
+        job = await a_failed_job(made, agent, save=SMALL)
         other = made.agent("node-2")
         await other.connect(tasks)
         view = await started(made, job, stop_after=3, seed=7)
@@ -57,7 +68,7 @@ async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
         assert (assign.job, assign.stop_after, assign.keeps_case, assign.prices) == (view.id, 3, True, ())
         assert json.loads(assign.input or b"") == {"x": 1, "seed": 7}
         assert assign.saved is not None
-        assert (assign.saved.upto, assign.saved.state) == (1, b"state")
+        assert (assign.saved.upto, assign.saved.state) == (1, SMALL)
         replay = made.plane.endpoints.by_id[view.endpoint]
         assert replay.replay is not None
         assert replay.replay.job == job
@@ -70,7 +81,7 @@ async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
         ended = await made.plane.queries.wait(replay, view.id, 10.0)
         assert (ended.state, ended.retries) == ("FAILED", 0)
         assert made.store.writer.raw.execute("SELECT SUM(nano_usd) FROM bills").fetchone()[0] in (None, 0)
-        assert (await made.plane.details.case(replay, view.id))["saved"]["upto"] == 1
+        assert json.loads(await made.plane.details.case(replay, view.id))["saved"]["upto"] == 1
 
 
 @story
@@ -84,13 +95,14 @@ async def test_from_the_start_there_is_no_save() -> None:
         await other.ready_workers()
         assign = await other.assigned()
         assert (assign.saved, assign.attempt, assign.stop_after) == (None, 1, 0)
+        assert assign.input == one().input
 
 
 @story
 async def test_a_large_save_goes_through_the_object_store_and_leaves_nothing_there() -> None:
     async with world(KEEPS) as (made, tasks):
         agent = await made.working_agent(tasks)
-        job = await a_failed_job(made, agent, save=b"s" * 50_000)
+        job = await a_failed_job(made, agent, save=LARGE)
         other = made.agent("node-2")
         await other.connect(tasks)
         view = await started(made, job)
@@ -98,10 +110,35 @@ async def test_a_large_save_goes_through_the_object_store_and_leaves_nothing_the
         assign = await other.assigned()
         assert assign.saved is not None
         assert assign.saved.ref is not None
-        assert await made.artifacts.get(assign.saved.ref) == b"s" * 50_000
+        assert await made.artifacts.get(assign.saved.ref) == LARGE
         await made.plane.commands.cancel(made.plane.endpoints.by_id[view.endpoint], view.id)
         await asyncio.sleep(700.0)
         assert not [key for _, key in made.artifacts.blobs if key.startswith(f"{view.endpoint}/")]
+
+
+@story
+async def test_what_is_large_is_read_and_written_beside_the_loop() -> None:
+    threads: list[str] = []
+
+    def in_thread(name: str, work: Callable[[], bytes]) -> asyncio.Future[bytes]:
+        threads.append(name)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(work())
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beside, "run_in_thread", in_thread)
+        async with world(KEEPS) as (made, tasks):
+            agent = await made.working_agent(tasks)
+            job = await a_failed_job(made, agent)
+            for most, expected in ((100, []), (5, ["an input", "a case", "a seed"])):
+                patch.setattr(beside, "BESIDE_BYTES", most)
+                reads = Caller("default", "k", Access("restricted", "none", {"echo": "read"}, cases=True))
+                assert json.loads(await made.plane.details.input(made.echo, job, reads)) == {"x": 1}
+                assert json.loads(await made.plane.details.case(made.echo, job))["input"] == {"x": 1}
+                await started(made, job, node="node-1", seed=7)
+                await started(made, job, node="node-1")
+                assert threads == expected
 
 
 @story
@@ -163,6 +200,24 @@ async def test_a_replay_of_a_replay_is_for_the_keys_of_the_first_jobs_endpoint()
         stranger = Caller("default", "k", Access("restricted", "none", {again.id: "read"}, cases=True))
         with pytest.raises(CasesClosed):
             await made.plane.details.input(again, second.id, stranger)
+
+
+@story
+async def test_an_endpoints_jobs_have_so_many_replays_until_one_is_deleted() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay_rules, "REPLAYS_MOST", 2)
+        async with world(KEEPS) as (made, tasks):
+            agent = await made.working_agent(tasks)
+            job = await a_failed_job(made, agent)
+            four = [started(made, job, node="node-1") for _ in range(4)]
+            answers = await asyncio.gather(*four, return_exceptions=True)
+            begun = [one for one in answers if isinstance(one, JobView)]
+            why = [str(one) for one in answers if isinstance(one, TooMany)]
+            assert (len(begun), len(why)) == (2, 2)
+            assert "jobs of endpoint echo have 2 replays, and may have no more at once" in why[0]
+            assert len(made.plane.endpoints.by_id) == 3
+            await made.plane.management.endpoints.delete("default", begun[0].endpoint)
+            assert (await started(made, job, node="node-1")).endpoint in made.plane.endpoints.by_id
 
 
 @story

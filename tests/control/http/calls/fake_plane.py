@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pydantic_core import to_json
 
@@ -253,19 +253,21 @@ class FakePlane:
     async def input(self, endpoint: Endpoint, job: str, caller: Caller) -> bytes:
         return b'{"of": "%s"}' % self._find(endpoint, job).id.encode()
 
-    async def case(self, endpoint: Endpoint, job: str) -> dict[str, Any]:
+    async def case(self, endpoint: Endpoint, job: str) -> bytes:
         view = self._find(endpoint, job)
-        return {
-            "case": 1,
-            "id": view.id,
-            "endpoint": view.endpoint,
-            "attempt": 1,
-            "status": "FAILED",
-            "createdAt": 0,
-            "executionTimeoutMs": 600_000,
-            "worker": "w1",
-            "node": {"name": "n1"},
-        }
+        return json.dumps(
+            {
+                "case": 1,
+                "id": view.id,
+                "endpoint": view.endpoint,
+                "attempt": 1,
+                "status": "FAILED",
+                "createdAt": 0,
+                "executionTimeoutMs": 600_000,
+                "worker": "w1",
+                "node": {"name": "n1"},
+            }
+        ).encode()
 
     async def start(self, endpoint: Endpoint, job: str, wish: Wish) -> JobView:
         self._find(endpoint, job)

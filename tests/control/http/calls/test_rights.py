@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import httpx2
@@ -9,6 +10,8 @@ import pytest
 
 from stoker.control.rules.access import Access
 from stoker.control.rules.job_states import JobState
+from stoker.control.rules.streams import StreamEvent
+from stoker.control.rules.types import JobView
 from tests.control.http.calls.fake_plane import FakePlane, endpoint
 
 READS = [("GET", "status/{job}"), ("GET", "stream/{job}"), ("GET", "health"), ("GET", "requests")]
@@ -96,12 +99,17 @@ async def test_a_replay_needs_the_right_to_cases_and_to_submit(
     assert len(plane.wishes) == (status == 200)
 
 
+def a_replay(plane: FakePlane) -> JobView:
+    """Adds the replay of a job of the endpoint echo on node n1."""
+    requested = {"replay": {"job": "j", "endpoint": "echo", "node": "n1", "stop_after": 0}}
+    plane.endpoints.put(replace(endpoint("a-replay"), requested=requested))
+    return plane.add(endpoint="a-replay")
+
+
 async def test_a_replay_is_called_by_the_keys_of_its_jobs_endpoint(
     plane: FakePlane, http: httpx2.AsyncClient
 ) -> None:
-    requested = {"replay": {"job": "j", "endpoint": "echo", "node": "n1", "stop_after": 0}}
-    plane.endpoints.put(replace(endpoint("a-replay"), requested=requested))
-    job = plane.add(endpoint="a-replay").id
+    job = a_replay(plane).id
     headers = {"Authorization": "Bearer sk-weak"}
     plane.access["sk-weak"] = LOOKS
     answer = await http.get(f"/v2/a-replay/status/{job}", headers=headers)
@@ -114,3 +122,17 @@ async def test_a_replay_is_called_by_the_keys_of_its_jobs_endpoint(
     plane.access["sk-weak"] = Access("restricted", "none", {"a-replay": "write"}, cases=True)
     for operation in ("status", "attempts", "case", "input"):
         assert (await http.get(f"/v2/a-replay/{operation}/{job}", headers=headers)).status_code == 401
+
+
+async def test_each_record_of_a_replay_says_what_it_replays(
+    plane: FakePlane, http: httpx2.AsyncClient
+) -> None:
+    job = a_replay(plane)
+    done = replace(job, state=JobState.COMPLETED, output=b"1")
+    plane.events.put_nowait(StreamEvent("end", 1, 0, b"null", done))
+    answer = await http.get(f"/v2/a-replay/stream/{job.id}", headers={"Accept": "text/event-stream"})
+    ended = json.loads(answer.text.partition("data: ")[2])
+    assert (ended["output"], ended["replayOf"], ended["replayedOn"]) == (1, "j", "n1")
+    for method, operation in (("POST", "cancel"), ("GET", "status"), ("GET", "status-sync")):
+        record = (await http.request(method, f"/v2/a-replay/{operation}/{job.id}")).json()
+        assert (record["id"], record["replayOf"], record["replayedOn"]) == (job.id, "j", "n1")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stoker.control import store
 from stoker.control.resources import temporary as resources
 from stoker.control.rules import temporary as rules
-from stoker.control.rules.limits import TEMPORARY_LIFE_S
+from stoker.control.rules.limits import REPLAY_LIFE_S, TEMPORARY_LIFE_S
 from stoker.control.rules.temporary import Use, is_unused, last_use
 from stoker.control.store import Conn
 from stoker.control.store.resources import endpoint_uses
@@ -174,17 +174,17 @@ async def test_it_is_refused_as_anything_but_yes_or_no(api: Managed) -> None:
     assert "temporary" in answer.json()["error"]
 
 
-@given(
-    changed=TIMES, queued=st.none() | TIMES, worked=st.none() | TIMES, requested=st.none() | TIMES, now=TIMES
-)
-def test_it_is_unused_a_day_after_the_latest_of_its_uses(
-    changed: float, queued: float | None, worked: float | None, requested: float | None, now: float
+@given(TIMES, *[st.none() | TIMES] * 3, TIMES, st.sampled_from([TEMPORARY_LIFE_S, REPLAY_LIFE_S]))
+def test_it_is_unused_its_life_after_the_latest_of_its_uses(
+    changed: float,
+    queued: float | None,
+    worked: float | None,
+    requested: float | None,
+    now: float,
+    life_s: float,
 ) -> None:
     use = Use(changed, False, queued, worked, requested)
     latest = max(at for at in (changed, queued, worked, requested) if at is not None)
     assert last_use(use, now) == latest
-    assert (
-        is_unused(use, now) is (now >= latest + TEMPORARY_LIFE_S)
-        or abs(now - latest - TEMPORARY_LIFE_S) < 1e-6
-    )
-    assert not is_unused(Use(changed, True, queued, worked, requested), now)
+    assert is_unused(use, now, life_s) is (now >= latest + life_s) or abs(now - latest - life_s) < 1e-6
+    assert not is_unused(Use(changed, True, queued, worked, requested), now, life_s)
