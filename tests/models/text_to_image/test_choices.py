@@ -557,9 +557,9 @@ def test_images_that_cannot_be_looked_at_are_refused(
         "Invalid images[0]: it has 2600 x 320 pixels; its longer side may be 8 times the shorter one"
     )
     assert "Invalid images[0] URL: " in refusal(handler, images=[f"{url}.gone"])
-    monkeypatch.setattr(input_image, "MOST", 100_000)
+    monkeypatch.setattr(input_image, "MOST", 2 * 256 * 256 - 1)
     assert refusal(handler, images=[url, url]) == (
-        "Invalid images: the first 2 have 0.1 million pixels; there may be 0.1 million in all"
+        "Invalid images: the first 2 have 131,072 pixels; there may be 131,071 in all"
     )
 
 
