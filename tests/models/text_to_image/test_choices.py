@@ -524,12 +524,11 @@ def test_it_looks_at_images_as_the_library_does_on_the_same_weights(
     assert pixels(painted(handler, images=[])) == family.without
 
 
+@pytest.mark.parametrize("family", ["flux-2-klein-4b"], indirect=True)
 def test_a_job_that_looks_at_images_goes_on_to_the_same_bytes(
     family: Family, site: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = family.handler
-    if not handler.entry.choices.references:
-        return
     monkeypatch.setattr(saves, "due", lambda **_: True)
     urls = [site(f"{number}.png", png(image)) for number, image in enumerate(LOOKED_AT[:2])]
     whole = painted(handler, images=urls)
@@ -539,12 +538,11 @@ def test_a_job_that_looks_at_images_goes_on_to_the_same_bytes(
         assert (again.error, pixels(again)) == (None, pixels(whole))
 
 
+@pytest.mark.parametrize("family", ["flux-2-klein-4b"], indirect=True)
 def test_images_that_cannot_be_looked_at_are_refused(
     family: Family, site: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = family.handler
-    if not handler.entry.choices.references:
-        return
     url = site("picture.png", png(picture()))
     assert refusal(handler, images=[url] * 5).endswith("it must be a list of at most 4 values")
     assert refusal(handler, images=[url, "b.png"]) == (
