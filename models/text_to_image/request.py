@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stoker.models.checked_input import InvalidInput, checked
 from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, Lora
 from stoker.models.text_to_image.choices import MASKED_STRENGTH, STRENGTH
-from stoker.models.text_to_image.declaration import SCHEMA, looking_at_images
+from stoker.models.text_to_image.declaration import SCHEMA
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -51,7 +51,6 @@ class ImageRequest:
     ) -> ImageRequest:
         """Raises InvalidInput for the first thing that is wrong. `schema` and `choices`: of the pipeline, if
         it is known; inputs of its own become `more`."""
-        _require_references(value, schema)
         found = checked(value, schema)
         _require_fit(found, choices)
         more = {name: found.pop(name) for name in schema["properties"] if name not in SCHEMA["properties"]}
@@ -113,13 +112,6 @@ class ImageRequest:
             references=references,
             more=self.more,
         )
-
-
-def _require_references(value: object, schema: Mapping[str, Any]) -> None:
-    """Raises InvalidInput for images at a pipeline that looks at none."""
-    if isinstance(value, Mapping) and value.get("images") and "images" not in schema["properties"]:
-        able = " or ".join(looking_at_images())
-        raise InvalidInput(f"images: this pipeline looks at no images; {able} does")
 
 
 def _require_fit(found: Mapping[str, Any], choices: ImageChoices | None) -> None:
