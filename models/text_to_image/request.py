@@ -124,6 +124,8 @@ def _require_fit(found: Mapping[str, Any], choices: ImageChoices | None) -> None
         raise InvalidInput(f"strength: {found['strength']} is not allowed without an image to start from")
     if image is None and found.get("mask_image") is not None:
         raise InvalidInput("mask_image: a mask is not allowed without an image to start from")
+    if image is not None and found.get("images"):
+        raise InvalidInput("images: images to look at are not allowed with an image to start from")
     if image is not None and scheduler is not None and choices and scheduler not in choices.from_image:
         allowed = " or ".join(choices.from_image)
         raise InvalidInput(f'scheduler: "{scheduler}" cannot start from an image; it must be {allowed}')
