@@ -44,7 +44,7 @@ __all__ = ["LocalFile", "LocalJob", "LocalSave"]
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A File that the handler handed over; `output` and `chunks` have it in place of the File."""
+    """A File that the handler handed over; `output` has it in place of the File."""
 
     path: Path
     name: str
@@ -247,7 +247,7 @@ class LocalJob:
 
     def _take_chunk(self, frame: Frame) -> None:
         body = frame.body if frame.fd is None else Path(f"/proc/self/fd/{frame.fd}").read_bytes()
-        self.chunks.append(self._with_files(json.loads(body)))
+        self.chunks.append(json.loads(body))
         if self._on_chunk is not None:
             self._on_chunk(self.chunks[-1])
 

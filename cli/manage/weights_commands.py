@@ -109,8 +109,9 @@ class _Fetching:
         self._hub, self._mirror, self._arrived, self._console = hub, mirror, arrived, console
         self._before = 0
 
-    def bring(self, entry: Entry, file: LockedFile, to: Path) -> None:
-        bring(entry, file, to, self._hub, self._mirror, lambda there: self._arrived(self._before + there))
+    def bring(self, entry: Entry, file: LockedFile, to: Path) -> str:
+        before = self._before
+        return bring(entry, file, to, self._hub, self._mirror, lambda there: self._arrived(before + there))
 
     def on_file(self, file: LockedFile) -> None:
         self._before += file.size or 0

@@ -53,8 +53,9 @@ def bring(
     hub: Hub,
     mirror: Mirror | None,
     arrived: Callable[[int], None],
-) -> None:
-    """Brings a file of an entry to a path as agents do. Raises WeightsError."""
+) -> str:
+    """Brings a file of an entry to a path as agents do, and returns its sha256, the locked one. Raises
+    WeightsError."""
     if mirror is None:
         _check_origin(entry, file)
     wanted = locked_file(file)
@@ -63,6 +64,7 @@ def bring(
         bring_file(place, wanted, to, arrived)
     except (WeightsFailed, OutboundError) as failed:
         raise WeightsError(f"cannot fetch {entry.name}: {failed}") from failed
+    return wanted.sha256
 
 
 def _check_origin(entry: Entry, file: LockedFile) -> None:

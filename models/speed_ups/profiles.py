@@ -43,6 +43,9 @@ WHY_MAX: Final = 90
 are in its log. Each sentence of ours is shorter, an error of a library may be longer; and the reasons of all
 speed-ups of a profile fit into the 1,000 characters that a worker may say."""
 
+CONTEXT_PARALLEL: Final = "context-parallel"
+"""Only for programs with a process group, which load a pipeline themselves: a worker is one process."""
+
 EXACT, FAST, LOW_MEMORY = "exact", "fast", "low-memory"
 
 
@@ -65,7 +68,7 @@ SPEED_UPS: Final[Mapping[str, SpeedUp]] = MappingProxyType(
             _speed_up("prompt-cache", prompt_cache.prompt_cache, Changes.NOTHING, gpu_only=False),
             _speed_up("fused-projections", layers.fused_projections, Changes.ROUNDING, bound=2),
             _speed_up("channels-last", layers.channels_last, Changes.ROUNDING, bound=2),
-            _speed_up("context-parallel", several_gpus.context_parallel, Changes.ROUNDING, bound=2),
+            _speed_up(CONTEXT_PARALLEL, several_gpus.context_parallel, Changes.ROUNDING, bound=2),
             _speed_up("attention", attention.measured_attention, Changes.ROUNDING, bound=2),
             _speed_up("attention-8-bit", attention.attention_8_bit, Changes.PICTURE),
             _speed_up("float8-products", float8.float8_products, Changes.PICTURE),
@@ -120,13 +123,17 @@ PROFILES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 def parse(value: str) -> dict[str, str]:
     """Returns the profile of each pipeline that a value of STOKER_PROFILE names; that of all others by the
-    empty name. Raises ValueError."""
+    empty name. Raises ValueError, also for what no worker can apply."""
     found: dict[str, str] = {}
     for part in filter(None, (one.strip() for one in value.split(","))):
         name, equals, profile = part.partition("=")
         if not equals:
             name, profile = "", part
-        names(profile)
+        if CONTEXT_PARALLEL in names(profile):
+            raise ValueError(
+                f"{ENVIRONMENT} names {CONTEXT_PARALLEL}, which needs several processes, and a worker is one:"
+                " only a program with a process group of its own can load a pipeline with it"
+            )
         found[name.strip()] = profile.strip()
     return found
 

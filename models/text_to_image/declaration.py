@@ -52,11 +52,6 @@ PRICES: Final[tuple[dict[str, Any], ...]] = ({"metric": "output_pixels", "nano_u
 _NAMES: Final = pipelines_of("text-to-image")
 
 
-def looking_at_images() -> tuple[str, ...]:
-    """Returns the names of the registered pipelines that take `images`."""
-    return tuple(name for name in _NAMES if PIPELINES[name].choices.references)
-
-
 _OWN: Final = MappingProxyType(
     {
         "num_inference_steps": ("steps", "Denoising steps."),

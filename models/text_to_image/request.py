@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stoker.models.checked_input import InvalidInput, checked
 from stoker.models.interface import ImageChoices, ImageDefaults, ImageParameters, Lora
 from stoker.models.text_to_image.choices import MASKED_STRENGTH, STRENGTH
-from stoker.models.text_to_image.declaration import SCHEMA, looking_at_images
+from stoker.models.text_to_image.declaration import SCHEMA
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -51,7 +51,6 @@ class ImageRequest:
     ) -> ImageRequest:
         """Raises InvalidInput for the first thing that is wrong. `schema` and `choices`: of the pipeline, if
         it is known; inputs of its own become `more`."""
-        _require_references(value, schema)
         found = checked(value, schema)
         _require_fit(found, choices)
         more = {name: found.pop(name) for name in schema["properties"] if name not in SCHEMA["properties"]}
@@ -115,13 +114,6 @@ class ImageRequest:
         )
 
 
-def _require_references(value: object, schema: Mapping[str, Any]) -> None:
-    """Raises InvalidInput for images at a pipeline that looks at none."""
-    if isinstance(value, Mapping) and value.get("images") and "images" not in schema["properties"]:
-        able = " or ".join(looking_at_images())
-        raise InvalidInput(f"images: this pipeline looks at no images; {able} does")
-
-
 def _require_fit(found: Mapping[str, Any], choices: ImageChoices | None) -> None:
     """Raises InvalidInput for inputs of which each is allowed, but not together."""
     names = [lora["name"] for lora in found.get("loras") or ()]
@@ -132,6 +124,8 @@ def _require_fit(found: Mapping[str, Any], choices: ImageChoices | None) -> None
         raise InvalidInput(f"strength: {found['strength']} is not allowed without an image to start from")
     if image is None and found.get("mask_image") is not None:
         raise InvalidInput("mask_image: a mask is not allowed without an image to start from")
+    if image is not None and found.get("images"):
+        raise InvalidInput("images: images to look at are not allowed with an image to start from")
     if image is not None and scheduler is not None and choices and scheduler not in choices.from_image:
         allowed = " or ".join(choices.from_image)
         raise InvalidInput(f'scheduler: "{scheduler}" cannot start from an image; it must be {allowed}')

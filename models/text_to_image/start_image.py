@@ -59,8 +59,8 @@ def references(job: Job, urls: Sequence[str]) -> tuple[Image.Image, ...]:
         pixels += image.width * image.height
         if pixels > input_image.MOST:
             raise HandlerError(
-                f"Invalid images: the first {number + 1} have {pixels / 1e6:.1f} million pixels; there may be"
-                f" {input_image.MOST / 1e6:g} million in all"
+                f"Invalid images: the first {number + 1} have {pixels:,} pixels; there may be"
+                f" {input_image.MOST:,} in all"
             )
         found.append(image)
     return tuple(found)

@@ -22,10 +22,21 @@ from typing import TypeAlias
 from stoker.models.weights.hub import Hub
 from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError, read_lock
 from stoker.models.weights.reading import Reading
-from stoker.models.weights.verification import HUB_METADATA, Problem, WeightsRefused, check_format, verify
+from stoker.models.weights.verification import (
+    HUB_METADATA,
+    DigestCache,
+    Problem,
+    WeightsRefused,
+    check_format,
+    stamp_of,
+    verify,
+    verify_part,
+    write_cache,
+)
 
-Bring: TypeAlias = Callable[[Entry, LockedFile, Path], None]
-"""Brings a file of an entry to a path, where a part of the file may lie. Raises WeightsError, OSError."""
+Bring: TypeAlias = Callable[[Entry, LockedFile, Path], str]
+"""Brings a file of an entry to a path, where a part of the file may lie. Returns the sha256 of the whole: the
+file is not read again. Raises WeightsError, OSError."""
 
 
 def weights_folder() -> Path:
@@ -66,12 +77,12 @@ def fetch(
                 return  # another process has fetched it while this one waited
             part = folder.parent / f".{folder.name}.part"
             part.mkdir(exist_ok=True)
-            _fetch_all(entry, part, bring, on_file)
-            _verify_part(entry, part)
+            known = _fetch_all(entry, part, bring, on_file)
+            hashed = _verified(entry, part, known)
             if folder.exists():
                 shutil.rmtree(folder)
             part.rename(folder)
-            verify(entry, folder)
+            write_cache(folder, hashed)
     except OSError as error:
         raise WeightsError(f"cannot fetch {entry.name}: {error}") from error
 
@@ -187,18 +198,24 @@ def _is_whole(entry: Entry, folder: Path) -> bool:
     return True
 
 
-def _fetch_all(entry: Entry, part: Path, bring: Bring | None, on_file: Callable[[LockedFile], None]) -> None:
+def _fetch_all(
+    entry: Entry, part: Path, bring: Bring | None, on_file: Callable[[LockedFile], None]
+) -> DigestCache:
+    """Returns the digests of the files that were brought; those that lay there were not read."""
+    known: DigestCache = {}
     if entry.is_built:
         _builder(entry)(part)
-        return
+        return known
     for file in entry.files:
         to = part / file.path
         if not (to.is_file() and to.stat().st_size == file.size):
             if bring is None:
                 raise WeightsError(f"{entry.name} is not here; run: stoker weights fetch {entry.named}")
             to.parent.mkdir(parents=True, exist_ok=True)
-            bring(entry, file, to)
+            digest = bring(entry, file, to)
+            known[file.path] = (stamp_of(to.stat()), digest)
         on_file(file)
+    return known
 
 
 def _builder(entry: Entry) -> Callable[[Path], None]:
@@ -209,10 +226,10 @@ def _builder(entry: Entry) -> Callable[[Path], None]:
     return build
 
 
-def _verify_part(entry: Entry, part: Path) -> None:
-    """Removes wrong files, so that the next fetch downloads them again."""
+def _verified(entry: Entry, part: Path, known: DigestCache) -> DigestCache:
+    """Returns the digests of all files. Removes wrong files, so that the next fetch downloads them again."""
     try:
-        verify(entry, part, cache=False)
+        return verify_part(entry, part, known)
     except WeightsRefused as refused:
         for problem in refused.problems:
             with contextlib.suppress(OSError):

@@ -74,14 +74,27 @@ def lacking(entry: Entry, folder: Path) -> str:
     return ""
 
 
-def verify(entry: Entry, folder: Path, *, cache: bool = True) -> None:
+def verify(entry: Entry, folder: Path) -> None:
     """Raises WeightsRefused, which names each file that is missing, altered, not locked, or not
     safetensors."""
     check_files(entry, folder)
-    cached = read_cache(folder) if cache else {}
+    cached = read_cache(folder)
     hashed = hash_all(folder, entry.files, cached)
-    if cache and hashed != cached:
+    if hashed != cached:
         write_cache(folder, hashed)
+    _require_locked(entry, hashed)
+
+
+def verify_part(entry: Entry, part: Path, known: DigestCache) -> DigestCache:
+    """Returns the digests of a folder that is not in its place yet, of which some are known. Raises
+    WeightsRefused as `verify` does."""
+    check_files(entry, part)
+    hashed = hash_all(part, entry.files, known)
+    _require_locked(entry, hashed)
+    return hashed
+
+
+def _require_locked(entry: Entry, hashed: DigestCache) -> None:
     altered = tuple(compare(entry.files, hashed))
     if altered:
         raise WeightsRefused(entry, altered)

@@ -29,6 +29,7 @@ from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.rules import attempts
 from stoker.control.rules.nodes import validation
 from stoker.control.rules.queueing import yielding
 from stoker.control.rules.queueing.order import Place
@@ -268,6 +269,13 @@ def an_attempt_of_a_lost_node_is_not_told(patch: Patch) -> None:
 @planted
 def an_attempt_before_a_callers_retry_is_not_told(patch: Patch) -> None:
     patch(orders, "keep_last", lambda *_: None)
+
+
+@planted
+def moments_lie_outside_of_their_attempt(patch: Patch) -> None:
+    """The clock is set back while they run."""
+    patch(attempts, "_within", lambda at, *_: at)
+    _often(patch, faults.the_wall_clock_jumps)
 
 
 @planted

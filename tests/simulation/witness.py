@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.control.rules.attempts import MOST_ATTEMPTS
+from stoker.control.rules.attempts import MOST_ATTEMPTS, moments
 from stoker.control.rules.job_states import TERMINAL, JobState
 from stoker.control.rules.queueing.priorities import Priority, outranks, priority_of
 from stoker.control.rules.queueing.yielding import AGAIN_S
@@ -277,13 +277,14 @@ class Witness:
         first = told[0].attempt if len(told) >= MOST_ATTEMPTS else 1
         if [one.attempt for one in told] != list(range(first, tale.attempt + 1)):
             self.fail(f"{tale.id} ended in attempt {tale.attempt}, and these are told: {told}")
+        if (tale.state == "COMPLETED") != (bool(told) and told[-1].cause == "completed"):
+            self.fail(f"{tale.id} ended as {tale.state}, and these are told: {told}")
         for one in told:
-            if (
-                not one.cause
-                or one.ended_at is None
-                or (tale.state == "COMPLETED") != (told[-1].cause == "completed")
-            ):
-                self.fail(f"{tale.id} ended as {tale.state}, and this is told of attempt {one}")
+            at = moments(one)
+            first, last = at.started or at.assigned, at.ended or 0.0
+            inside = all(first <= moment <= last for moment in (at.chunk, at.uploading) if moment is not None)
+            if not one.cause or not inside or not at.assigned <= first <= last:
+                self.fail(f"{tale.id} ended as {tale.state}, and this is told of attempt {one}: {at}")
 
     def _saved(self, tale: Tale, stream: int, progressed: int) -> None:
         self.note("{} has saved in attempt {}", tale.id, tale.attempt)

@@ -269,9 +269,10 @@ class Attempt:
             self._stop_if_last()
 
     def emit(self, value: object) -> bytes:
-        """Sends a chunk, and its files before it. Returns the chunk's JSON text."""
+        """Sends a chunk, which has no Files: only an output is uploaded with them. Returns the chunk's JSON
+        text. Raises OutputError."""
         with self._lock:
-            body = encode_value(value, name="chunk", scratch=self._scratch, hand_over=self._send_file)
+            body = encode_value(value, name="chunk")
             if len(body) > BODY_MAX:
                 self._too_large = self._too_large or (self._chunks, len(body))
                 with self._written(body, f".chunk-{self._chunks}.json") as file:
@@ -324,7 +325,7 @@ class Attempt:
             self._end("done", body, has_output=output is not None, metrics=self._metrics, files=self._files)
 
     def done_encoded(self, body: bytes) -> None:
-        """Ends the attempt with an output that is JSON text already and whose files have been sent."""
+        """Ends the attempt with an output that is JSON text already, and has no Files."""
         with self._lock:
             self._end("done", body, has_output=True, metrics=self._metrics, files=self._files)
 

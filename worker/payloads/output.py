@@ -131,7 +131,7 @@ class _Walk:
     def _number_of(self, file: File) -> int:
         """Returns the number of this File; a File that occurs twice in the value is handed over once."""
         if self._hand_over is None:
-            raise OutputError(f"{self._path_text()} is a File; emit or return it instead")
+            raise OutputError(f"{self._path_text()} is a File; put it in the final output instead")
         if id(file) not in self._seen:
             opened = open_file(file, self._scratch)
             try:

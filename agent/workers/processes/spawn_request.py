@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from stoker.agent.errors import SpawnFailed
-from stoker.agent.host.logs.tail import LogTail, log_pipe
+from stoker.agent.host.logs.tail import log_pipe
 from stoker.agent.host.own_network import OwnNetwork
 from stoker.agent.host.sandbox.isolation import SandboxPlan
-from stoker.agent.interfaces import WorkerProcess
-from stoker.worker.frames import Frame
 
 
 class ChildProcess(Protocol):
@@ -38,34 +36,6 @@ class Program:
     folder: Path
     environment: Mapping[str, str]
     on_network: Callable[[OwnNetwork], None] | None = None
-
-
-class ProgramProcess:
-    """The process of a program, for the agent and for the watcher of the process itself, `child`: a program
-    speaks no frames."""
-
-    child: WorkerProcess
-
-    @property
-    def pid(self) -> int:
-        return self.child.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.child.alive
-
-    @property
-    def tail(self) -> LogTail:
-        return self.child.tail
-
-    def kill(self) -> None:
-        self.child.kill()
-
-    def on_frame(self, frame: Frame) -> None:
-        raise AssertionError(f"{frame.kind} came from a worker that sends no frames")
-
-    def on_broken(self, why: str) -> None:
-        raise AssertionError(f"a program without frames broke their protocol: {why}")
 
 
 @dataclass(frozen=True, slots=True)

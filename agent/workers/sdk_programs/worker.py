@@ -29,7 +29,8 @@ from stoker.agent.alarm import Alarm
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.own_network import OwnNetwork
 from stoker.agent.interfaces import Spawner, WorkerExit, WorkerProcess, WorkerWatcher
-from stoker.agent.workers.processes.spawn_request import Program, ProgramProcess
+from stoker.agent.workers.processes.program_process import ProgramProcess
+from stoker.agent.workers.processes.spawn_request import Program
 from stoker.agent.workers.sdk_programs import events as ev
 from stoker.agent.workers.sdk_programs import protocol_machine
 from stoker.agent.workers.sdk_programs.bodies import Post, job_text

@@ -64,7 +64,7 @@ class Portrait:
         self._measures = measures
         if measures.mouth.hollow is not None:
             pixels = measures.mouth.hollow.covered(pixels)
-        self._image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 127.5 - 1
+        self._image = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1) / 127.5 - 1
         height, width = pixels.shape[:2]
         reach = HEAD_STILL * measures.width
         low, high = measures.middle - reach, measures.middle + reach

@@ -51,6 +51,10 @@ WIDER, HIGH = 1.5, 0.75
 TRIES: Final = 12
 """How many lines are looked at."""
 
+MEANS: Final = (2 / 3, np.pi / 4)
+"""The means of the curves that bend: a parabola's and half an ellipse's, whose ends are 0 and whose middle is
+1."""
+
 
 @dataclass(frozen=True, slots=True)
 class DrawnMouth:
@@ -145,10 +149,6 @@ def _beside(lines: NDArray[np.float32], found: _Found) -> tuple[NDArray[np.int64
     below = np.arange(-NEAR, NEAR + 1)[:, None]
     rows = np.clip(found.row + _parabola(found.width, found.bend) + below, 0, len(lines) - 1)
     return rows, np.broadcast_to(found.first + np.arange(found.width), rows.shape)
-
-
-MEANS: Final = (2 / 3, np.pi / 4)
-"""The means of the curves that bend."""
 
 
 def _terms(across: NDArray[Any]) -> NDArray[np.float64]:

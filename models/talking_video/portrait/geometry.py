@@ -59,7 +59,9 @@ def measured(face: Face, pixels: NDArray[np.uint8]) -> Measures:
         eye = slit(points, *edges)
         to_brow = max(float(-eye.reference.of(points[[brow]])[0, 1]), 0.1 * mouth.width)
         seen = eye_as_seen(eye, pixels, to_brow)
-        if not face.assumed or (seen is not eye and seen.marked):
+        if not face.assumed:
+            eyes.append(seen or eye)
+        elif seen is not None and seen.marked:
             eyes.append(seen)
     least = 0.1 * mouth.width
     return Measures(

@@ -255,9 +255,10 @@ def _lying(mouth: Slit, across: Numbers, heights: Numbers, thick: float, ends: t
     return Slit(reference, lines[0], lines[1], -half, half, parted=False)
 
 
-def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit:
-    """Returns the eye of a drawing whose skin has one colour as the ellipse that is not skin; that of a
-    photo, and one that fills no ellipse, as the mesh sees it."""
+def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit | None:
+    """Returns the eye of a drawing whose skin has one colour as the ellipse that is not skin; where there is
+    nothing but skin, the eye is not `marked`. Returns None for a photo, and where what is not skin fills no
+    ellipse: the eye is as the mesh sees it."""
     wide = eye.width
     at = np.linspace(-0.8, 0.8, 97, dtype=np.float32) * wide
     rows = at[at > -min(0.5 * wide, 0.75 * to_brow)]
@@ -267,7 +268,7 @@ def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit:
     other = np.abs(seen - skin).max(axis=2) > SKIN
     close = other[np.abs(rows) < 0.35 * wide][:, np.abs(at) < 0.5 * wide]
     if _spread(below) > FLAT:
-        return eye
+        return None
     if not close.any():
         return replace(eye, marked=False)
     right = at[np.abs(at) < 0.5 * wide][close.any(axis=0)].mean()
@@ -277,7 +278,7 @@ def eye_as_seen(eye: Slit, pixels: Pixels, to_brow: float) -> Slit:
     top, bottom = _reach(other[:, np.abs(at - (left + right) / 2).argmin()], rows, (top + bottom) / 2)
     sized = 0.1 * wide < right - left < 1.5 * wide and 0.05 * wide < bottom - top < 0.9 * wide
     if not sized or other[(rows > top) & (rows < bottom)][:, (at > left) & (at < right)].mean() < FULL:
-        return eye
+        return None
     return _ellipse(eye, (left + right) / 2, (top + bottom) / 2, (right - left) / 2, (bottom - top) / 2)
 
 

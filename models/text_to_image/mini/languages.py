@@ -151,7 +151,8 @@ def in_english(
 ) -> list[tuple[str, str]]:
     """Returns each word with what it is in English, in English order; unchanged if the text is in English.
     `english`: the words that are known there; `foreign`: those that are certainly none."""
-    sure = {word for word in words if word in foreign or not {word, _one(word)} & {*english, *LOOKALIKES}}
+    known = {*english, *LOOKALIKES}
+    sure = {word for word in words if word in foreign or known.isdisjoint((word, _one(word)))}
     best = max(_WORDS.values(), key=lambda table: _share(words, table, sure))
     if _share(words, best, sure) <= sum(word in english for word in words if word != ","):
         return [(word, word) for word in words]

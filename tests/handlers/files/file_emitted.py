@@ -1,11 +1,9 @@
-"""Emits a file with each of three chunks."""
+"""Emits a file with a chunk."""
 
 from stoker.worker import File
 
 
 def handler(job):
-    for n in range(3):
-        path = job.scratch / f"preview-{n}.txt"
-        path.write_text(f"preview {n}")
-        job.emit({"preview": File(path)})
-    return {"previews": 3}
+    path = job.scratch / "preview.txt"
+    path.write_text("preview")
+    job.emit({"preview": File(path)})

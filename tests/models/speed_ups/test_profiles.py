@@ -47,6 +47,13 @@ def test_unknown_names_are_answered_with_the_known(value: str, message: str) -> 
         profiles.parse(value)
 
 
+def test_what_a_worker_cannot_apply_is_refused_and_left_to_programs_of_several_processes() -> None:
+    for value in ("exact+context-parallel", "fast, flux-1-dev=exact + context-parallel"):
+        with pytest.raises(ValueError, match="context-parallel, which needs several processes, and a worker"):
+            profiles.parse(value)
+    assert "context-parallel" in profiles.names("exact+context-parallel")
+
+
 def test_the_exact_profile_changes_nothing_that_is_seen() -> None:
     assert {SPEED_UPS[name].changes for name in PROFILES[EXACT]} <= {Changes.NOTHING, Changes.ROUNDING}
     for one in SPEED_UPS.values():

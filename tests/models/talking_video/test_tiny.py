@@ -25,7 +25,7 @@ def test_the_shapes_are_those_of_the_classes() -> None:
 
 
 def test_it_is_as_locked(talk_tiny: Path) -> None:
-    verify(read_lock().entry("talk-tiny"), talk_tiny, cache=False)
+    verify(read_lock().entry("talk-tiny"), talk_tiny)
 
 
 def test_it_is_made_the_same_without_torch() -> None:

@@ -508,10 +508,8 @@ def test_it_looks_at_images_as_the_library_does_on_the_same_weights(
 ) -> None:
     handler = family.handler
     urls = [site(f"{number}.png", png(image)) for number, image in enumerate(LOOKED_AT[:count])]
-    if not handler.entry.choices.references:
-        assert refusal(handler, images=urls) == (
-            "images: this pipeline looks at no images; flux-2-klein-4b does"
-        )
+    if handler.entry.name != "flux-2-klein-4b":
+        assert refusal(handler, images=urls).startswith("images: there is no such field; allowed are prompt,")
         return
     pipe = handler.pipeline.pipe  # type: ignore[attr-defined]
     job = painted(handler, images=urls)
@@ -524,12 +522,11 @@ def test_it_looks_at_images_as_the_library_does_on_the_same_weights(
     assert pixels(painted(handler, images=[])) == family.without
 
 
+@pytest.mark.parametrize("family", ["flux-2-klein-4b"], indirect=True)
 def test_a_job_that_looks_at_images_goes_on_to_the_same_bytes(
     family: Family, site: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = family.handler
-    if not handler.entry.choices.references:
-        return
     monkeypatch.setattr(saves, "due", lambda **_: True)
     urls = [site(f"{number}.png", png(image)) for number, image in enumerate(LOOKED_AT[:2])]
     whole = painted(handler, images=urls)
@@ -539,12 +536,11 @@ def test_a_job_that_looks_at_images_goes_on_to_the_same_bytes(
         assert (again.error, pixels(again)) == (None, pixels(whole))
 
 
+@pytest.mark.parametrize("family", ["flux-2-klein-4b"], indirect=True)
 def test_images_that_cannot_be_looked_at_are_refused(
     family: Family, site: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = family.handler
-    if not handler.entry.choices.references:
-        return
     url = site("picture.png", png(picture()))
     assert refusal(handler, images=[url] * 5).endswith("it must be a list of at most 4 values")
     assert refusal(handler, images=[url, "b.png"]) == (
@@ -557,9 +553,9 @@ def test_images_that_cannot_be_looked_at_are_refused(
         "Invalid images[0]: it has 2600 x 320 pixels; its longer side may be 8 times the shorter one"
     )
     assert "Invalid images[0] URL: " in refusal(handler, images=[f"{url}.gone"])
-    monkeypatch.setattr(input_image, "MOST", 100_000)
+    monkeypatch.setattr(input_image, "MOST", 2 * 256 * 256 - 1)
     assert refusal(handler, images=[url, url]) == (
-        "Invalid images: the first 2 have 0.1 million pixels; there may be 0.1 million in all"
+        "Invalid images: the first 2 have 131,072 pixels; there may be 131,071 in all"
     )
 
 

@@ -92,6 +92,13 @@ def test_numbers_beyond_number(number: float) -> None:
             ImageRequest.parse({"prompt": "x", field: number})
 
 
+def test_images_to_look_at_are_refused_with_an_image_to_start_from() -> None:
+    value = {"prompt": "x", "image": "http://a.test/a.png"}
+    with pytest.raises(InvalidInput, match=r"^images: images to look at are not allowed with an"):
+        ImageRequest.parse({**value, "images": ["http://a.test/b.png"]})
+    assert ImageRequest.parse({**value, "images": []}).image == value["image"]
+
+
 def test_half_a_surrogate_pair_is_refused_and_can_be_printed() -> None:
     with pytest.raises(InvalidInput) as caught:
         ImageRequest.parse({"prompt": "\ud83d"})

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,13 @@ class FakeHub:
         self.requests.append(path)
         return (self.folder / path).read_bytes()
 
-    def bring(self, entry: Entry, file: LockedFile, to: Path) -> None:
+    def bring(self, entry: Entry, file: LockedFile, to: Path) -> str:
         origin = entry.origin_of(file)
         data = self.read(origin.source, origin.name, origin.commit or "")
-        to.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if file.path == self.broken else data)
+        if file.path == self.broken:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        to.write_bytes(data)
+        return hashlib.sha256(data).hexdigest()
 
 
 class TestFetch:
@@ -74,6 +78,26 @@ class TestFetch:
         hub = FakeHub(folder)
         weights.fetch(entry, model_folder, hub.bring)
         assert hub.requests == [VAE]
+
+    def test_what_was_hashed_as_it_came_is_not_read_again(
+        self, entry: Entry, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of what a fetch that broke off has left, nobody knows the digest."""
+        read: list[str] = []
+        hashing = hashlib.file_digest
+
+        def noted(file: Any, name: str) -> Any:
+            read.append(Path(file.name).name)
+            return hashing(file, name)
+
+        monkeypatch.setattr(hashlib, "file_digest", noted)
+        left = tmp_path / "here" / ".flux-tiny.part" / VAE
+        left.parent.mkdir(parents=True)
+        left.write_bytes((folder / VAE).read_bytes())
+        model_folder = tmp_path / "here" / "flux-tiny"
+        weights.fetch(entry, model_folder, FakeHub(folder).bring)
+        verify(entry, model_folder)
+        assert read == [left.name]
 
     def test_what_cannot_be_brought_leaves_no_folder(self, entry: Entry, tmp_path: Path) -> None:
         model_folder = tmp_path / "here" / "flux-tiny"
@@ -262,11 +286,11 @@ class Repositories:
         self.requests.append((repo, path, commit))
         return self.hubs[repo].read(repo, path, commit)
 
-    def bring(self, entry: Entry, file: LockedFile, to: Path) -> None:
+    def bring(self, entry: Entry, file: LockedFile, to: Path) -> str:
         origin = entry.origin_of(file)
-        to.write_bytes(
-            self.read(origin.source.removeprefix("huggingface:"), origin.name, origin.commit or "")
-        )
+        data = self.read(origin.source.removeprefix("huggingface:"), origin.name, origin.commit or "")
+        to.write_bytes(data)
+        return hashlib.sha256(data).hexdigest()
 
 
 class TestOrigins:

@@ -16,7 +16,7 @@ import pytest
 from stoker import worker
 from stoker.worker import Cancelled, Device, File, HandlerError, Job, RegistrationError, RetryableError
 from stoker.worker.errors import OutputError
-from stoker.worker.frames import BODY_MAX
+from stoker.worker.frames import BODY_MAX, Frame
 from stoker.worker.testing import LocalJob
 
 
@@ -95,7 +95,7 @@ def test_progress_chunks_files_and_metrics_are_collected(tmp_path: Path) -> None
         assert (job.id, job.attempt, job.scratch) == ("local", 1, tmp_path)
         job.progress({"step": 1})
         (job.scratch / "a.png").write_bytes(b"picture")
-        job.emit({"preview": File(job.scratch / "a.png")})
+        job.emit({"preview": "a.png"})
         job.measure("pixels", 2)
         job.measure("pixels", 3)
         return {"image": File(job.scratch / "a.png", name="final.png"), "list": [None]}
@@ -103,13 +103,10 @@ def test_progress_chunks_files_and_metrics_are_collected(tmp_path: Path) -> None
     local = LocalJob(handler, scratch=tmp_path).run()
     assert local.error is None
     assert local.progress == [{"step": 1}]
-    assert local.chunks[0]["preview"] is local.files[0]
-    assert local.output == {"image": local.files[1], "list": [None]}
+    assert local.chunks == [{"preview": "a.png"}]
+    assert local.output == {"image": local.files[0], "list": [None]}
     assert local.output["image"].read_bytes() == b"picture"
-    assert [(file.name, file.media_type) for file in local.files] == [
-        ("a.png", "image/png"),
-        ("final.png", "image/png"),
-    ]
+    assert [(file.name, file.media_type) for file in local.files] == [("final.png", "image/png")]
     assert local.metrics == {"pixels": 5}
 
 
@@ -348,15 +345,39 @@ def test_nothing_can_be_sent_once_the_job_is_over() -> None:
     assert (local.progress, local.chunks, kept[0].cancelled) == ([], [], False)
 
 
-def test_a_handler_may_send_from_threads_and_its_chunks_stay_numbered(tmp_path: Path) -> None:
-    """Every chunk has a file: a number given twice would hand over one thread's file as another's."""
+@pytest.mark.parametrize("in_generator", [False, True])
+def test_a_file_in_a_chunk_is_refused_as_by_the_platform(tmp_path: Path, in_generator: bool) -> None:
+    (tmp_path / "a.png").write_bytes(b"picture")
 
+    def emitting(job: Job) -> None:
+        job.emit({"preview": File(job.scratch / "a.png")})
+
+    def yielding(job: Job) -> Iterator[Any]:
+        yield {"preview": File(job.scratch / "a.png")}
+
+    local = LocalJob(yielding if in_generator else emitting, scratch=tmp_path).run()
+    assert (local.chunks, local.files, local.retryable) == ([], [], False)
+    assert local.error == "chunk.preview is a File; put it in the final output instead"
+
+
+class NumberedJob(LocalJob):
+    """A job that notes the numbers of its chunks."""
+
+    def __init__(self, handler: Any) -> None:
+        super().__init__(handler)
+        self.numbers: list[int] = []
+
+    def send(self, frame: Frame) -> None:
+        if frame.kind == "chunk":
+            self.numbers.append(frame.fields["n"])
+        super().send(frame)
+
+
+def test_a_handler_may_send_from_threads_and_its_chunks_stay_numbered() -> None:
     def handler(job: Job) -> None:
         def emit(name: str) -> None:
             for n in range(20):
-                path = job.scratch / f"{name}-{n}"
-                path.write_text(path.name)
-                job.emit({"name": path.name, "file": File(path)})
+                job.emit(f"{name}-{n}")
 
         threads = [threading.Thread(target=emit, args=(name,)) for name in "abc"]
         for thread in threads:
@@ -364,9 +385,10 @@ def test_a_handler_may_send_from_threads_and_its_chunks_stay_numbered(tmp_path: 
         for thread in threads:
             thread.join()
 
-    local = LocalJob(handler, scratch=tmp_path).run()
-    assert len(local.chunks) == 60
-    assert all(chunk["name"] == chunk["file"].name for chunk in local.chunks)
+    local = NumberedJob(handler)
+    local.run()
+    assert local.numbers == list(range(60))
+    assert sorted(local.chunks) == sorted(f"{name}-{n}" for name in "abc" for n in range(20))
 
 
 def test_a_refused_file_fails_the_job_with_a_message(tmp_path: Path) -> None:

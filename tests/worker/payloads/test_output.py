@@ -140,5 +140,5 @@ def test_a_refused_value_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 def test_progress_takes_no_file() -> None:
-    with pytest.raises(OutputError, match=r"progress\.preview is a File; emit or return it instead"):
+    with pytest.raises(OutputError, match=r"progress\.preview is a File; put it in the final output instead"):
         encode_value({"preview": File("x")}, name="progress")

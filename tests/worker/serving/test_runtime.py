@@ -164,19 +164,6 @@ def test_a_file_is_handed_over_before_the_output_that_mentions_it(start_worker: 
     assert (done.fields["files"], done.fields["metrics"]) == (1, {"letters": 5})
 
 
-def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
-    agent = start_worker("files/file_emitted.py:handler")
-    agent.setup()
-    agent.run()
-    frames = agent.until_end()
-    assert [frame.kind for frame in frames] == ["file", "chunk"] * 3 + ["done"]
-    for n in range(3):
-        assert frames[2 * n].fields["n"] == n
-        assert read_and_close(frames[2 * n]) == f"preview {n}".encode()
-        assert body(frames[2 * n + 1]) == {"preview": {"$file": n}}
-    assert frames[-1].fields["files"] == 3
-
-
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
@@ -185,6 +172,7 @@ def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
         ("files/file_outside.py", "hostname lies outside the job's scratch folder"),
         ("files/file_device.py", "zero is a device; a File must be a regular file"),
         ("files/file_pipe.py", "pipe is a named pipe; a File must be a regular file"),
+        ("files/file_emitted.py", "chunk.preview is a File; put it in the final output instead"),
         ("files/file_directory.py", " is a directory; a File must be a regular file"),
         ("files/file_missing.py", "nothing.png cannot be opened: no such file or directory"),
         ("outputs/unserialisable.py", "output.items[3].x is a set, which JSON cannot hold; make it a list"),
